@@ -1,0 +1,1 @@
+"""Message formats: rows in, bytes out."""

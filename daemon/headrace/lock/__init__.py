@@ -1,0 +1,1 @@
+"""Locks: one file each under one base."""

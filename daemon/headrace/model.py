@@ -1,0 +1,180 @@
+"""What every layer shares: positions, table layouts, changes of rows and schemas, and batches of messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+POS_SHIFT = 11
+"""`_pos` counts in 2**-11 microseconds: 2,048 rows of one microsecond have room before the next one's numbers begin."""
+POS_LIMIT = 1 << 63
+
+
+class State(StrEnum):
+    """The states of a destination, as `/health` and the logs name them."""
+
+    STARTING = "STARTING"
+    STANDBY = "STANDBY"
+    SNAPSHOTTING = "SNAPSHOTTING"
+    STREAMING = "STREAMING"
+    DEGRADED = "DEGRADED"
+    STALLED = "STALLED"
+    PAUSED = "PAUSED"
+    POSITION_LOST = "POSITION_LOST"
+    SOURCE_CHANGED = "SOURCE_CHANGED"
+    SERVER_ID_TAKEN = "SERVER_ID_TAKEN"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a monitor is to see 200: changes flow, or rightly wait elsewhere."""
+        return self in _HEALTHY
+
+
+_HEALTHY = frozenset({State.STANDBY, State.SNAPSHOTTING, State.STREAMING, State.DEGRADED, State.PAUSED})
+
+
+class Operation(StrEnum):
+    """What was done to the rows of one rows event."""
+
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenXa:
+    """An XA transaction that is prepared and neither committed nor rolled back: where its rows begin."""
+
+    xid: str
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Up to where everything has been confirmed, and from where reading goes on.
+
+    `file`:`offset` is the start of the transaction (or lone event) to read next. `events_done` rows events of it are
+    confirmed already, counted before any filter, and `rows_done` rows of the one after; both hold only on the server
+    with `server_uuid`. `gtid_set` is what was executed before that transaction, `""` without GTIDs.
+    `last_pos` is the highest `_pos` given out before here, so that a resend carries the same numbers.
+    `commit_time_us` is the commit time of the last transaction before here, in microseconds since 1970 UTC.
+    """
+
+    server_uuid: str
+    file: str
+    offset: int
+    gtid_set: str = ""
+    events_done: int = 0
+    rows_done: int = 0
+    open_xa: tuple[OpenXa, ...] = ()
+    last_pos: int = 0
+    commit_time_us: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stored form: JSON types only."""
+        return {
+            "server_uuid": self.server_uuid,
+            "file": self.file,
+            "offset": self.offset,
+            "gtid_set": self.gtid_set,
+            "events_done": self.events_done,
+            "rows_done": self.rows_done,
+            "open_xa": [[xa.xid, xa.file, xa.offset] for xa in self.open_xa],
+            "last_pos": str(self.last_pos),
+            "commit_time_us": self.commit_time_us,
+        }
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Position:
+        """Reads the stored form; raises KeyError, TypeError or ValueError when it is not one."""
+        return cls(
+            server_uuid=str(raw["server_uuid"]),
+            file=str(raw["file"]),
+            offset=int(raw["offset"]),
+            gtid_set=str(raw["gtid_set"]),
+            events_done=int(raw["events_done"]),
+            rows_done=int(raw["rows_done"]),
+            open_xa=tuple(OpenXa(str(x), str(f), int(o)) for x, f, o in raw["open_xa"]),
+            last_pos=int(raw["last_pos"]),
+            commit_time_us=int(raw["commit_time_us"]),
+        )
+
+    def with_last_pos(self, last_pos: int) -> Position:
+        """The same place with a higher `_pos` given out."""
+        return replace(self, last_pos=max(self.last_pos, last_pos))
+
+    def __str__(self) -> str:
+        inside = f"+{self.events_done}" if self.events_done or self.rows_done else ""
+        return f"{self.file}:{self.offset}{inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table layout. `mysql_type` is the declared type as far as it is known, in lower case."""
+
+    name: str
+    mysql_type: str
+    sql_type: int
+    """The number in java.sql.Types, which Canal's messages carry."""
+    unsigned: bool = False
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The layout of one table as one TABLE_MAP event describes it. `keys` are indexes of the primary key's columns."""
+
+    schema: str
+    table: str
+    columns: tuple[Column, ...]
+    keys: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """`schema.table`, for people."""
+        return f"{self.schema}.{self.table}"
+
+
+Row = tuple[Any, ...]
+"""One row image. Values: int, float, str (text, and DECIMAL, temporal, ENUM, SET and JSON as MySQL prints them),
+bytes (binary strings), None (NULL)."""
+
+
+@dataclass(slots=True)
+class RowsChange:
+    """One rows event: one table, one operation, many rows. `before` is set for UPDATE only, row by row beside `rows`;
+    for DELETE `rows` holds what was deleted."""
+
+    schema: TableSchema
+    operation: Operation
+    rows: list[Row]
+    before: list[Row] | None
+    pos: int
+    """`_pos` of the first row; row i has `pos + i`."""
+    commit_time_us: int
+    gtid: str
+
+
+@dataclass(slots=True)
+class MessageBatch:
+    """Messages of one topic partition run, in order, with the position that holds once all are confirmed.
+
+    `values`, `ids` and `poses` run beside each other. `size` is what the batch is charged in the bytes-bounded queue.
+    A batch without messages only moves the position.
+    """
+
+    topic: str
+    partition: int
+    values: list[bytes] = field(default_factory=list)
+    headers: list[list[tuple[str, bytes]]] = field(default_factory=list)
+    size: int = 0
+    rows: int = 0
+    position: Position | None = None
+    """Confirmed once this batch and all before it are."""
+    transactions: int = 0
+    received: float = 0.0
+    """When the first of its bytes came in, on the loop's clock."""

@@ -1,0 +1,1 @@
+"""The source: everything that speaks to MySQL or MariaDB."""

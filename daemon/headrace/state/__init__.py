@@ -1,0 +1,1 @@
+"""State stores: one file each under one base."""

@@ -1,0 +1,63 @@
+"""The base of state stores: one confirmed position a destination, written with compare-and-set under an epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.model import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a writer proves: the epoch it holds the destination under, and the version that it read or wrote last."""
+
+    epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store knows of a destination. `position` is None before the first checkpoint; `version` 0 likewise."""
+
+    position: Position | None
+    epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One atomic write: the position, entries of the schema history, messages parked after a failed delivery."""
+
+    position: Position
+    schema_entries: tuple[dict[str, Any], ...] = ()
+    parked: tuple[dict[str, Any], ...] = ()
+    actor: str = "checkpoint"
+    """Who moved the position: checkpoint, operator or policy."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class StateStore(ABC):
+    """Positions and schema history, shared by all adapters. Every call has a time limit and raises StateStoreError."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Opens or creates the store; a damaged one is refused with what to do."""
+
+    @abstractmethod
+    async def load(self, destination: str) -> Stored:
+        """What is stored; never fails for an unknown destination."""
+
+    @abstractmethod
+    async def begin_epoch(self, destination: str, *, above: int = 0) -> Guard:
+        """Takes the destination over: a new epoch above the stored one and above `above`. Earlier guards are void."""
+
+    @abstractmethod
+    async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+        """Writes all of `change` or nothing; returns the guard for the next write. Raises Fenced when another epoch
+        or version is stored."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Gives everything back; safe to call twice."""

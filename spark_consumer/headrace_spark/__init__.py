@@ -1,0 +1,1 @@
+"""The Spark consumer: headrace messages from Kafka into Elasticsearch."""
