@@ -1,0 +1,153 @@
+"""From a row to a document: its index, its id, its version and its typed values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import orjson
+
+from headrace_spark.errors import MessageError
+
+Value = str | int | float | None
+
+MAX_ID_BYTES = 512  # Elasticsearch's limit; a longer id makes it refuse the whole bulk request, not one item.
+MAX_INDEX_BYTES = 255
+MAX_VERSION = (1 << 63) - 1
+_BAD_INDEX_CHARACTERS = frozenset('\\/*?"<>| ,#:')
+
+_INTEGERS = frozenset(
+    {"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "year", "bit", "bool", "boolean"}
+)
+_FLOATS = frozenset({"double", "float", "real"})
+_DECIMALS = frozenset({"decimal", "numeric", "dec", "fixed"})
+# java.sql.Types, which is what Canal's sqlType holds; asked only when mysqlType is silent, because Canal gives a
+# BIGINT UNSIGNED as DECIMAL there.
+_SQL_INTEGERS = frozenset({-7, -6, -5, 4, 5, 16})
+_SQL_FLOATS = frozenset({6, 7, 8})
+_SQL_DECIMALS = frozenset({2, 3})
+
+
+class Action(NamedTuple):
+    """One thing to do to one document of the index `target`.
+
+    `body` is None for a delete; `row` is the row's index in its message.
+    """
+
+    target: str
+    id: str
+    version: int
+    body: dict[str, Value] | None
+    row: int
+
+
+class Rules(NamedTuple):
+    """How rows become documents; part of the settings, small enough to be sent to every Spark task."""
+
+    index_template: str = "{database}.{table}"
+    id_prefix: str = ""
+    types: str = "mysql"
+    decimals: str = "string"
+
+
+def _integer(value: str) -> Value:
+    try:
+        return int(value)
+    except ValueError:
+        return value  # e.g. b'1' from another writer: the text loses nothing, a guess might
+
+
+def _float(value: str) -> Value:
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if math.isfinite(number) else value  # JSON has no infinity
+
+
+Converter = Callable[[str], Value]
+
+
+@lru_cache(maxsize=4096)
+def converter(mysql_type: str, sql_type: int | None, decimals: str) -> Converter | None:
+    """The function that types a column's text; None when the text stays as it is.
+
+    `mysql_type` is the declared type (`bigint(20) unsigned`), `sql_type` the java.sql.Types number used when the
+    former is empty, `decimals` is "string" (no digit is lost) or "number".
+    """
+    base = mysql_type.strip().lower().split("(", 1)[0].split(" ", 1)[0]
+    if base in _INTEGERS or (not base and sql_type in _SQL_INTEGERS):
+        return _integer
+    if base in _FLOATS or (not base and sql_type in _SQL_FLOATS):
+        return _float
+    if decimals == "number" and (base in _DECIMALS or (not base and sql_type in _SQL_DECIMALS)):
+        return _float
+    return None
+
+
+def converters(
+    rules: Rules, mysql_types: Mapping[str, object], sql_types: Mapping[str, object]
+) -> list[tuple[str, Converter]]:
+    """The columns of a message that need typing, each with its function."""
+    if rules.types != "mysql":
+        return []
+    found = []
+    for column in mysql_types.keys() | sql_types.keys():
+        mysql_type, sql_type = mysql_types.get(column), sql_types.get(column)
+        convert = converter(
+            mysql_type if isinstance(mysql_type, str) else "",
+            sql_type if isinstance(sql_type, int) else None,
+            rules.decimals,
+        )
+        if convert is not None:
+            found.append((column, convert))
+    return found
+
+
+def document_id(keys: list[str], row: Mapping[str, object], rules: Rules) -> str:
+    """The id of a row's document: the key's value, or a JSON array of the values of a compound key.
+
+    Raises MessageError when a key column is absent or NULL, or when Elasticsearch would refuse the id.
+    """
+    values = []
+    for key in keys:
+        value = row.get(key)
+        if not isinstance(value, str):
+            raise MessageError(f"key column {key!r} has no value in the row")
+        values.append(value)
+    text = values[0] if len(values) == 1 else orjson.dumps(values).decode()
+    name = rules.id_prefix + text
+    if not name:
+        raise MessageError("the key's value is empty, and Elasticsearch has no empty document id")
+    if len(name.encode()) > MAX_ID_BYTES:
+        raise MessageError(f"the document id is longer than {MAX_ID_BYTES} bytes")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def index_name(template: str, database: str, table: str) -> str:
+    """The index of a table, lower-cased as Elasticsearch wants it.
+
+    Raises MessageError for a name that Elasticsearch does not take (a table may be called almost anything).
+    """
+    name = template.replace("{database}", database).replace("{table}", table).lower()
+    if (
+        not name
+        or name in {".", ".."}
+        or name[0] in "-_+"
+        or len(name.encode()) > MAX_INDEX_BYTES
+        or not _BAD_INDEX_CHARACTERS.isdisjoint(name)
+    ):
+        raise MessageError(
+            f"{name!r} (from table {database}.{table}) can't be the name of an index: set another `index`"
+        )
+    return name
+
+
+def expand_prefix(rules: Rules, database: str, table: str) -> Rules:
+    """The rules with `{database}` and `{table}` filled into the id prefix."""
+    if "{" not in rules.id_prefix:
+        return rules
+    return rules._replace(id_prefix=rules.id_prefix.replace("{database}", database).replace("{table}", table))

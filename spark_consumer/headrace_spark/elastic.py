@@ -1,0 +1,252 @@
+"""Bulk writes to Elasticsearch: what is done, what is tried again, and which document is to blame."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+import structlog
+from elasticsearch import ApiError, ConnectionTimeout, Elasticsearch, TransportError
+from elasticsearch import ConnectionError as ElasticConnectionError
+
+from headrace_spark.documents import Action
+from headrace_spark.errors import BulkError, UnreachableError
+from headrace_spark.settings import ElasticsearchSettings
+
+log = structlog.get_logger("headrace_spark.elastic")
+
+MAX_WAIT = 10.0
+# With these the request as a whole may succeed later; anything else needs a change by somebody.
+_RETRY = frozenset({429, 500, 502, 503, 504})
+# The state of an index or a missing right, not the document: putting the documents aside would help nobody.
+_OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
+_FILTER = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+
+
+class Rejected(NamedTuple):
+    """A document that Elasticsearch will never take: the place of its action in the batch, and why."""
+
+    place: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the actions of one writer."""
+
+    indexed: int = 0
+    deleted: int = 0
+    stale: int = 0
+    rejected: int = 0
+
+
+class _Line(NamedTuple):
+    place: int
+    data: bytes
+    delete: bool
+
+
+def connect(settings: ElasticsearchSettings) -> Elasticsearch:
+    """A client that never retries by itself: what is tried again, and how long, is decided here."""
+    password, api_key = settings.password.get_secret_value(), settings.api_key.get_secret_value()
+    options: dict[str, Any] = {}
+    if settings.user:
+        options["basic_auth"] = (settings.user, password)
+    if api_key:
+        options["api_key"] = api_key
+    if settings.ca_certs:
+        options["ca_certs"] = settings.ca_certs
+    return Elasticsearch(
+        settings.hosts,
+        request_timeout=settings.request_timeout,
+        max_retries=0,
+        retry_on_timeout=False,
+        # A node that failed is asked again at once: with a single host the pool would have no other anyway.
+        dead_node_backoff_factor=0.1,
+        max_dead_node_backoff=1.0,
+        **options,
+    )
+
+
+def check(settings: ElasticsearchSettings, timeout: float = 10.0) -> None:
+    """Asks Elasticsearch for a sign of life; raises UnreachableError with what to do."""
+    where = ", ".join(settings.hosts)
+    try:
+        with connect(settings) as client:
+            client.options(request_timeout=timeout).cluster.health(timeout=f"{timeout:.0f}s")
+    except ApiError as error:
+        if error.status_code == 401:
+            raise UnreachableError(
+                f"Elasticsearch at {where} refuses our credentials: check user, password or api_key in [elasticsearch]"
+            ) from None
+        # 403: no right to see the cluster's health, which is not needed for writing.
+        log.info("Elasticsearch answers, its health is not ours to see", status=error.status_code)
+    except TransportError as error:
+        raise UnreachableError(
+            f"Elasticsearch at {where} does not answer: {error}. Is it running? Is `hosts` in [elasticsearch] right?"
+        ) from None
+
+
+class BulkWriter:
+    """Writes actions to Elasticsearch with their versions. One writer a Spark task, not shared between threads."""
+
+    def __init__(
+        self, settings: ElasticsearchSettings, client: Elasticsearch, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._sleep = sleep
+        self._known: set[str] = set()
+        self.tally = Tally()
+
+    def write(self, actions: Sequence[Action]) -> list[Rejected]:
+        """Applies the actions; returns the documents that were rejected.
+
+        Older than what is there (409) and already gone (404 of a delete) count as done. Raises BulkError when
+        Elasticsearch could not be moved to take the rest within `retries`.
+        """
+        for index in {action.target for action in actions}:
+            self._ensure_index(index)
+        rejected: list[Rejected] = []
+        for chunk in self._chunks(actions):
+            rejected += self._send(chunk)
+        self.tally.rejected += len(rejected)
+        return rejected
+
+    def _chunks(self, actions: Sequence[Action]) -> Iterator[list[_Line]]:
+        chunk: list[_Line] = []
+        size = 0
+        for place, action in enumerate(actions):
+            data = encode(action)
+            if chunk and (len(chunk) >= self._settings.bulk_actions or size + len(data) > self._settings.bulk_bytes):
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(_Line(place, data, action.body is None))
+            size += len(data)
+        if chunk:
+            yield chunk
+
+    def _send(self, lines: list[_Line]) -> list[Rejected]:
+        rejected: list[Rejected] = []
+        first, why, item_error = len(lines), "", False
+        for attempt in range(self._settings.retries + 1):
+            if attempt:
+                wait = min(MAX_WAIT, self._settings.retry_wait * 2 ** (attempt - 1)) * random.uniform(0.75, 1.0)
+                log.warning(
+                    "bulk request is tried again",
+                    attempt=attempt,
+                    actions=len(lines),
+                    seconds=round(wait, 2),
+                    reason=why,
+                )
+                self._sleep(wait)
+            item_error = False
+            # Encoded here and passed on as they are; the client's annotation knows only of objects and text.
+            data: list[Any] = [line.data for line in lines]
+            try:
+                response = self._client.bulk(operations=data, filter_path=_FILTER)
+            except ApiError as error:
+                why = f"{error.status_code} {_reason(error.body)}"
+                if error.status_code in _RETRY:
+                    continue
+                if error.status_code in (400, 413):
+                    # The request as a whole was refused: too large, or one action in it is malformed. Halving finds it.
+                    return rejected + self._halve(lines, why)
+                raise BulkError(f"Elasticsearch refuses bulk requests: {why}") from None
+            except (ElasticConnectionError, ConnectionTimeout, TransportError) as error:
+                why = str(error)
+                continue
+            again, failed, why = self._sort(lines, response["items"])
+            rejected += failed
+            if not again:
+                return rejected
+            lines, item_error = again, True
+        if item_error and why.startswith("500 ") and (len(lines) < first or first == 1):
+            # The server fails at these documents and at no others, each time: setting them aside lets the rest go on.
+            return rejected + [Rejected(line.place, why) for line in lines]
+        raise BulkError(
+            f"Elasticsearch did not take {len(lines)} actions after {self._settings.retries} retries: {why}"
+        )
+
+    def _halve(self, lines: list[_Line], why: str) -> list[Rejected]:
+        if len(lines) == 1:
+            return [Rejected(lines[0].place, why)]
+        middle = len(lines) // 2
+        return self._send(lines[:middle]) + self._send(lines[middle:])
+
+    def _sort(self, lines: list[_Line], items: list[dict[str, Any]]) -> tuple[list[_Line], list[Rejected], str]:
+        again: list[_Line] = []
+        rejected: list[Rejected] = []
+        why = ""
+        tally = self.tally
+        if len(items) != len(lines):
+            raise BulkError(f"Elasticsearch answered {len(items)} results to {len(lines)} actions")
+        for line, item in zip(lines, items, strict=True):
+            result = next(iter(item.values()))
+            status = result["status"]
+            if status < 300:
+                if line.delete:
+                    tally.deleted += 1
+                else:
+                    tally.indexed += 1
+            elif status == 409:
+                tally.stale += 1
+            elif status == 404 and line.delete:
+                tally.deleted += 1
+            else:
+                error = result.get("error") or {}
+                text = f"{status} {_reason({'error': error})}"
+                if status in (401, 403) or error.get("type") in _OPERATOR:
+                    raise BulkError(f"Elasticsearch refuses to write: {text}")
+                if status in _RETRY:
+                    again.append(line)
+                    # A 500 is the document's fault only when every remaining one has it.
+                    why = text if not why or why.startswith("500 ") else why
+                else:
+                    rejected.append(Rejected(line.place, text))
+        return again, rejected, why
+
+    def _ensure_index(self, index: str) -> None:
+        if index in self._known or not self._settings.create_index:
+            return
+        try:
+            if not self._client.indices.exists(index=index):
+                self._client.indices.create(index=index, **self._settings.index_body())
+                log.info("index created", index=index)
+        except ApiError as error:
+            # Another task of the same batch was faster.
+            if "resource_already_exists_exception" not in str(error.body):
+                raise BulkError(f"can't create index {index}: {error.status_code} {_reason(error.body)}") from None
+        except TransportError as error:
+            raise BulkError(f"can't look for index {index}: {error}") from None
+        self._known.add(index)
+
+
+def encode(action: Action) -> bytes:
+    """The lines of one action in a bulk request."""
+    kind = "delete" if action.body is None else "index"
+    head = {
+        kind: {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
+    }
+    if action.body is None:
+        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
+    try:
+        body = orjson.dumps(action.body, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        # An integer of more than 64 bits can't be a number in Elasticsearch either.
+        texts = {k: str(v) if isinstance(v, int) and v.bit_length() > 63 else v for k, v in action.body.items()}
+        body = orjson.dumps(texts, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + body
+
+
+def _reason(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return str(body)[:300]
+    caused = error.get("caused_by")
+    parts = [error.get("type"), error.get("reason"), caused.get("reason") if isinstance(caused, dict) else None]
+    return ": ".join(str(part) for part in parts if part)

@@ -1,0 +1,137 @@
+"""The Spark session: finding Java, the jars of Spark's Kafka source, and the properties that matter here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import structlog
+from pyspark.sql import SparkSession
+
+from headrace_spark.errors import JavaError, SessionError
+from headrace_spark.settings import SparkSettings
+
+log = structlog.get_logger("headrace_spark.session")
+
+MIN_JAVA = 17
+_REMEDY = (
+    f"Spark needs Java {MIN_JAVA} or newer: install one (for example the package openjdk-17-jre-headless) "
+    "and put it on PATH, or set JAVA_HOME"
+)
+
+
+def check_java() -> str:
+    """The version of the Java that Spark will run on; raises JavaError when there is none new enough."""
+    home = os.environ.get("JAVA_HOME", "")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
+    if not java:
+        raise JavaError(f"no Java found: JAVA_HOME is not set and there is no `java` on PATH. {_REMEDY}.")
+    where = f"{java} (from JAVA_HOME)" if home else java
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaError(f"{where} can't be run: {error}. {_REMEDY}.") from None
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
+    if done.returncode or not found:
+        raise JavaError(f"{where} does not tell its version. {_REMEDY}.")
+    if int(found[1]) < MIN_JAVA:
+        raise JavaError(f"{where} is Java {found[1]}. {_REMEDY}.")
+    return found[1]
+
+
+def kafka_package() -> str:
+    """The Maven coordinates of the Kafka source that fits the installed pyspark."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    names = [path.name for path in jars.glob("scala-library-*.jar")]
+    scala = ".".join(names[0].removeprefix("scala-library-").split(".")[:2]) if names else "2.13"
+    return f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{pyspark.__version__}"
+
+
+def _jar_list(settings: SparkSettings) -> Path | None:
+    if not settings.ivy:
+        return None
+    name = kafka_package().split(":", 1)[1].replace(":", "-")
+    return Path(settings.ivy).absolute() / f"{name}.jars"
+
+
+def local_jars(settings: SparkSettings) -> list[str]:
+    """The jars that are there already: from the config or resolved by an earlier start. Empty: resolve them."""
+    if settings.jars:
+        missing = [jar for jar in settings.jars if not Path(jar).is_file()]
+        if missing:
+            raise SessionError(f"[spark] jars: there is no file {', '.join(missing)}")
+        return [str(Path(jar).absolute()) for jar in settings.jars]
+    listed = _jar_list(settings)
+    if listed is None or not listed.is_file():
+        return []
+    jars = [str(listed.parent / "jars" / name) for name in listed.read_text(encoding="utf-8").split()]
+    return jars if jars and all(Path(jar).is_file() for jar in jars) else []
+
+
+def _remember_jars(settings: SparkSettings, spark: SparkSession) -> None:
+    """Notes what was resolved, so that the next start needs no network and no resolving."""
+    listed = _jar_list(settings)
+    if listed is None:
+        return
+    bundled = {path.name for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    resolved = [Path(jar).name for jar in (spark.sparkContext.getConf().get("spark.jars") or "").split(",") if jar]
+    # Ivy puts the organisation before the name. What pyspark carries itself must not be loaded a second time.
+    needed = [name for name in resolved if name.split("_", 1)[-1] not in bundled]
+    listed.write_text("\n".join(needed) + "\n", encoding="utf-8")
+
+
+def open_session(settings: SparkSettings) -> SparkSession:
+    """Starts Spark; raises SessionError with what to do when it does not start."""
+    # The workers must be this very interpreter: `python3` on PATH may have another version or lack our packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    local = settings.master.startswith("local")
+    properties: dict[str, Any] = {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.warehouse.dir": Path(tempfile.gettempdir(), "headrace-spark-warehouse").as_uri(),
+        "spark.sql.shuffle.partitions": "2",
+        # Of the checkpoint, which grows with every batch, the last ones are enough.
+        "spark.sql.streaming.minBatchesToRetain": "20",
+    }
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        properties |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    jars = local_jars(settings)
+    if jars:
+        properties["spark.jars"] = ",".join(jars)
+    else:
+        log.info("resolving the jars of Spark's Kafka source", package=kafka_package())
+        properties["spark.jars.packages"] = kafka_package()
+        if settings.ivy:
+            Path(settings.ivy).mkdir(parents=True, exist_ok=True)
+            properties["spark.jars.ivy"] = str(Path(settings.ivy).absolute())
+    properties |= settings.conf
+    builder = SparkSession.Builder().master(settings.master).appName(settings.app_name)
+    for name, value in properties.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        hint = (
+            ""
+            if jars
+            else f" If {kafka_package()} could not be downloaded (see above), name local files in [spark] jars."
+        )
+        raise SessionError(f"Spark did not start: {_first_line(error)}.{hint}") from error
+    spark.sparkContext.setLogLevel("WARN")
+    if not jars:
+        _remember_jars(settings, spark)
+    return spark
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,131 @@
+"""What one Spark task does with its messages: parse, keep the newest of each document, write, name the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import structlog
+
+from headrace_spark.documents import Action
+from headrace_spark.elastic import BulkWriter, Rejected
+from headrace_spark.errors import MessageError
+from headrace_spark.messages import PARSERS
+from headrace_spark.settings import Settings
+
+log = structlog.get_logger("headrace_spark.worker")
+
+REASON_HEADER = "headrace-dead-reason"
+TOPIC_HEADER = "headrace-dead-topic"
+PARTITION_HEADER = "headrace-dead-partition"
+OFFSET_HEADER = "headrace-dead-offset"
+MAX_REASON = 1000  # characters; mapping errors can quote whole documents
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """A Kafka message as Spark hands it over."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    headers: list[Header] | None
+
+
+class DeadLetter(NamedTuple):
+    """A message set aside: key and value as they came, the headers with the reason and the place added."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class Worker:
+    """Works through the messages of one task. `counts` says afterwards what was done."""
+
+    def __init__(self, settings: Settings, writer: BulkWriter) -> None:
+        self._writer = writer
+        self._parse = PARSERS[settings.kafka.format]
+        self._rules = settings.elasticsearch.rules()
+        self._limit = settings.elasticsearch.bulk_actions
+        # Latest action of each document, with the message it came from.
+        self._pending: dict[tuple[str, str], tuple[Action, Record]] = {}
+        self.messages = self.rows = self.ignored = self.dead = 0
+
+    def run(self, records: Iterable[Record]) -> Iterator[DeadLetter]:
+        """Applies the messages; yields those that can't be applied. Raises BulkError when it can't go on."""
+        pending = self._pending
+        for record in records:
+            self.messages += 1
+            try:
+                parsed = self._parse(record.value, self._rules)
+            except MessageError as error:
+                self.dead += 1
+                yield dead_letter(record, str(error))
+                continue
+            if parsed.ignored:
+                self.ignored += 1
+                log.warning("DDL is not applied to Elasticsearch", ddl=parsed.ignored, offset=record.offset)
+                continue
+            self.rows += parsed.rows
+            for action in parsed.actions:
+                key = (action.target, action.id)
+                known = pending.get(key)
+                # At the same version (one row: delete of the old key, index of the new) the later action wins.
+                if known is None or action.version >= known[0].version:
+                    pending[key] = (action, record)
+            if len(pending) >= self._limit:
+                yield from self._flush()
+        yield from self._flush()
+
+    def counts(self) -> dict[str, int]:
+        """What has been done so far, by name."""
+        tally = self._writer.tally
+        return {
+            "messages": self.messages,
+            "rows": self.rows,
+            "indexed": tally.indexed,
+            "deleted": tally.deleted,
+            "stale": tally.stale,
+            "rejected": tally.rejected,
+            "ddl_ignored": self.ignored,
+            "dead_letters": self.dead,
+        }
+
+    def _flush(self) -> Iterator[DeadLetter]:
+        entries = list(self._pending.values())
+        self._pending.clear()
+        by_message: dict[tuple[str, int, int], list[tuple[Rejected, int]]] = {}
+        for rejected in self._writer.write([action for action, _ in entries]):
+            action, record = entries[rejected.place]
+            by_message.setdefault((record.topic, record.partition, record.offset), []).append((rejected, action.row))
+        # One dead letter a message, however many of its rows were refused.
+        for failures in by_message.values():
+            first, row = failures[0]
+            rows = sorted({row for _, row in failures})
+            more = f" (and {len(rows) - 1} more rows: {', '.join(map(str, rows[:20]))})" if len(rows) > 1 else ""
+            self.dead += 1
+            yield dead_letter(entries[first.place][1], f"Elasticsearch refuses row {row}: {first.reason}{more}")
+
+
+def dead_letter(record: Record, reason: str) -> DeadLetter:
+    """The message with its own headers and ours: why, and from where."""
+    own = (REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)
+    kept = [(name, value) for name, value in record.headers or [] if name not in own]
+    log.warning(
+        "dead letter", reason=reason[:MAX_REASON], topic=record.topic, partition=record.partition, offset=record.offset
+    )
+    return DeadLetter(
+        record.key,
+        record.value,
+        [
+            *kept,
+            (REASON_HEADER, reason[:MAX_REASON].encode()),
+            (TOPIC_HEADER, record.topic.encode()),
+            (PARTITION_HEADER, str(record.partition).encode()),
+            (OFFSET_HEADER, str(record.offset).encode()),
+        ],
+    )
