@@ -1,0 +1,229 @@
+"""The small languages inside the configuration: durations, sizes, places to start, filters, `${...}` references."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)")
+_DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|kB|MB|GB)?")
+_SIZE_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+_INTERVAL = r"[1-9]\d*(?:-[1-9]\d*)?"
+_TAG = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
+_GTID_MYSQL = re.compile(rf"{_UUID}(?::(?:{_TAG}:)?{_INTERVAL})+")
+_GTID_MARIADB = re.compile(r"\d+-\d+-\d+")
+_FILE_OFFSET = re.compile(r"([^\s:/]+\.\d{6,}):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class StartEarliest:
+    """Begin with the oldest binlog that the source still has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLatest:
+    """Begin with what is written after the first connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Begin at a byte of a binlog file, which is the start of an event."""
+
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartGtid:
+    """Begin after the transactions of a GTID set, in the notation of MySQL or MariaDB."""
+
+    gtid_set: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTime:
+    """Begin with the first transaction committed at a time or later; `time` has a zone."""
+
+    time: datetime
+
+
+Start = StartEarliest | StartLatest | StartAt | StartGtid | StartTime
+"""Where a destination without a stored position begins."""
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from a number of seconds or a text such as "500ms". Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        if found := _DURATION.fullmatch(value.strip()):
+            return float(found[1]) * _DURATION_UNITS[found[2]]
+        if re.fullmatch(r"\d+(?:\.\d+)?", value.strip()):
+            return float(value)
+    raise ValueError('should be a duration such as "10s", "500ms" or "2m", or a number of seconds')
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from a number or a text such as "64MiB". Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
+        return int(found[1]) * _SIZE_UNITS[found[2]]
+    raise ValueError('should be a size such as "64MiB" or "900KiB", or a number of bytes')
+
+
+def parse_int(value: Any) -> int:
+    """A whole number, also one that came as text out of the environment; true and false are none. Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value.strip()):
+        return int(value)
+    raise ValueError("should be a whole number")
+
+
+def parse_start(value: Any) -> Start:
+    """Where to begin, from its text (or a TOML time). Raises ValueError."""
+    if isinstance(value, datetime):
+        return _start_time(value)
+    if isinstance(value, StartEarliest | StartLatest | StartAt | StartGtid | StartTime):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text == "earliest":
+        return StartEarliest()
+    if text == "latest":
+        return StartLatest()
+    if found := _FILE_OFFSET.fullmatch(text):
+        if not 4 <= int(found[2]) < 1 << 63:
+            raise ValueError("the offset should be 4 or more: a binlog's first event begins there")
+        return StartAt(found[1], int(found[2]))
+    gtids = [part.strip() for part in text.split(",")]
+    if all(_GTID_MYSQL.fullmatch(part) for part in gtids) or all(_GTID_MARIADB.fullmatch(part) for part in gtids):
+        return StartGtid(",".join(gtids))
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            'should be "earliest", "latest", a file and offset such as "mysql-bin.000003:4", a GTID set, '
+            'or an RFC 3339 time such as "2026-01-31T12:00:00Z"'
+        ) from None
+    return _start_time(time)
+
+
+def _start_time(time: datetime) -> StartTime:
+    if time.tzinfo is None:
+        raise ValueError('the time should have a zone, as in "2026-01-31T12:00:00Z" or "...+08:00"')
+    return StartTime(time)
+
+
+def split_patterns(text: str) -> list[tuple[int, str]]:
+    """Cuts a filter in Canal's grammar at its commas: (index of the first character, regex) for each part.
+
+    A comma inside (), [] or {} and one after a backslash belong to the regex. Empty parts are dropped.
+    """
+    parts: list[tuple[int, str]] = []
+    start = depth = 0
+    in_class = escaped = False
+    for index, char in enumerate(text):
+        if escaped:
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        elif char in "({":
+            depth += 1
+        elif char in ")}":
+            depth = max(0, depth - 1)
+        elif char == "," and depth == 0:
+            parts.append((start, text[start:index]))
+            start = index + 1
+    parts.append((start, text[start:]))
+    return [(at + len(part) - len(part.lstrip()), part.strip()) for at, part in parts if part.strip()]
+
+
+def compile_filter(text: str) -> tuple[re.Pattern[str], ...]:
+    """The regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`.
+
+    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character.
+    """
+    compiled = []
+    for number, (at, part) in enumerate(split_patterns(text), 1):
+        try:
+            compiled.append(re.compile(part, re.IGNORECASE | re.DOTALL))
+        except re.error as error:
+            place = at + (error.pos or 0) + 1
+            raise ValueError(f"regex {number} is invalid at character {place}: {error.msg}") from None
+        except (OverflowError, RecursionError) as error:
+            raise ValueError(f"regex {number}, from character {at + 1}, is invalid: {error}") from None
+    return tuple(compiled)
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """Host and port from "host:port" or "[address]:port". Raises ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError('should have an IPv6 address in brackets, as in "[::1]:9180"')
+    if not colon or not host or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535:
+        raise ValueError('should be a host and a port, as in "127.0.0.1:9180"')
+    return host, int(port)
+
+
+class Expander:
+    """Puts the environment's and files' values in place of `${NAME}` and `${file:/path}`; `$${` stands for `${`.
+
+    What it can't resolve it reports with `report(key, sentence)`; a value that it read is never part of a sentence.
+    """
+
+    def __init__(self, env: Mapping[str, str], report: Callable[[str, str], None]) -> None:
+        self._env = env
+        self._report = report
+
+    def expand(self, value: Any, key: str = "") -> Any:
+        """The value with every string in it expanded, at any depth."""
+        if isinstance(value, str):
+            return _REFERENCE.sub(lambda found: self._resolve(found, key), value)
+        if isinstance(value, dict):
+            return {name: self.expand(item, f"{key}.{name}" if key else name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item, f"{key}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    def _resolve(self, found: re.Match[str], key: str) -> str:
+        if found[1] is None:
+            return "${"
+        if not found[2]:
+            self._report(key, "`${` has no closing `}` (write `$${` for a plain `${`)")
+        elif found[1].startswith("file:"):
+            return self._read(found[1].removeprefix("file:"), key)
+        elif not _NAME.fullmatch(found[1]):
+            self._report(key, "`${...}` should hold the name of an environment variable or file:/path")
+        elif found[1] not in self._env:
+            self._report(key, f"the environment variable {found[1]} is not set")
+        else:
+            return self._env[found[1]]
+        return ""
+
+    def _read(self, name: str, key: str) -> str:
+        path = Path(name)
+        if not path.is_absolute():
+            self._report(key, f"the path in ${{file:{name}}} should be absolute")
+            return ""
+        try:
+            return path.read_text("utf-8").rstrip("\r\n")
+        except OSError as error:
+            self._report(key, f"the file {path} can't be read: {error.strerror}")
+        except UnicodeDecodeError:
+            self._report(key, f"the file {path} is not UTF-8 text")
+        return ""
