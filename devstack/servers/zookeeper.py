@@ -1,0 +1,142 @@
+"""Apache ZooKeeper: one node or an ensemble of three."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from devstack import ports
+from devstack.cache import Cache
+from devstack.errors import BadRequest
+from devstack.server import Cluster, Server
+from devstack.servers.base import Kind
+from devstack.servers.jvm import install_jars, java_command
+
+VERSION = "3.9.5"
+# the server needs the last two at run time and its POM marks them as provided
+COORDINATES = (
+    f"org.apache.zookeeper:zookeeper:{VERSION}",
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+)
+
+
+def four_letters(host: str, port: int, word: str) -> str:
+    """The answer to one of ZooKeeper's four-letter words; empty when there is none."""
+    answer = b""
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            connection.settimeout(2)
+            connection.sendall(word.encode())
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError:
+        return ""
+    return answer.decode(errors="replace")
+
+
+class Node(Server):
+    """One ZooKeeper node."""
+
+    def __init__(self, cache: Cache, prefix: Path, name: str, directory: Path, port: int | None, node_id: int) -> None:
+        super().__init__(name, directory, port)
+        self.node_id = node_id
+        self.peer_ports = (ports.free_port(), ports.free_port())
+        self.peers: list[Node] = [self]
+        self._cache = cache
+        self._prefix = prefix
+
+    def prepare(self) -> None:
+        self.datadir.mkdir(parents=True)
+        (self.datadir / "myid").write_text(f"{self.node_id}\n")
+        lines = [
+            "tickTime=500",
+            "initLimit=20",
+            "syncLimit=10",
+            f"dataDir={self.datadir}",
+            f"clientPort={self.port}",
+            f"clientPortAddress={self.host}",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=*",
+            "maxClientCnxns=0",
+        ]
+        if len(self.peers) > 1:
+            lines += [f"server.{p.node_id}={p.host}:{p.peer_ports[0]}:{p.peer_ports[1]}" for p in self.peers]
+        (self.directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        options = [
+            "-Dzookeeper.jmx.log4j.disable=true",
+            "-Dlogback.statusListenerClass=ch.qos.logback.core.status.NopStatusListener",
+        ]
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.directory / "zoo.cfg")]
+        return [*java_command(self._cache, "128m", *options), "-cp", f"{self._prefix}/lib/*", *main]
+
+    def mode(self) -> str:
+        """standalone, leader or follower; empty while the node serves nobody."""
+        answer = four_letters(self.host, self.port, "srvr")
+        return next((line.removeprefix("Mode: ") for line in answer.splitlines() if line.startswith("Mode: ")), "")
+
+    def is_ready(self) -> bool:
+        return self.mode() != ""
+
+    def endpoint(self) -> dict[str, object]:
+        return {**super().endpoint(), "hosts": self.address}
+
+
+class ZooKeeperEnsemble(Cluster):
+    """One or more ZooKeeper nodes as one service."""
+
+    def __init__(self, name: str, nodes: Sequence[Node]) -> None:
+        super().__init__(name, list(nodes))
+        self.nodes = list(nodes)
+
+    @property
+    def hosts(self) -> str:
+        """What ZooKeeper clients want: host:port of every node, with commas between."""
+        return self.address
+
+    @property
+    def leader(self) -> Node | None:
+        """The node that leads now (the only one when there is one), or None during an election."""
+        return next((node for node in self.nodes if node.running and node.mode() in ("leader", "standalone")), None)
+
+    def endpoint(self) -> dict[str, object]:
+        return {**super().endpoint(), "hosts": self.hosts}
+
+
+class ZooKeeper(Kind):
+    """Apache ZooKeeper."""
+
+    name = "zookeeper"
+    version = VERSION
+
+    def _prefix(self, cache: Cache) -> Path:
+        return install_jars(cache, self.name, self.version, COORDINATES)
+
+    def install(self, cache: Cache) -> None:
+        self._prefix(cache)
+
+    def create(self, cache: Cache, name: str, directory: Path, port: int | None) -> ZooKeeperEnsemble:
+        return self.ensemble(cache, name, directory, port)
+
+    def ensemble(self, cache: Cache, name: str, directory: Path, port: int | None, nodes: int = 1) -> ZooKeeperEnsemble:
+        """A handle for an ensemble of that many nodes."""
+        if nodes < 1:
+            raise BadRequest("a ZooKeeper ensemble has at least one node.")
+        prefix = self._prefix(cache)
+        members = [
+            Node(
+                cache,
+                prefix,
+                f"{name}-{number}" if nodes > 1 else name,
+                directory / f"node-{number}" if nodes > 1 else directory,
+                port + number - 1 if port is not None else None,
+                number,
+            )
+            for number in range(1, nodes + 1)
+        ]
+        for member in members:
+            member.peers = members
+        return ZooKeeperEnsemble(name, members)

@@ -1,0 +1,158 @@
+"""A stack: the servers that one test run, demo or benchmark has started, and the certain end of all of them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TypeVar
+
+from devstack.cache import Cache, RunDir
+from devstack.errors import BadRequest, PortTaken
+from devstack.progress import say
+from devstack.servers import ELASTICSEARCH, KAFKA, KINDS, MARIADB, MYSQL, ZOOKEEPER, Handle
+from devstack.servers.elasticsearch import ElasticsearchServer
+from devstack.servers.kafka import KafkaCluster
+from devstack.servers.mariadb import MariadbServer
+from devstack.servers.mysql import MysqlServer
+from devstack.servers.zookeeper import ZooKeeperEnsemble
+
+H = TypeVar("H", bound=Handle)
+PORT_TRIES = 3
+
+
+def _exit_on_term(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+class Stack:
+    """Starts servers and ends them all: on leaving the `with` block, at exit, and on signals.
+
+    Should this process be killed outright, the guard beside each server ends it within a moment. Methods may be called
+    from several threads. `keep=True` leaves data and logs in the cache.
+    """
+
+    def __init__(self, cache: str | os.PathLike[str] | Cache | None = None, *, keep: bool = False) -> None:
+        self.cache = cache if isinstance(cache, Cache) else Cache(cache)
+        self._mutex = threading.RLock()
+        self._handles: list[Handle] = []
+        self._names: set[str] = set()
+        self._owner = os.getpid()
+        self._run: RunDir | None = RunDir(self.cache, keep)
+        self.directory = self._run.path
+        atexit.register(self.stop)
+        # by default TERM ends Python without any clean-up; a handler that somebody else has set stays
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _exit_on_term)
+
+    def __enter__(self) -> Stack:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def handles(self) -> list[Handle]:
+        """All servers of this stack, in the order of their start."""
+        with self._mutex:
+            return list(self._handles)
+
+    def mysql(self, port: int | None = None, *extra_args: str, name: str = "mysql", server_id: int = 1) -> MysqlServer:
+        """Start a MySQL server; extra mysqld arguments come last, so they override the defaults."""
+        return self._launch(name, lambda n, d: MYSQL.server(self.cache, n, d, port, server_id, extra_args))
+
+    def mariadb(
+        self, port: int | None = None, *extra_args: str, name: str = "mariadb", server_id: int = 1
+    ) -> MariadbServer:
+        """Start a MariaDB server; extra mariadbd arguments come last, so they override the defaults."""
+        return self._launch(name, lambda n, d: MARIADB.server(self.cache, n, d, port, server_id, extra_args))
+
+    def kafka(
+        self,
+        brokers: int = 1,
+        port: int | None = None,
+        *,
+        name: str = "kafka",
+        settings: dict[str, str] | None = None,
+    ) -> KafkaCluster:
+        """Start a Kafka cluster; `settings` go into each server.properties and override the defaults."""
+        return self._launch(name, lambda n, d: KAFKA.cluster(self.cache, n, d, port, brokers, settings))
+
+    def zookeeper(self, nodes: int = 1, port: int | None = None, *, name: str = "zookeeper") -> ZooKeeperEnsemble:
+        """Start a ZooKeeper ensemble."""
+        return self._launch(name, lambda n, d: ZOOKEEPER.ensemble(self.cache, n, d, port, nodes))
+
+    def elasticsearch(
+        self, port: int | None = None, *, name: str = "elasticsearch", heap: str = "512m"
+    ) -> ElasticsearchServer:
+        """Start an Elasticsearch node."""
+        return self._launch(name, lambda n, d: ELASTICSEARCH.node(self.cache, n, d, port, heap))
+
+    def start(self, kind: str, port: int | None = None) -> Handle:
+        """Start a server of the registry by name, with its defaults."""
+        if kind not in KINDS:
+            raise BadRequest(f"there is no server '{kind}'; the known ones are {', '.join(KINDS)}.")
+        return self._launch(kind, lambda n, d: KINDS[kind].create(self.cache, n, d, port))
+
+    def _launch(self, wanted: str, create: Callable[[str, Path], H]) -> H:
+        with self._mutex:
+            if self._run is None:
+                raise BadRequest("this stack has been stopped; make a new one.")
+            name, number = wanted, 2
+            while name in self._names:
+                name, number = f"{wanted}-{number}", number + 1
+            self._names.add(name)
+        for attempt in range(1, PORT_TRIES + 1):
+            # a fresh directory for each attempt: the failed one's data names the port that was taken
+            handle = create(name, self.directory / (name if attempt == 1 else f"{name}.{attempt}"))
+            with self._mutex:
+                self._handles.append(handle)
+            try:
+                handle.start()
+            except PortTaken:
+                self._discard(handle)
+                if handle.port_was_given or attempt == PORT_TRIES:
+                    raise
+                say(f"{name}: somebody took the port; trying others ...")
+            except BaseException:
+                self._discard(handle)
+                raise
+            else:
+                return handle
+        raise AssertionError("not reached")
+
+    def _discard(self, handle: Handle) -> None:
+        handle.kill()
+        with self._mutex:
+            self._handles.remove(handle)
+
+    def stop(self) -> None:
+        """Stop all servers, the newest first, and remove their data and logs unless they are to be kept."""
+        # a forked child inherits this object and its exit hook, and the servers are not its own
+        if os.getpid() != self._owner:
+            return
+        with self._mutex:
+            run, self._run = self._run, None
+            handles = list(reversed(self._handles))
+        if run is None:
+            return
+        try:
+            threads = [threading.Thread(target=handle.stop, name=f"stop {handle.name}") for handle in handles]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            for handle in handles:
+                handle.kill()
+            raise
+        finally:
+            atexit.unregister(self.stop)
+            run.close()
