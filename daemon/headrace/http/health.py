@@ -1,0 +1,64 @@
+"""What /health says: each destination's state and progress as JSON, and 200 or 503 for a monitor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from headrace import __version__
+from headrace.status import DestinationStatus
+
+
+def health(statuses: Mapping[str, DestinationStatus], node: str) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one."""
+    well = bool(statuses) and all(status.state.healthy for status in statuses.values())
+    return (200 if well else 503), {
+        "status": "ok" if well else "failing",
+        "node": node,
+        "version": __version__,
+        "destinations": {name: describe(status) for name, status in statuses.items()},
+    }
+
+
+def describe(status: DestinationStatus) -> dict[str, Any]:
+    """One destination. Ages are seconds; null where there was no such event yet."""
+    now = time.monotonic()
+    return {
+        "state": status.state.value,
+        "healthy": status.state.healthy,
+        "reason": status.reason,
+        "message": status.message,
+        "state_seconds": age(status.since, now),
+        "position": status.position.to_dict() if status.position else None,
+        "received": {"file": status.received_file, "offset": status.received_offset},
+        "lag_seconds": round(status.lag_seconds, 3),
+        "rows": status.rows,
+        "messages": status.messages,
+        "transactions": status.transactions,
+        "events": status.events,
+        "bytes_received": status.bytes_received,
+        "bytes_published": status.bytes_published,
+        "queue_bytes": status.queue_bytes,
+        "restarts": status.restarts,
+        "epoch": status.epoch,
+        "last_error": status.last_error,
+        "last_error_at": rfc3339(status.last_error_at_us),
+        "last_event_seconds": age(status.last_event_at, now),
+        "oldest_unconfirmed_seconds": age(status.oldest_unconfirmed_at, now) or 0.0,
+        "last_checkpoint_seconds": age(status.last_checkpoint_at, now),
+        "loop_delay_seconds": round(status.loop_delay, 6),
+    }
+
+
+def age(at: float, now: float) -> float | None:
+    """Seconds from `at` to `now` on the monotonic clock; None when `at` is 0, which means never."""
+    return round(max(0.0, now - at), 3) if at else None
+
+
+def rfc3339(at_us: int) -> str | None:
+    """The time of `at_us` microseconds since 1970, in UTC; None for 0."""
+    if not at_us:
+        return None
+    seconds, micros = divmod(at_us, 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"

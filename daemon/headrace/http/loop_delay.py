@@ -1,0 +1,44 @@
+"""Measures how late the event loop is: a task that sleeps and sees how long it really took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from headrace.status import DestinationStatus
+
+WINDOW = 60.0
+
+
+class LoopDelay:
+    """The loop's delay in seconds: the last one, and the largest of the last minute."""
+
+    def __init__(self, interval: float = 0.1) -> None:
+        self._interval = interval
+        self._seen: deque[tuple[float, float]] = deque()
+        self.last = 0.0
+
+    @property
+    def largest(self) -> float:
+        """The largest delay of the last minute."""
+        return max((delay for _, delay in self._seen), default=0.0)
+
+    def note(self, delay: float, now: float) -> None:
+        """Adds a measurement made at `now` on the monotonic clock."""
+        self.last = max(0.0, delay)
+        self._seen.append((now, self.last))
+        while self._seen[0][0] < now - WINDOW:
+            self._seen.popleft()
+
+    async def run(self, statuses: Iterable[DestinationStatus]) -> None:
+        """Measures until it is cancelled, and notes the delay in each status too."""
+        statuses = list(statuses)
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(self._interval)
+            now = time.monotonic()
+            self.note(now - before - self._interval, now)
+            for status in statuses:
+                status.loop_delay = self.last

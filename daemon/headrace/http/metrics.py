@@ -1,0 +1,131 @@
+"""What /metrics says: the destinations' status objects as Prometheus metrics, read at the moment of the request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headrace import __version__
+from headrace.http.health import age
+from headrace.http.loop_delay import LoopDelay
+from headrace.model import State
+from headrace.status import DestinationStatus
+
+_COUNTERS = (
+    ("rows", "rows", "Rows published and confirmed."),
+    ("messages", "messages", "Messages published and confirmed."),
+    ("transactions", "transactions", "Transactions published and confirmed."),
+    ("events", "events", "Binlog events received."),
+    ("received_bytes", "bytes_received", "Bytes received from the source."),
+    ("published_bytes", "bytes_published", "Bytes of messages published and confirmed."),
+    ("restarts", "restarts", "Restarts after a failure."),
+)
+_GAUGES = (
+    ("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed."),
+    ("epoch", "epoch", "Epoch that the destination is held under."),
+    ("lag_seconds", "lag_seconds", "Age of the newest change when it was read: now minus its commit time."),
+)
+_AGES = (
+    ("last_event_age_seconds", "last_event_at", "Seconds since the last event or heartbeat from the source."),
+    ("oldest_unconfirmed_seconds", "oldest_unconfirmed_at", "Age of the oldest unconfirmed message; 0 without one."),
+    ("last_checkpoint_age_seconds", "last_checkpoint_at", "Seconds since the position was last stored."),
+    ("state_seconds", "since", "Seconds in the present state."),
+)
+
+
+class StatusCollector(Collector):
+    """Reads the destinations' status objects whenever it is asked."""
+
+    def __init__(self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay) -> None:
+        self._statuses = statuses
+        self._node = node
+        self._delay = delay
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of headrace's own."""
+        info = GaugeMetricFamily("headrace_info", "Node and version; always 1.", labels=("node", "version"))
+        info.add_metric((self._node, __version__), 1)
+        yield info
+        yield GaugeMetricFamily("headrace_loop_delay_seconds", "Last delay of the event loop.", value=self._delay.last)
+        yield GaugeMetricFamily(
+            "headrace_loop_delay_max_seconds", "Largest delay of the event loop in a minute.", value=self._delay.largest
+        )
+        yield from self._states()
+        for name, attribute, text in _COUNTERS:
+            counter = CounterMetricFamily(f"headrace_{name}", text, labels=("destination",))
+            for destination, status in self._statuses.items():
+                counter.add_metric((destination,), getattr(status, attribute))
+            yield counter
+        for name, attribute, text in _GAUGES:
+            gauge = GaugeMetricFamily(f"headrace_{name}", text, labels=("destination",))
+            for destination, status in self._statuses.items():
+                gauge.add_metric((destination,), getattr(status, attribute))
+            yield gauge
+        yield from self._ages()
+        yield from self._positions()
+
+    def _states(self) -> Iterator[Metric]:
+        state = GaugeMetricFamily(
+            "headrace_state", "1 for the state that the destination is in.", labels=("destination", "state")
+        )
+        healthy = GaugeMetricFamily("headrace_healthy", "1 in a healthy state.", labels=("destination",))
+        for destination, status in self._statuses.items():
+            healthy.add_metric((destination,), int(status.state.healthy))
+            for one in State:
+                state.add_metric((destination, one.value), int(one is status.state))
+        yield state
+        yield healthy
+
+    def _ages(self) -> Iterator[Metric]:
+        now = time.monotonic()
+        for name, attribute, text in _AGES:
+            gauge = GaugeMetricFamily(f"headrace_{name}", text, labels=("destination",))
+            for destination, status in self._statuses.items():
+                seconds = age(getattr(status, attribute), now)
+                if seconds is None and attribute == "oldest_unconfirmed_at":
+                    seconds = 0.0
+                if seconds is not None:  # what never happened has no age: a number would be a lie
+                    gauge.add_metric((destination,), seconds)
+            yield gauge
+
+    def _positions(self) -> Iterator[Metric]:
+        offset = GaugeMetricFamily(
+            "headrace_position_offset", "Offset of the confirmed position in its file.", labels=("destination",)
+        )
+        number = GaugeMetricFamily(
+            "headrace_position_file_number", "Number of the confirmed position's binlog.", labels=("destination",)
+        )
+        commit = GaugeMetricFamily(
+            "headrace_position_commit_timestamp_seconds",
+            "Commit time of the last confirmed transaction, since 1970.",
+            labels=("destination",),
+        )
+        for destination, status in self._statuses.items():
+            if status.position is None:
+                continue
+            offset.add_metric((destination,), status.position.offset)
+            suffix = status.position.file.rpartition(".")[2]
+            if suffix.isascii() and suffix.isdigit():
+                number.add_metric((destination,), int(suffix))
+            if status.position.commit_time_us:
+                commit.add_metric((destination,), status.position.commit_time_us / 1e6)
+        yield offset
+        yield number
+        yield commit
+
+
+class Metrics:
+    """The text of /metrics: headrace's own metrics and those of the process (memory, CPU, open files)."""
+
+    def __init__(self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(StatusCollector(statuses, node, delay))
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        return generate_latest(self._registry)

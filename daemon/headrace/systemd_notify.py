@@ -1,0 +1,56 @@
+"""Tells systemd how the daemon is: the datagrams of sd_notify(3), without its library."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+
+class Notifier:
+    """Sends to the socket that systemd names in NOTIFY_SOCKET; does nothing when there is none.
+
+    A datagram that can't be sent is dropped: no destination may stop because systemd does not listen.
+    """
+
+    def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
+        # "@name" stands for a socket in Linux's abstract namespace, whose names begin with a zero byte.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_seconds = watchdog_seconds
+        """Within this time systemd wants to hear WATCHDOG=1; 0 when it does not ask for it."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Notifier:
+        """What NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID ask for."""
+        usec = env.get("WATCHDOG_USEC", "")
+        ours = env.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
+        seconds = int(usec) / 1e6 if ours and usec.isascii() and usec.isdigit() else 0.0
+        address = env.get("NOTIFY_SOCKET", "")
+        return cls(address if address.startswith(("/", "@")) else "", seconds)
+
+    def ready(self) -> None:
+        """The start is complete."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """The stop has begun."""
+        self._send("STOPPING=1")
+
+    def watchdog(self) -> None:
+        """The loop is alive."""
+        if self.watchdog_seconds:
+            self._send("WATCHDOG=1")
+
+    def status(self, line: str) -> None:
+        """One line for `systemctl status`."""
+        self._send("STATUS=" + " ".join(line.split()))
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.setblocking(False)
+                sender.sendto(text.encode(), self._address)
+        except OSError:
+            pass

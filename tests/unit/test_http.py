@@ -1,0 +1,124 @@
+"""Health and metrics over a real socket."""
+
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.http.loop_delay import WINDOW, LoopDelay
+from headrace.http.server import HttpError, HttpServer
+from headrace.model import Position, State
+from headrace.status import DestinationStatus
+
+
+@pytest.fixture
+def statuses() -> dict[str, DestinationStatus]:
+    return {"shop": DestinationStatus("shop"), "stock": DestinationStatus("stock")}
+
+
+@pytest.fixture
+async def url(statuses: dict[str, DestinationStatus]) -> AsyncIterator[str]:
+    server = HttpServer(("127.0.0.1", 0), statuses, "relay-1")
+    await server.start()
+    yield f"http://127.0.0.1:{server.port}"
+    await server.close()
+    await server.close()
+
+
+async def get(url: str) -> tuple[int, str, dict[str, object] | str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        kind = answer.content_type
+        return answer.status, kind, await (answer.json() if kind == "application/json" else answer.text())
+
+
+@pytest.mark.parametrize("state", list(State))
+async def test_one_unhealthy_destination_makes_503(
+    url: str, statuses: dict[str, DestinationStatus], state: State
+) -> None:
+    statuses["shop"].enter(State.STREAMING)
+    statuses["stock"].enter(state, "why", "a sentence")
+    code, kind, body = await get(url + "/health")
+    healthy = state in {State.STANDBY, State.SNAPSHOTTING, State.STREAMING, State.DEGRADED, State.PAUSED}
+    assert (code, kind) == (200 if healthy else 503, "application/json")
+    assert isinstance(body, dict)
+    assert body["status"] == ("ok" if healthy else "failing")
+    assert body["node"] == "relay-1"
+    stock = body["destinations"]["stock"]  # type: ignore[index]
+    assert (stock["state"], stock["reason"], stock["message"]) == (state.value, "why", "a sentence")
+    assert (await get(url + "/health/shop"))[0] == 200
+    assert (await get(url + "/health/stock"))[0] == code
+
+
+async def test_the_facts_of_a_destination(url: str, statuses: dict[str, DestinationStatus]) -> None:
+    shop = statuses["shop"]
+    shop.position = Position("uuid", "mysql-bin.000007", 1234, last_pos=(1 << 62) + 1)
+    shop.rows, shop.epoch, shop.lag_seconds = 42, 3, 0.5
+    shop.failed("source: 连接断开")
+    shop.last_error_at_us = 1_700_000_000_000_001
+    shop.oldest_unconfirmed_at = time.monotonic() - 5
+    _, _, body = await get(url + "/health/shop")
+    assert isinstance(body, dict)
+    assert body["position"]["file"] == "mysql-bin.000007"  # type: ignore[index]
+    assert body["position"]["last_pos"] == str((1 << 62) + 1)  # type: ignore[index]
+    assert (body["rows"], body["epoch"], body["lag_seconds"]) == (42, 3, 0.5)
+    assert body["last_error"] == "source: 连接断开"
+    assert body["last_error_at"] == "2023-11-14T22:13:20.000001Z"
+    assert 5 <= float(str(body["oldest_unconfirmed_seconds"])) < 60
+    assert body["last_checkpoint_seconds"] is None
+    code, _, body = await get(url + "/health/nosuch")
+    assert code == 404
+    assert isinstance(body, dict)
+    assert body["destinations"] == ["shop", "stock"]
+
+
+async def test_metrics_are_prometheus_text(url: str, statuses: dict[str, DestinationStatus]) -> None:
+    shop = statuses["shop"]
+    shop.enter(State.STREAMING)
+    shop.position = Position("uuid", "mysql-bin.000007", 1234, commit_time_us=1_500_000)
+    shop.rows = 42
+    code, kind, text = await get(url + "/metrics")
+    assert (code, kind) == (200, "text/plain")
+    assert isinstance(text, str)
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["headrace_rows_total", "shop"] == 42
+    assert samples["headrace_state", "shop", "STREAMING"] == 1
+    assert sum(value for key, value in samples.items() if key[:2] == ("headrace_state", "shop")) == 1
+    assert samples["headrace_healthy", "stock"] == 0
+    assert samples["headrace_position_offset", "shop"] == 1234
+    assert samples["headrace_position_file_number", "shop"] == 7
+    assert samples["headrace_position_commit_timestamp_seconds", "shop"] == 1.5
+    assert ("headrace_position_offset", "stock") not in samples
+    assert ("headrace_last_checkpoint_age_seconds", "shop") not in samples
+    assert samples["headrace_oldest_unconfirmed_seconds", "shop"] == 0
+    assert samples["process_resident_memory_bytes",] > 1e6
+    assert ("headrace_loop_delay_seconds",) in samples
+
+
+async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(HttpError, match=rf"can't listen on 127\.0\.0\.1:{port}: address already in use"):
+            await HttpServer(("127.0.0.1", port), statuses, "relay-1").start()
+
+
+async def test_a_foreign_address_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:
+    with pytest.raises(HttpError, match=r"can't listen on 192\.0\.2\.1:9180: .*\[http\] listen"):
+        await HttpServer(("192.0.2.1", 9180), statuses, "relay-1").start()
+
+
+def test_the_largest_delay_is_forgotten_after_a_minute() -> None:
+    delay = LoopDelay()
+    delay.note(0.5, 100.0)
+    delay.note(-0.1, 101.0)
+    assert (delay.last, delay.largest) == (0.0, 0.5)
+    delay.note(0.1, 100.1 + WINDOW)
+    assert (delay.last, delay.largest) == (0.1, 0.1)
