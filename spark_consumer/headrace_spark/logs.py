@@ -25,6 +25,7 @@ def configure(form: str | None = None) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Asked anew for each line: whoever replaces sys.stderr (a test, a supervisor) gets the lines from then on.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -106,7 +106,7 @@ class Runner:
         writer = (
             frame.select("key", "value", "topic", "partition", "offset", "headers")
             .writeStream.queryName(spark.app_name)
-            .option("checkpointLocation", spark.checkpoint)
+            .option("checkpointLocation", spark.checkpoint_location())
             .foreachBatch(self._batch)
         )
         if available_now:

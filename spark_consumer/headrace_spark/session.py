@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +92,15 @@ def open_session(settings: SparkSettings) -> SparkSession:
     # The workers must be this very interpreter: `python3` on PATH may have another version or lack our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     local = settings.master.startswith("local")
+    scratch = settings.scratch_directory()
+    scratch.mkdir(parents=True, exist_ok=True)
     properties: dict[str, Any] = {
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.metricsEnabled": "false",
-        "spark.sql.warehouse.dir": Path(tempfile.gettempdir(), "headrace-spark-warehouse").as_uri(),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.local.dir": str(scratch),
         "spark.sql.shuffle.partitions": "2",
         # Of the checkpoint, which grows with every batch, the last ones are enough.
         "spark.sql.streaming.minBatchesToRetain": "20",
@@ -119,7 +122,9 @@ def open_session(settings: SparkSettings) -> SparkSession:
     for name, value in properties.items():
         builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
+        with contextlib.chdir(scratch):
+            spark = builder.getOrCreate()
     except Exception as error:
         hint = (
             ""

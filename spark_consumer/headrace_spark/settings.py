@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,11 @@ from headrace_spark.errors import Problem, SettingsError
 
 _REFERENCE = re.compile(r"\$(\$)?\{([^}]*)\}")
 _INTERVAL = re.compile(r"^\d+(\.\d+)? *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?)$")
+
+
+def _absolute(path: str) -> str:
+    # Spark's workers run in another directory.
+    return str(Path(path).absolute()) if path else path
 
 
 class _Model(BaseModel):
@@ -112,7 +118,14 @@ class ElasticsearchSettings(_Model):
                 raise ValueError(f"can't read {value}: {error}") from None
             if not good:
                 raise ValueError(f"{value} does not hold a JSON object")
-        return value
+        return _absolute(value)
+
+    @field_validator("ca_certs")
+    @classmethod
+    def _certificates(cls, value: str) -> str:
+        if value and not Path(value).is_file():
+            raise ValueError(f"there is no file {value}")
+        return _absolute(value)
 
     def rules(self) -> Rules:
         """How rows become documents."""
@@ -144,6 +157,7 @@ class SparkSettings(_Model):
     )
     driver_memory: str = Field("1g", pattern=r"^\d+[kmgt]$", description="heap of the driver")
     ivy: str = Field("", description="directory for downloaded jars; empty: Spark's own, in the home directory")
+    scratch: str = Field("", description="directory for Spark's temporary files; empty: the system's")
     jars: list[str] = Field(
         default_factory=list, description="local jars of Spark's Kafka source; nothing is downloaded"
     )
@@ -157,6 +171,14 @@ class SparkSettings(_Model):
         if not _INTERVAL.match(value.strip()):
             raise ValueError(f"{value!r} is not a time like '2 seconds'")
         return value.strip()
+
+    def checkpoint_location(self) -> str:
+        """The checkpoint as a URL or an absolute path: Spark's JVM runs in another directory than we do."""
+        return self.checkpoint if "://" in self.checkpoint else str(Path(self.checkpoint).absolute())
+
+    def scratch_directory(self) -> Path:
+        """Where temporary files go; nothing in it is needed after the process has ended."""
+        return Path(self.scratch or Path(tempfile.gettempdir(), f"headrace-spark-{os.getuid()}")).absolute()
 
 
 class Settings(_Model):

@@ -1,0 +1,177 @@
+"""The Spark consumer's configuration and command: everything wrong is told at once, and nothing as a traceback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from headrace_spark import cli, session
+from headrace_spark.errors import JavaError, SettingsError
+from headrace_spark.settings import SparkSettings, load_settings
+
+GOOD = """
+[kafka]
+bootstrap_servers = "127.0.0.1:{kafka}"
+topics = ["shop"]
+dead_letter_topic = "dead"
+connect_timeout = 2
+[elasticsearch]
+hosts = ["http://127.0.0.1:{elastic}"]
+[spark]
+checkpoint = "checkpoint"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    logging = structlog.get_config()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    structlog.configure(**logging)
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "spark.toml"
+    path.write_text(text)
+    return path
+
+
+def problems(path: Path) -> dict[str, str]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    assert all(problem.file == str(path) for problem in caught.value.problems)
+    return {problem.key: problem.text for problem in caught.value.problems}
+
+
+def test_the_config_of_the_project_is_good() -> None:
+    settings = load_settings(Path(__file__).parents[2] / "config" / "spark.toml")
+    assert settings.spark.master == "local[2,4]"
+    assert settings.elasticsearch.gc_deletes == "1h"
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    text = """
+[kafka]
+bootstrap_servers = "nowhere"
+topics = "shop"
+dead_letter_topic = "d"
+colour = "red"
+[elasticsearch]
+hosts = ["127.0.0.1:9200"]
+password = "${NOT_THERE_AT_ALL}"
+ca_certs = "${file:/no/such/file}"
+mappings_file = "/no/such/file"
+bulk_actions = "many"
+[spark]
+trigger = "now and then"
+[more]
+"""
+    found = problems(write(tmp_path, text))
+    assert found["kafka.bootstrap_servers"] == "'nowhere' is not host:port"
+    assert found["kafka.colour"] == "there is no such key"
+    assert found["more"] == "there is no such key"
+    assert found["elasticsearch.password"] == "the environment has no variable 'NOT_THERE_AT_ALL'"
+    assert found["spark.checkpoint"] == "is required and is not there"
+    assert found.keys() >= {
+        "kafka.topics",
+        "elasticsearch.hosts.0",
+        "elasticsearch.ca_certs",
+        "elasticsearch.mappings_file",
+        "elasticsearch.bulk_actions",
+        "spark.trigger",
+    }
+
+
+def test_rules_between_keys(tmp_path: Path) -> None:
+    text = GOOD.format(kafka=1, elastic=1).replace('"dead"', '"shop"').replace("[spark]", 'user = "u"\n[spark]')
+    found = problems(write(tmp_path, text))
+    assert "go round for ever" in found["kafka"]
+    assert "belong together" in found["elasticsearch"]
+
+
+@pytest.mark.parametrize("text", ["[kafka", "\udcff"])
+def test_no_toml(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "spark.toml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    assert "is not TOML" in problems(path)[""]
+
+
+def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("geheim ${not.expanded.again}\n")
+    monkeypatch.setenv("ES_USER", "anna")
+    extra = f'user = "${{ES_USER}}"\npassword = "${{file:{secret}}}"\nindex = "$${{plain}}"\n[spark]'
+    settings = load_settings(write(tmp_path, GOOD.format(kafka=1, elastic=1).replace("[spark]", extra)))
+    assert settings.elasticsearch.user == "anna"
+    assert settings.elasticsearch.password.get_secret_value() == "geheim ${not.expanded.again}"
+    assert settings.elasticsearch.index == "${plain}"
+    assert "geheim" not in repr(settings)
+
+
+def test_a_wrong_config_ends_with_2_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--config", str(tmp_path / "none.toml")]) == 2
+    assert cli.main(["run", "--config", str(write(tmp_path, "[kafka]\n"))]) == 2
+    error = capsys.readouterr().err
+    assert "none.toml: can't be read: No such file or directory" in error
+    assert "spark.toml: kafka.topics: is required and is not there" in error
+    assert "Traceback" not in error
+
+
+def test_an_absent_kafka_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write(tmp_path, GOOD.format(kafka=closed_port(), elastic=closed_port()))
+    assert cli.main(["run", "--config", str(config)]) == 1
+    assert "Kafka can't be reached: 127.0.0.1:" in capsys.readouterr().err
+
+
+def test_an_absent_elasticsearch_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        config = write(tmp_path, GOOD.format(kafka=broker.getsockname()[1], elastic=closed_port()))
+        assert cli.main(["run", "--config", str(config)]) == 1
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main(["run", "--config", str(write(tmp_path, GOOD.format(kafka=1, elastic=1)))]) == 2
+    assert "no Java found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("version", "good"), [("1.8.0_292", False), ("11.0.2", False), ("17.0.9", True), ("25", True)])
+def test_old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, good: bool) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if good:
+        assert session.check_java() == version.split(".")[0]
+    else:
+        with pytest.raises(JavaError, match=r"Java (8|11)\. Spark needs Java 17"):
+            session.check_java()
+
+
+def test_resolved_jars_are_used_again(tmp_path: Path) -> None:
+    settings = SparkSettings(checkpoint="c", ivy=str(tmp_path))
+    assert session.local_jars(settings) == []
+    name = session.kafka_package().split(":", 1)[1].replace(":", "-")
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "a.jar").touch()
+    (tmp_path / f"{name}.jars").write_text("a.jar\n")
+    assert session.local_jars(settings) == [str(tmp_path / "jars" / "a.jar")]
+    (tmp_path / "jars" / "a.jar").unlink()
+    assert session.local_jars(settings) == []

@@ -1,0 +1,247 @@
+"""The Spark task's work and the bulk writer against an Elasticsearch that answers as told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
+from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ConnectionError as ElasticConnectionError
+
+from headrace_spark.documents import Action
+from headrace_spark.elastic import BulkWriter, encode
+from headrace_spark.errors import BulkError
+from headrace_spark.settings import ElasticsearchSettings, KafkaSettings, Settings, SparkSettings
+from headrace_spark.worker import DeadLetter, Record, Worker
+
+Answer = Callable[[list[tuple[str, dict[str, Any]]]], list[dict[str, Any]]]
+
+
+def api_error(status: int) -> ApiError:
+    meta = ApiResponseMeta(status, "1.1", HttpHeaders(), 0.0, NodeConfig("http", "localhost", 1))
+    return ApiError("refused", meta, {"error": {"type": "x", "reason": "y"}})
+
+
+class Indices:
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+
+    def exists(self, index: str) -> bool:
+        return index in self.there
+
+    def create(self, index: str, **body: Any) -> None:
+        self.there.add(index)
+
+
+class FakeElastic:
+    """Answers each bulk request with what `answer` says; remembers the requests."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        self.requests: list[list[tuple[str, dict[str, Any]]]] = []
+        self.indices = Indices()
+        self._answer = answer or (lambda heads: [{"status": 200} for _ in heads])
+
+    def bulk(self, operations: list[bytes], filter_path: str) -> dict[str, Any]:
+        heads = []
+        for operation in operations:
+            [(kind, head)] = json.loads(operation.split(b"\n")[0]).items()
+            heads.append((kind, head))
+        self.requests.append(heads)
+        return {"items": [{"any": item} for item in self._answer(heads)]}
+
+
+def settings(**elastic: Any) -> Settings:
+    return Settings(
+        kafka=KafkaSettings(bootstrap_servers="localhost:1", topics=["t"], dead_letter_topic="dead"),
+        elasticsearch=ElasticsearchSettings(hosts=["http://localhost:1"], **elastic),
+        spark=SparkSettings(checkpoint="c"),
+    )
+
+
+def writer(fake: FakeElastic, waits: list[float] | None = None, **elastic: Any) -> BulkWriter:
+    waits = [] if waits is None else waits
+    return BulkWriter(settings(**elastic).elasticsearch, cast(Elasticsearch, fake), waits.append)
+
+
+def index(name: str, version: int = 1, row: int = 0) -> Action:
+    return Action("i", name, version, {"id": name}, row)
+
+
+def delete(name: str, version: int = 1) -> Action:
+    return Action("i", name, version, None, 0)
+
+
+def record(offset: int, pos: int, kind: str = "INSERT", rows: tuple[str, ...] = ("1",), **changes: Any) -> Record:
+    message = {
+        "data": [{"id": key, "n": str(pos)} for key in rows],
+        "database": "d",
+        "table": "t",
+        "type": kind,
+        "isDdl": False,
+        "mysqlType": {"id": "int", "n": "int"},
+        "pkNames": ["id"],
+        "_pos": str(pos),
+        **changes,
+    }
+    return Record(b"key", json.dumps(message).encode(), "topic", 3, offset, [("headrace-id", b"x")])
+
+
+def work(fake: FakeElastic, *records: Record, **elastic: Any) -> tuple[list[DeadLetter], Worker]:
+    worker = Worker(settings(**elastic), writer(fake, **elastic))
+    return list(worker.run(records)), worker
+
+
+def header(letter: DeadLetter, name: str) -> str:
+    return (dict(letter.headers)[name] or b"").decode()
+
+
+def test_encoding_carries_the_external_version() -> None:
+    head, body, end = encode(index("保", 7)).split(b"\n")
+    assert json.loads(head) == {"index": {"_index": "i", "_id": "保", "version": 7, "version_type": "external_gte"}}
+    assert (json.loads(body), end) == ({"id": "保"}, b"")
+    assert encode(delete("1")).count(b"\n") == 1
+    assert b'"36893488147419103232"' in encode(Action("i", "1", 1, {"n": 1 << 65}, 0))
+
+
+def test_older_and_already_gone_are_done() -> None:
+    fake = FakeElastic(lambda heads: [{"status": 409}, {"status": 404}])
+    bulk = writer(fake)
+    assert bulk.write([index("1"), delete("2")]) == []
+    assert (bulk.tally.stale, bulk.tally.deleted, len(fake.requests)) == (1, 1, 1)
+
+
+def test_the_index_is_made_once_with_gc_deletes() -> None:
+    fake = FakeElastic()
+    bulk = writer(fake)
+    bulk.write([index("1")])
+    bulk.write([index("2")])
+    assert fake.indices.there == {"i"}
+    assert settings().elasticsearch.index_body()["settings"]["index.gc_deletes"] == "1h"
+
+
+def test_requests_are_cut_by_number_and_by_bytes() -> None:
+    fake = FakeElastic()
+    writer(fake, bulk_actions=2).write([index(str(i)) for i in range(5)])
+    assert [len(request) for request in fake.requests] == [2, 2, 1]
+    fake = FakeElastic()
+    writer(fake, bulk_bytes=1000).write([Action("i", str(i), 1, {"x": "y" * 600}, 0) for i in range(3)])
+    assert [len(request) for request in fake.requests] == [1, 1, 1]
+
+
+def test_a_mapping_error_is_rejected_and_the_rest_is_written() -> None:
+    def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        error = {"type": "document_parsing_exception", "reason": "bad", "caused_by": {"reason": "deep"}}
+        return [{"status": 400, "error": error} if head["_id"] == "2" else {"status": 201} for _, head in heads]
+
+    bulk = writer(FakeElastic(answer))
+    [rejected] = bulk.write([index("1"), index("2"), index("3")])
+    assert (rejected.place, rejected.reason) == (1, "400 document_parsing_exception: bad: deep")
+    assert bulk.tally.indexed == 2
+
+
+def test_a_busy_server_is_asked_again_for_the_rest_only_and_ever_more_slowly() -> None:
+    turns = iter([[{"status": 201}, {"status": 429}], [{"status": 503}], [{"status": 200}]])
+    fake, waits = FakeElastic(lambda heads: next(turns)), list[float]()
+    assert writer(fake, waits).write([index("1"), index("2")]) == []
+    assert [[head["_id"] for _, head in request] for request in fake.requests] == [["1", "2"], ["2"], ["2"]]
+    assert 0.3 < waits[0] <= 0.5 < waits[1] <= 1.0
+
+
+@pytest.mark.parametrize("trouble", [api_error(503), api_error(500), ElasticConnectionError("no")])
+def test_lasting_trouble_fails_the_batch(trouble: Exception) -> None:
+    def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        raise trouble
+
+    fake = FakeElastic(answer)
+    with pytest.raises(BulkError, match="did not take 1 actions after 2 retries"):
+        writer(fake, retries=2).write([index("1")])
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_missing_rights_fail_the_batch_and_blame_no_document(status: int) -> None:
+    fake = FakeElastic(lambda heads: [{"status": status, "error": {"type": "security_exception"}}])
+    with pytest.raises(BulkError, match="refuses to write"):
+        writer(fake).write([index("1")])
+
+
+def test_a_blocked_index_fails_the_batch() -> None:
+    fake = FakeElastic(lambda heads: [{"status": 400, "error": {"type": "index_closed_exception"}}])
+    with pytest.raises(BulkError, match="index_closed"):
+        writer(fake).write([index("1")])
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_a_refused_request_is_halved_until_the_culprit_is_found(status: int) -> None:
+    def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        if any(head["_id"] == "5" for _, head in heads):
+            raise api_error(status)
+        return [{"status": 200} for _ in heads]
+
+    bulk = writer(FakeElastic(answer))
+    [rejected] = bulk.write([index(str(i)) for i in range(9)])
+    assert rejected.place == 5
+    assert bulk.tally.indexed == 8
+
+
+def test_a_server_that_fails_at_one_document_only_lets_the_others_pass() -> None:
+    fake = FakeElastic(lambda heads: [{"status": 500 if head["_id"] == "2" else 200} for _, head in heads])
+    [rejected] = writer(fake, retries=1).write([index("1"), index("2")])
+    assert rejected.place == 1
+
+
+def test_a_server_that_fails_at_everything_fails_the_batch() -> None:
+    fake = FakeElastic(lambda heads: [{"status": 500} for _ in heads])
+    with pytest.raises(BulkError):
+        writer(fake, retries=1).write([index("1"), index("2")])
+
+
+def test_the_newest_of_each_document_is_written() -> None:
+    fake = FakeElastic()
+    letters, worker = work(
+        fake, record(0, 10), record(1, 30, "DELETE"), record(2, 20), record(3, 5, rows=("1", "2", "2"))
+    )
+    assert letters == []
+    assert [(kind, head["_id"], head["version"]) for kind, head in fake.requests[0]] == [
+        ("delete", "1", 30),
+        ("index", "2", 7),
+    ]
+    assert worker.counts()["rows"] == 6
+
+
+def test_a_dead_letter_is_the_message_unchanged_with_reason_and_place() -> None:
+    poison = Record(b"k", b"\xffnot json", "topic", 3, 17, [("headrace-id", b"x"), ("headrace-dead-reason", b"old")])
+    fake = FakeElastic()
+    [letter], worker = work(fake, poison, record(18, 1))
+    assert (letter.key, letter.value) == (b"k", b"\xffnot json")
+    assert header(letter, "headrace-dead-reason").startswith("not JSON")
+    assert [name for name, _ in letter.headers].count("headrace-dead-reason") == 1
+    place = [header(letter, f"headrace-dead-{name}") for name in ("topic", "partition", "offset")]
+    assert place == ["topic", "3", "17"]
+    assert header(letter, "headrace-id") == "x"
+    assert len(fake.requests[0]) == 1
+    assert worker.counts()["dead_letters"] == 1
+
+
+def test_one_dead_letter_a_message_however_many_rows_are_refused() -> None:
+    fake = FakeElastic(
+        lambda heads: [{"status": 400 if h["_id"] in "23" else 200, "error": {"type": "x"}} for _, h in heads]
+    )
+    [letter], _ = work(fake, record(0, 1, rows=("1", "2", "3")), record(1, 9, rows=("4",)))
+    assert header(letter, "headrace-dead-reason") == "Elasticsearch refuses row 1: 400 x (and 1 more rows: 1, 2)"
+    assert header(letter, "headrace-dead-offset") == "0"
+
+
+def test_a_full_buffer_is_written_before_the_task_ends() -> None:
+    fake = FakeElastic()
+    work(fake, *(record(i, i + 1, rows=(str(i),)) for i in range(5)), bulk_actions=2)
+    assert [len(request) for request in fake.requests] == [2, 2, 1]
+
+
+def test_ddl_is_counted_and_nothing_else() -> None:
+    fake = FakeElastic()
+    letters, worker = work(fake, record(0, 1, "TRUNCATE", isDdl=True))
+    assert (letters, fake.requests, worker.counts()["ddl_ignored"]) == ([], [], 1)
