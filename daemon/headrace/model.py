@@ -158,6 +158,18 @@ class RowsChange:
     commit_time_us: int
     gtid: str
 
+    def parts(self, size: int) -> list[RowsChange]:
+        """The same change cut into changes of at most `size` rows, order and numbers kept."""
+        return [
+            replace(
+                self,
+                rows=self.rows[i : i + size],
+                before=self.before[i : i + size] if self.before is not None else None,
+                pos=self.pos + i,
+            )
+            for i in range(0, len(self.rows), size)
+        ]
+
 
 @dataclass(slots=True)
 class MessageBatch:

@@ -1,0 +1,195 @@
+"""Connections to MySQL and MariaDB: aiomysql authenticates, then a buffered protocol of our own takes the transport."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import aiomysql
+import pymysql.err
+
+from headrace.errors import SourceError, SourceMisconfigured
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.stream import PacketStream
+
+_COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
+_ACCESS_DENIED = frozenset({1044, 1045, 1142, 1227, 1698, 3118, 3159})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How a source is reached. `tls` is preferred, required or disabled; times in seconds."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    tls: str = "preferred"
+    tls_ca: str = ""
+    connect_timeout: float = 10.0
+
+
+class SourceConnection:
+    """One authenticated connection: a few queries, then perhaps a binlog dump, never both at once."""
+
+    def __init__(self, connection: Any, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self.variables: dict[str, str] = {}
+
+    @classmethod
+    async def open(cls, address: Address) -> SourceConnection:
+        """Connects and authenticates. Raises SourceError, or SourceMisconfigured for a refused account."""
+        context = tls_context(address)
+        try:
+            return await cls._open(address, context)
+        except pymysql.err.OperationalError as error:
+            # A server without TLS answers a preferred TLS with this client-side error.
+            if context is not None and address.tls == "preferred" and "SSL" in str(error) and error.args[0] != 1045:
+                return await cls._open_plain(address)
+            raise _refused(address, error) from error
+
+    @classmethod
+    async def _open_plain(cls, address: Address) -> SourceConnection:
+        try:
+            return await cls._open(address, None)
+        except pymysql.err.OperationalError as error:
+            raise _refused(address, error) from error
+
+    @classmethod
+    async def _open(cls, address: Address, context: ssl.SSLContext | None) -> SourceConnection:
+        try:
+            async with asyncio.timeout(address.connect_timeout):
+                connection = await aiomysql.connect(
+                    host=address.host,
+                    port=address.port,
+                    user=address.user,
+                    password=address.password,
+                    charset="utf8mb4",
+                    autocommit=True,
+                    ssl=context,
+                    connect_timeout=address.connect_timeout,
+                    program_name="headrace",
+                )
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, ssl.SSLError) as error:
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise SourceError(f"MySQL at {address.host}:{address.port} can't be reached ({what})") from error
+        except pymysql.err.OperationalError:
+            raise
+        except (pymysql.err.MySQLError, RuntimeError, struct.error, IndexError) as error:
+            raise SourceError(f"{address.host}:{address.port} does not answer as a MySQL server ({error})") from error
+        return cls(connection, address)
+
+    async def query(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of one statement as dicts. Raises SourceError, also after connect_timeout seconds."""
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                async with self._connection.cursor(aiomysql.DictCursor) as cursor:
+                    await cursor.execute(sql)
+                    return list(await cursor.fetchall())
+        except pymysql.err.MySQLError as error:
+            kind = SourceMisconfigured if error.args and error.args[0] in _ACCESS_DENIED else SourceError
+            raise QueryFailed.wrap(kind, sql, error) from error
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise SourceError(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+
+    async def load_variables(self) -> dict[str, str]:
+        """The server's global variables, all names in lower case."""
+        rows = await self.query("SHOW GLOBAL VARIABLES")
+        self.variables = {str(r["Variable_name"]).lower(): str(r["Value"]) for r in rows}
+        return self.variables
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether MariaDB answers; known after load_variables."""
+        return "mariadb" in self.variables.get("version", "").lower()
+
+    async def register(self, server_id: int, heartbeat: float) -> None:
+        """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW
+        REPLICAS. `heartbeat` in seconds."""
+        period = int(heartbeat * 1_000_000_000)
+        await self.query(
+            "SET @master_binlog_checksum=@@global.binlog_checksum, @source_binlog_checksum=@@global.binlog_checksum,"
+            f" @master_heartbeat_period={period}, @source_heartbeat_period={period}, @mariadb_slave_capability=4,"
+            " SESSION net_write_timeout=600"
+        )
+        body = struct.pack("<IB", server_id, 0) + b"\0\0" + struct.pack("<HII", 0, 0, 0)
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                await self._connection._execute_command(_COM_REGISTER_REPLICA, body)
+                await self._connection._read_ok_packet()
+        except pymysql.err.MySQLError as error:
+            remedy = f"GRANT REPLICATION SLAVE ON *.* TO '{self._address.user}'@'%';"
+            raise SourceMisconfigured(f"the source refuses a replica: {error.args[-1]}", remedy=remedy) from error
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise SourceError("the source did not answer the registration of our replica") from error
+
+    async def dump(self, server_id: int, *, file: str, offset: int, gtids: GtidSet | None, buffer: int) -> PacketStream:
+        """Turns the connection into a binlog stream: by GTID when a set is given, by file and offset else.
+
+        `buffer` bounds the bytes that are received and not yet taken. The connection object is kept by the stream,
+        because a dropped StreamWriter closes its transport.
+        """
+        connection = self._connection
+        if connection._reader._buffer:
+            raise SourceError("the source sent more than it was asked before the dump")
+        transport = connection._writer.transport
+        transport.pause_reading()
+        stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
+        transport.set_protocol(stream)
+        name = file.encode()
+        if gtids is None:
+            command = struct.pack("<BIHI", _COM_BINLOG_DUMP, offset, 0, server_id) + name
+        else:
+            packed = gtids.pack()
+            head = struct.pack("<BHII", _COM_BINLOG_DUMP_GTID, 4, server_id, 0)  # 4: through GTID
+            command = head + struct.pack("<QI", 4, len(packed)) + packed
+        transport.write(len(command).to_bytes(3, "little") + b"\0" + command)
+        transport.resume_reading()
+        return stream
+
+    async def close(self) -> None:
+        """Ends the connection in order, within a second."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1):
+                await self._connection.ensure_closed()
+        self._connection.close()
+
+
+class QueryFailed(SourceError):
+    """A statement that the server refused; `errno` is MySQL's number."""
+
+    errno = 0
+
+    @staticmethod
+    def wrap(kind: type[SourceError], sql: str, error: Exception) -> SourceError:
+        """The same failure in the class that fits it."""
+        errno = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        made = (QueryFailed if kind is SourceError else kind)(f"'{sql[:60]}' failed: {error.args[-1]} (errno {errno})")
+        if isinstance(made, QueryFailed):
+            made.errno = errno
+        return made
+
+
+def tls_context(address: Address) -> ssl.SSLContext | None:
+    """The TLS settings: with a CA the server is verified, without one the traffic is only encrypted."""
+    if address.tls == "disabled":
+        return None
+    context = ssl.create_default_context(cafile=address.tls_ca or None)
+    if not address.tls_ca:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceError:
+    errno = error.args[0] if error.args else 0
+    where = f"{address.host}:{address.port}"
+    if errno in _ACCESS_DENIED:
+        remedy = f"check [source] user and password, or: ALTER USER '{address.user}'@'%' IDENTIFIED BY '<password>';"
+        return SourceMisconfigured(f"MySQL at {where} refuses user '{address.user}' (errno {errno})", remedy=remedy)
+    return SourceError(f"MySQL at {where} can't be reached: {error.args[-1]} (errno {errno})")

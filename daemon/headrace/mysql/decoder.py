@@ -1,0 +1,463 @@
+"""Cuts packets of a binlog dump into events, decodes the rows of captured tables and keeps the place."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from zlib import crc32
+
+from headrace.errors import NotUnderstood, SourceError
+from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Position, Row, RowsChange, TableSchema
+from headrace.mysql import event_types as ev
+from headrace.mysql.dump_errors import dump_error
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.rowcode import RowDecoder, make_decoder
+from headrace.mysql.statements import Statement, classify
+from headrace.mysql.table_map import MissingMetadata, parse, table_name
+
+_PACKET = struct.Struct("<IBIBIIIH").unpack_from
+"""Packet length and sequence, status byte, then the event header: time, type, server id, size, end position, flags."""
+_HEAD = 24
+_HEADER = struct.Struct("<IBIIIH").unpack_from
+_GTID = struct.Struct("<Q").unpack_from
+_LARGE = 0xFFFFFF
+_MAP_CACHE = 2_000
+"""TABLE_MAPs kept by their bytes; a layout takes about 20 kB."""
+_SLICE_SECONDS = 0.008
+_from_bytes = int.from_bytes
+_ROW_ERRORS = (ValueError, IndexError, KeyError, struct.error, TypeError, LookupError)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One TABLE_MAP by its bytes. `decode` is None for a table that the filter drops."""
+
+    name: str
+    schema: TableSchema | None = None
+    decode: RowDecoder | None = None
+    count: int = 0
+    full: frozenset[bytes] = frozenset()
+    """Column bitmaps seen that have all columns (spare bits may be either way)."""
+
+
+_OPERATIONS = {
+    ev.WRITE_ROWS: Operation.INSERT,
+    ev.UPDATE_ROWS: Operation.UPDATE,
+    ev.DELETE_ROWS: Operation.DELETE,
+    ev.WRITE_ROWS_V1: Operation.INSERT,
+    ev.UPDATE_ROWS_V1: Operation.UPDATE,
+    ev.DELETE_ROWS_V1: Operation.DELETE,
+}
+
+
+class Decoder:
+    """One per stream. feed() is the hot path: everything in it is paid for every event.
+
+    `captures` says of a schema and table whether its rows are wanted; `emit` takes each change. The place is
+    readable between two calls of feed(): `file`, `end` (offset behind the last event), `position()`.
+    """
+
+    def __init__(
+        self,
+        start: Position,
+        *,
+        captures: Callable[[str, str], bool],
+        emit: Callable[[RowsChange], None],
+        checksums: bool,
+        skip_before: int = 0,
+        skip_until_us: int = 0,
+    ) -> None:
+        self.file, self.end = start.file, start.offset
+        self.server_uuid = start.server_uuid
+        self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
+        self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
+        self.events = self.transactions = 0
+        self.need = 4
+        self.gtid = ""
+        self.events_done = 0
+        self.tx_start = start.offset
+        self._last_commit_us = start.commit_time_us
+        self._captures, self._emit = captures, emit
+        self._crc = checksums
+        self._skip_before, self._skip_until_us = skip_before, skip_until_us
+        self._resume: Position | None = start if start.events_done or start.rows_done else None
+        self._skip_events = self._skip_rows = 0
+        self._gtid_key: tuple[str, int] | None = None
+        self._in_transaction = self._in_xa = self._captured_rows = self._grouped = False
+        self._standalone = False
+        self._time = self._flags = 0
+        self._start = 0
+        self._tables: dict[bytes, _Table] = {}
+        self._maps: dict[bytes, _Table] = {}
+        self._sids: dict[bytes, str] = {}
+        self._handlers: dict[int, Callable[[bytes, int, int], None]] = {
+            ev.TABLE_MAP: self._on_table_map,
+            ev.GTID: self._on_gtid,
+            ev.ANONYMOUS_GTID: self._on_gtid,
+            ev.MARIADB_GTID: self._on_mariadb_gtid,
+            ev.XID: self._on_commit,
+            ev.XA_PREPARE: self._on_commit,
+            ev.QUERY: self._on_query,
+            ev.ROTATE: self._on_rotate,
+            ev.FORMAT_DESCRIPTION: self._on_format,
+            ev.PREVIOUS_GTIDS: self._on_previous_gtids,
+            **dict.fromkeys(ev.HARMLESS, self._on_nothing),
+        }
+        for kind, operation in _OPERATIONS.items():
+            self._handlers[kind] = self._rows_handler(operation, kind >= ev.WRITE_ROWS)
+
+    # -- packets ------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+        """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
+
+        Stops when the data ends (`need` then says how many bytes the next packet has at least), when `enough()`
+        says so after an event, or after 8 ms, so that the event loop breathes.
+        """
+        size, handlers, view = len(data), self._handlers, memoryview(data)
+        deadline = time.monotonic() + _SLICE_SECONDS
+        count = 0
+        while size - at >= _HEAD:
+            head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
+            head &= _LARGE
+            end = at + 4 + head
+            if status or head == _LARGE or head < _HEAD - 4:
+                at, done = self._unusual(data, at, status, head)
+                if done:
+                    return at, False
+                continue
+            if end > size:
+                self.need = 4 + head
+                return at, False
+            if length != head - 1:
+                raise self._not_understood(f"an event says it has {length} bytes and its packet has {head - 1}")
+            body = at + _HEAD
+            if self._crc or kind == ev.FORMAT_DESCRIPTION:
+                stop = end - 4
+                if (
+                    crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little")
+                    and kind != ev.FORMAT_DESCRIPTION
+                ):
+                    raise self._corrupt(kind, log_pos, length)
+            else:
+                stop = end
+            at = end
+            self._time, self._flags = when, flags
+            if log_pos:
+                self._start = log_pos - length
+            handler = handlers.get(kind)
+            if handler is None:
+                self._on_unknown(kind, flags)
+            else:
+                handler(data, body, stop)
+            if log_pos and kind != ev.ROTATE:
+                self.end = log_pos
+            count += 1
+            if not count & 15 and (enough() or time.monotonic() > deadline):
+                self.events += count
+                return at, size - at >= 4
+        self.events += count
+        if size - at >= 5 and data[at + 4]:
+            return self._unusual(data, at, data[at + 4], _from_bytes(data[at : at + 3], "little"))[0], False
+        self.need = 4 + _from_bytes(data[at : at + 3], "little") if size - at >= 4 else 4
+        return at, False
+
+    def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
+        """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
+        if status == 0 and head == _LARGE:
+            return self._large(data, at)
+        if len(data) < at + 4 + head:
+            self.need = 4 + head
+            return at, True
+        payload = data[at + 4 : at + 4 + head]
+        if status == 0xFF:
+            raise dump_error(payload, f"{self.file}:{self.end}")
+        if status == 0xFE:
+            raise SourceError(f"the source ended the binlog dump behind {self.file}:{self.end}")
+        raise self._not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
+
+    def _large(self, data: bytes, at: int) -> tuple[int, bool]:
+        parts, p = [], at
+        while True:
+            if len(data) - p < 4:
+                self.need = p - at + 4
+                return at, True
+            head = _from_bytes(data[p : p + 3], "little")
+            if len(data) - p < 4 + head:
+                self.need = p - at + 4 + head
+                return at, True
+            parts.append(data[p + 4 : p + 4 + head])
+            p += 4 + head
+            if head < _LARGE:
+                break
+        event = b"".join(parts)[1:]
+        when, kind, _, length, log_pos, flags = _HEADER(event, 0)
+        if length != len(event):
+            raise self._not_understood(f"an event says it has {length} bytes and has {len(event)}")
+        stop = len(event) - 4 if self._crc else len(event)
+        if self._crc and crc32(memoryview(event)[:stop]) != _from_bytes(event[stop:], "little"):
+            raise self._corrupt(kind, log_pos, length)
+        self._time, self._flags, self._start = when, flags, log_pos - length
+        handler = self._handlers.get(kind)
+        if handler is None:
+            self._on_unknown(kind, flags)
+        else:
+            handler(event, _HEAD - 5, stop)
+        self.end = log_pos or self.end
+        self.events += 1
+        return p, False
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _on_table_map(self, data: bytes, at: int, stop: int) -> None:
+        body = data[at + 6 : stop]
+        table = self._maps.get(body)
+        if table is None:
+            table = self._new_table(body)
+        self._tables[data[at : at + 6]] = table
+
+    def _new_table(self, body: bytes) -> _Table:
+        """Kept by its bytes without the table id, which changes with every reopening of the table."""
+        try:
+            schema, name, _ = table_name(body)
+            table = _Table(f"{schema}.{name}")
+            if self._captures(schema, name):
+                layout = parse(body)
+                table.schema, table.decode = layout.schema, make_decoder(layout.fields)
+                table.count = len(layout.fields)
+        except MissingMetadata as error:
+            raise self._not_understood(str(error), "SET PERSIST binlog_row_metadata = 'FULL';") from error
+        except _ROW_ERRORS as error:
+            raise self._not_understood(f"a table layout is not understood: {error}") from error
+        if len(self._maps) >= _MAP_CACHE:
+            del self._maps[next(iter(self._maps))]
+        self._maps[body] = table
+        return table
+
+    def _rows_handler(self, operation: Operation, extra: bool) -> Callable[[bytes, int, int], None]:
+        """The handler of one rows event type; `extra`: version 2, with a block of extra data before the columns."""
+        update = operation is Operation.UPDATE
+
+        def on_rows(data: bytes, at: int, stop: int) -> None:
+            self.events_done += 1
+            table = self._tables.get(data[at : at + 6])
+            if table is None:
+                raise self._not_understood("rows of a table that was not described before them")
+            if table.decode is None or self.events_done <= self._skip_events or self._skipping():
+                return
+            if self._in_xa:
+                raise self._not_understood(
+                    f"an XA transaction changes {table.name}, and XA is not supported yet",
+                    "leave the table out of [filter] include, or use plain transactions",
+                )
+            p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
+            p = self._present(table, data, p, update)
+            try:
+                images = table.decode(data, p, stop)
+            except _ROW_ERRORS as error:
+                raise self._not_understood(f"rows of {table.name} do not fit its columns: {error}") from error
+            before = None
+            if update:
+                before, images = images[0::2], images[1::2]
+                if len(before) != len(images):
+                    raise self._not_understood(f"an update of {table.name} has an odd number of row images")
+            self._captured_rows = True
+            self._give(table, operation, images, before)
+
+        return on_rows
+
+    def _give(
+        self,
+        table: _Table,
+        operation: Operation,
+        rows: list[tuple[object, ...]],
+        before: list[tuple[object, ...]] | None,
+    ) -> None:
+        if self._skip_rows:  # confirmed before a restart in the middle of this event; the numbers go on behind them
+            n, self._skip_rows = self._skip_rows, 0
+            rows, before = rows[n:], before[n:] if before is not None else None
+        pos = self.commit_time_us << POS_SHIFT
+        if pos <= self.last_pos:
+            pos = self.last_pos + 1
+        self.last_pos = pos + len(rows) - 1
+        if self.last_pos >= POS_LIMIT:
+            raise self._not_understood(f"the commit time {self.commit_time_us} us is beyond what _pos can hold")
+        assert table.schema is not None
+        self._emit(RowsChange(table.schema, operation, rows, before, pos, self.commit_time_us, self.gtid))
+
+    def _present(self, table: _Table, data: bytes, p: int, update: bool) -> int:
+        """Checks that the row images have all columns; returns where the rows begin."""
+        width = (table.count + 7) // 8
+        if table.count < 251:
+            count, p = data[p], p + 1
+        else:
+            count, p = _from_bytes(data[p + 1 : p + 3], "little"), p + 3
+        if count != table.count:
+            raise self._not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
+        stop = p + width * (2 if update else 1)
+        bitmaps = data[p:stop]
+        if bitmaps not in table.full:
+            mask = (1 << table.count) - 1
+            for i in range(0, len(bitmaps), width):
+                if _from_bytes(bitmaps[i : i + width], "little") & mask != mask:
+                    raise self._not_understood(
+                        f"rows of {table.name} lack columns: the row image is not FULL",
+                        "SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect",
+                    )
+            table.full |= {bitmaps}
+        return stop
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    def _on_gtid(self, data: bytes, at: int, stop: int) -> None:
+        self._begin_group()
+        if stop - at >= 49:
+            # The 55th bit says that the original commit time follows; the low bits are the immediate one.
+            self.commit_time_us = _from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
+        else:
+            self.commit_time_us = self._time * 1_000_000
+        raw = data[at + 1 : at + 17]
+        (gno,) = _GTID(data, at + 17)
+        if gno:
+            sid = self._sids.get(raw)
+            if sid is None:
+                h = raw.hex()
+                sid = self._sids[raw] = f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+            self.gtid = f"{sid}:{gno}"
+            self._gtid_key = (sid, gno)
+        else:
+            self.gtid, self._gtid_key = "", None
+
+    def _on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
+        self._begin_group()
+        sequence, domain, flags = struct.unpack_from("<QIB", data, at)
+        self.commit_time_us = self._time * 1_000_000
+        (server,) = struct.unpack_from("<I", data, at - 14)
+        self.gtid = f"{domain}-{server}-{sequence}"
+        self._standalone = bool(flags & 1)
+        self._in_transaction = not self._standalone
+        if flags & 0x40:  # FL_PREPARED_XA: the group ends in XA PREPARE
+            self._in_xa = True
+
+    def _begin_group(self) -> None:
+        if self._in_transaction:
+            raise self._not_understood(f"a transaction begins before the one at {self.tx_start} has ended")
+        self.tx_start, self.events_done = self._start, 0
+        self._grouped, self._captured_rows, self._in_xa = True, False, False
+        self._skip_events = self._skip_rows = 0
+        if self._resume is not None:
+            # Only the very transaction that was under way is resumed inside; any other begins at its start.
+            if (self.file, self.tx_start) == (self._resume.file, self._resume.offset):
+                self._skip_events, self._skip_rows = self._resume.events_done, self._resume.rows_done
+            self._resume = None
+
+    def _skipping(self) -> bool:
+        if self._skip_before and self.tx_start < self._skip_before:
+            return True
+        return bool(self._skip_until_us) and self.commit_time_us < self._skip_until_us
+
+    def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
+        if self._gtid_key is not None:
+            if self.gtids is None:
+                self.gtids = GtidSet()
+            self.gtids.add(*self._gtid_key)
+            self._gtid_key = None
+        self._in_transaction = self._grouped = self._in_xa = self._captured_rows = self._standalone = False
+        self._last_commit_us = self.commit_time_us
+        self.events_done = 0
+        self.transactions += 1
+
+    def _on_query(self, data: bytes, at: int, stop: int) -> None:
+        if data[stop - 6 : stop] == b"\0BEGIN":
+            if not self._grouped:
+                self._begin_group()
+                self.commit_time_us, self.gtid = self._time * 1_000_000, ""
+            self._in_transaction = True
+            return
+        schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
+        schema_at = at + 13 + variables
+        text = data[schema_at + schema_length + 1 : stop]
+        if not self._grouped:
+            self._begin_group()
+            self.commit_time_us, self.gtid = self._time * 1_000_000, ""
+        kind = classify(text)
+        if kind is Statement.XA_START:
+            self._in_transaction = self._in_xa = True
+        elif kind is Statement.INSIDE:
+            pass
+        elif kind is Statement.ROLLBACK and self._captured_rows:
+            raise self._not_understood("a transaction that changed captured tables ends in a ROLLBACK")
+        elif kind is Statement.DML and not self._skipping():
+            schema = data[schema_at : schema_at + schema_length].decode("utf-8", "replace")
+            raise self._not_understood(
+                f"a statement in schema '{schema}' was written as text, its rows are not in the binlog",
+                "SET PERSIST binlog_format = 'ROW'; and let old sessions reconnect",
+            )
+        elif kind is Statement.ATOMIC_DDL:
+            self._in_transaction = True  # CREATE TABLE ... SELECT: its rows follow in the same group
+        else:
+            self._on_commit()
+
+    # -- the place ----------------------------------------------------------------------------------------------
+
+    def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
+        (offset,) = struct.unpack_from("<Q", data, at)
+        file = data[at + 8 : stop].decode()
+        if file != self.file:  # the one that opens a dump only repeats where we are
+            self.file, self.end = file, offset
+        if self._skip_before and self._time:
+            self._skip_before = 0
+        if not self._grouped:
+            self.tx_start = self.end
+
+    def _on_format(self, data: bytes, at: int, stop: int) -> None:
+        version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
+        if version != 4 or header != 19:
+            raise self._not_understood(f"binlog version {version} with headers of {header} bytes")
+        algorithm = data[stop - 1]
+        if algorithm > 1:
+            raise self._not_understood(f"checksum algorithm {algorithm} is unknown")
+        self._crc = algorithm == 1
+
+    def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
+        if self.gtids is None:
+            try:
+                self.gtids = GtidSet.unpack(data[at:stop])
+            except (ValueError, struct.error) as error:
+                raise self._not_understood(f"the executed GTIDs are not understood: {error}") from error
+
+    def _on_nothing(self, data: bytes, at: int, stop: int) -> None:
+        """An event that changes no rows."""
+
+    def _on_unknown(self, kind: int, flags: int) -> None:
+        if flags & ev.IGNORABLE_FLAG:
+            return
+        name = ev.NAMES.get(kind, "unknown")
+        raise self._not_understood(f"event type {kind} ({name}) is not supported", ev.REMEDIES.get(kind, ""))
+
+    def position(self) -> Position:
+        """From where reading would go on if everything given out so far were confirmed."""
+        if self._resume is not None:
+            return self._resume  # nothing came yet: what was done of the transaction under way still holds
+        gtids = str(self.gtids) if self.gtids else ""
+        if self._grouped:
+            offset, done, when = self.tx_start, self.events_done, self._last_commit_us
+            if done < self._skip_events:
+                done = self._skip_events
+        else:
+            offset, done, when = self.end, 0, self.commit_time_us
+        return Position(self.server_uuid, self.file, offset, gtids, done, 0, (), self.last_pos, when)
+
+    def _where(self) -> str:
+        return f"{self.file}:{self._start}"
+
+    def _not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
+        return NotUnderstood(f"at {self._where()}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")
+
+    def _corrupt(self, kind: int, log_pos: int, length: int) -> NotUnderstood:
+        return NotUnderstood(
+            f"at {self.file}:{log_pos - length}: the CRC32 of an event of type {kind} is wrong",
+            remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
+        )

@@ -1,0 +1,50 @@
+"""What a QUERY event does, told by its first words: enough to keep transactions and to stop at statement DML."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+
+class Statement(Enum):
+    """Kinds of QUERY events. OTHER (DDL, COMMIT, account statements) ends its group."""
+
+    XA_START = auto()
+    INSIDE = auto()
+    """Within a transaction: SAVEPOINT, XA END."""
+    ROLLBACK = auto()
+    DML = auto()
+    ATOMIC_DDL = auto()
+    OTHER = auto()
+
+
+_COMMENT = re.compile(rb"(?:\s+|--[ \t][^\n]*\n|#[^\n]*\n|/\*(?!!)(?:[^*]|\*(?!/))*\*/|/\*!\d*|\*/)+")
+_WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")
+_DML = frozenset({b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH"})
+
+
+def classify(text: bytes) -> Statement:
+    """The kind of a statement; leading comments and executable comments are passed over."""
+    start = 0
+    comment = _COMMENT.match(text)
+    if comment:
+        start = comment.end()
+    words = _WORDS.match(text, start)
+    if not words:
+        return Statement.OTHER
+    first, second = words[1].upper(), (words[2] or b"").upper()
+    if first in _DML:
+        return Statement.DML
+    if first == b"XA":
+        if second in (b"START", b"BEGIN"):
+            return Statement.XA_START
+        return Statement.INSIDE if second == b"END" else Statement.OTHER
+    if first == b"SAVEPOINT" or (
+        first == b"ROLLBACK" and second in (b"TO", b"WORK") and b"TO" in text[:40].upper().split()
+    ):
+        return Statement.INSIDE
+    if first == b"ROLLBACK":
+        return Statement.ROLLBACK
+    if first == b"CREATE" and text.rstrip().upper().endswith(b"START TRANSACTION"):
+        return Statement.ATOMIC_DDL
+    return Statement.OTHER
