@@ -134,7 +134,7 @@ class Stack:
             self._handles.remove(handle)
 
     def stop(self) -> None:
-        """Stop all servers, the newest first, and remove their data and logs unless they are to be kept."""
+        """End all servers and remove their data and logs; with `keep` they are stopped in order, and both stay."""
         # a forked child inherits this object and its exit hook, and the servers are not its own
         if os.getpid() != self._owner:
             return
@@ -144,7 +144,9 @@ class Stack:
         if run is None:
             return
         try:
-            threads = [threading.Thread(target=handle.stop, name=f"stop {handle.name}") for handle in handles]
+            # data that is about to be removed needs no orderly shutdown, which can take seconds
+            ends = [handle.stop if run.keep else handle.kill for handle in handles]
+            threads = [threading.Thread(target=end, name="devstack-stop") for end in ends]
             for thread in threads:
                 thread.start()
             for thread in threads:

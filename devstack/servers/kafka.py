@@ -23,6 +23,7 @@ from devstack.servers.sql import copy_tree
 
 VERSION = "3.9.2"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+LONELY_STOP_SECONDS = 2.0
 
 
 def random_id() -> str:
@@ -89,6 +90,9 @@ class Broker(Server):
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "true",
+            # after a crash a broker waits until its former session has run out; the default is 9 s
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "1000",
             **self.extra_settings,
         }
 
@@ -105,9 +109,16 @@ class Broker(Server):
 
     def command(self) -> list[str]:
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"
-        times = "-Dorg.slf4j.simpleLogger.showDateTime=true"
+        with_time = "-Dorg.slf4j.simpleLogger.showDateTime=true"
+        times = "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS"
         start = ["-cp", f"{self._prefix}/lib/*", "kafka.Kafka", str(self.directory / "server.properties")]
-        return [*java_command(self._cache, self._heap, logging, times), *start]
+        return [*java_command(self._cache, self._heap, logging, with_time, times), *start]
+
+    def stop(self) -> None:
+        """TERM, wait, then KILL; without a majority a controller waits for it before it ends, so that is cut short."""
+        alive = sum(peer.running for peer in self.peers)
+        if self._process is not None:
+            self._process.stop(self.stop_seconds if 2 * alive > len(self.peers) else LONELY_STOP_SECONDS)
 
     def is_ready(self) -> bool:
         return "Kafka Server started" in self.log_since_start() and count_brokers(self.host, self.port) > 0

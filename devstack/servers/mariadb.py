@@ -23,7 +23,9 @@ SYSTEM_TABLES = (
     "maria_add_gis_sp_bootstrap.sql",
     "mysql_sys_schema.sql",
 )
+# first without the root accounts by address that the system tables come with: they have no password and match first
 ACCOUNTS = f"""
+DELETE FROM mysql.global_priv WHERE User IN ('root', '') AND Host <> 'localhost';
 FLUSH PRIVILEGES;
 CREATE OR REPLACE USER root@localhost IDENTIFIED BY '{ROOT_PASSWORD}';
 GRANT ALL ON *.* TO root@localhost WITH GRANT OPTION;

@@ -1,0 +1,148 @@
+"""The parts of devstack that need no server: apt sources, ports, the cache, complaints of the command line."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from devstack import BadRequest, Cache, Stack
+from devstack.apt import mirrors_in
+from devstack.cache import KEEP, RunDir
+from devstack.cli import main
+from devstack.ports import free_port, is_free, parse_ports
+
+DEB822 = """
+Types: deb
+# http://old.example.org/debian
+URIs: https://mirror.example.org/debian
+Suites: bookworm bookworm-updates
+
+Types: deb
+URIs: https://mirror.example.org/debian-security
+"""
+ONE_LINE = """
+deb [signed-by=/usr/share/keyrings/x.gpg] http://a.example.org/debian/ bookworm main
+#deb http://b.example.org/debian bookworm main
+deb http://a.example.org/debian/ bookworm-updates main
+deb http://security.example.org/debian-security bookworm-security main
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (DEB822, ["https://mirror.example.org/debian"]),
+        (ONE_LINE, ["http://a.example.org/debian/"]),
+        ("URIs: mirror+file:/etc/apt/mirrors/debian.list", ["mirror+file:/etc/apt/mirrors/debian.list"]),
+        ("URIs: http://archive.example.org/ubuntu", []),
+        ("", []),
+    ],
+)
+def test_debian_mirrors_are_read_from_both_formats(text: str, expected: list[str]) -> None:
+    assert mirrors_in(text) == expected
+
+
+def test_ports_are_parsed() -> None:
+    assert parse_ports(["mysql=3306", "kafka=9092"], ["kafka", "mysql"]) == {"mysql": 3306, "kafka": 9092}
+
+
+@pytest.mark.parametrize("value", ["mysql", "mysql=", "mysql=x", "mysql=0", "mysql=65536", "mysql=-1", "mysql=²", "=1"])
+def test_bad_ports_are_refused(value: str) -> None:
+    with pytest.raises(BadRequest):
+        parse_ports([value], ["mysql"])
+
+
+def test_a_port_given_twice_is_refused() -> None:
+    with pytest.raises(BadRequest, match="twice"):
+        parse_ports(["mysql=1", "mysql=2"], ["mysql"])
+
+
+def test_free_ports_differ_and_are_free() -> None:
+    found = [free_port() for _ in range(20)]
+    assert len(set(found)) == 20
+    assert all(is_free(port) for port in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["up", "oracle"], "there is no server 'oracle'"),
+        (["install", "mysql", "oracle"], "there is no server 'oracle'"),
+        (["up", "mysql", "--port", "kafka=1"], "not among the servers to start"),
+        (["up", "mysql", "--port", "mysql=http"], "NAME=PORT"),
+        (["up"], "--help"),
+        (["fly"], "--help"),
+        ([], "--help"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert says in output.err
+    assert len(output.err.splitlines()) == 1
+
+
+def test_an_interrupted_install_does_not_count(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+
+    def fail(fresh: Path) -> None:
+        (fresh / "half").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.install("thing", "1", fail)
+    assert cache.installed("thing", "1") is None
+    assert list((tmp_path / "opt").iterdir()) == []
+    assert (cache.install("thing", "1", lambda fresh: (fresh / "whole").touch()) / "whole").exists()
+    assert cache.installed("thing", "1") == tmp_path / "opt" / "thing"
+
+
+def test_another_recipe_installs_again(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.install("thing", "1", lambda fresh: (fresh / "old").touch())
+    prefix = cache.install("thing", "2", lambda fresh: (fresh / "new").touch())
+    assert (prefix / "new").exists()
+    assert not (prefix / "old").exists()
+
+
+def test_concurrent_installs_build_once(tmp_path: Path) -> None:
+    built: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: Cache(tmp_path).install("thing", "1", built.append)) for _ in range(5)
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(built) == 1
+
+
+def test_run_directories_of_the_dead_are_swept_and_others_are_not(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    living = RunDir(cache, keep=False)
+    kept = RunDir(cache, keep=True)
+    kept.close()
+    dead = tmp_path / "run" / "1-abc"
+    dead.mkdir()
+    (dead / "data").touch()
+    latest = RunDir(cache, keep=False)
+    assert not dead.exists()
+    assert living.path.exists()
+    assert (kept.path / KEEP).exists()
+    living.close()
+    latest.close()
+    assert not living.path.exists()
+    assert not latest.path.exists()
+
+
+def test_a_stopped_stack_starts_nothing(tmp_path: Path) -> None:
+    with Stack(tmp_path) as stack:
+        directory = stack.directory
+    assert not directory.exists()
+    with pytest.raises(BadRequest, match="stopped"):
+        stack.start("mysql")
