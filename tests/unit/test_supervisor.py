@@ -1,0 +1,242 @@
+"""The supervisor: restarts one destination without touching the others, drains on a signal, tells systemd."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import structlog
+
+from headrace.errors import NotUnderstood, SinkError, SourceMisconfigured
+from headrace.model import State
+from headrace.settings import DestinationSettings, Settings
+from headrace.status import DestinationStatus
+from headrace.supervisor import RestartPolicy, Supervisor
+from headrace.systemd_notify import Notifier
+
+FAST = RestartPolicy(base=0.0, cap=0.0, not_retriable=0.0)
+Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]
+
+
+def settings(*names: str, drain_timeout: float = 30.0) -> Settings:
+    raw = {"source": {"host": "h", "user": "u", "password": "p"}, "sink": {"type": "null"}}
+    destinations = {name: DestinationSettings.model_validate({"name": name, **raw}) for name in names}
+    return Settings.model_validate({"daemon": {"drain_timeout": drain_timeout}, "destinations": destinations})
+
+
+class FakeActor:
+    """Runs what the test says."""
+
+    def __init__(self, status: DestinationStatus, run: Run) -> None:
+        self._status = status
+        self._run = run
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._run(self._status, stop)
+
+
+def supervisor(config: Settings, runs: dict[str, Run], policy: RestartPolicy = FAST, **more: object) -> Supervisor:
+    return Supervisor(
+        config,
+        lambda destination, status: FakeActor(status, runs[destination.name]),
+        policy=policy,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+async def stream(status: DestinationStatus, stop: asyncio.Event) -> None:
+    status.enter(State.STREAMING)
+    await stop.wait()
+
+
+async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> None:
+    starts = {"bad": 0, "good": 0}
+    seen: list[tuple[State, str, str]] = []
+
+    async def bad(status: DestinationStatus, stop: asyncio.Event) -> None:
+        starts["bad"] += 1
+        seen.append((status.state, status.reason, status.message))
+        status.enter(State.STARTING)
+        if starts["bad"] < 5:
+            raise SinkError("the broker is away", remedy="start it")
+        boss.request_stop()
+        await stop.wait()
+
+    async def good(status: DestinationStatus, stop: asyncio.Event) -> None:
+        starts["good"] += 1
+        await stream(status, stop)
+
+    boss = supervisor(settings("bad", "good"), {"bad": bad, "good": good})
+    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert starts == {"bad": 5, "good": 1}
+    assert seen[1:] == [(State.STALLED, "sink", "the broker is away -> start it")] * 4
+    assert boss.statuses["bad"].last_error == "the broker is away -> start it"
+    assert boss.statuses["bad"].restarts == 4
+    assert boss.statuses["good"].last_error == ""
+    assert {status.state for status in boss.statuses.values()} == {State.STOPPED}
+
+
+async def test_an_unexpected_error_is_one_sentence_and_a_traceback_in_the_log() -> None:
+    starts = 0
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 1:
+            raise ZeroDivisionError("secret details")
+        if starts == 2:
+            raise asyncio.CancelledError  # as when an inner task was cancelled and somebody awaited it
+        if starts == 3:
+            return
+        messages.append(status.message)
+        boss.request_stop()
+
+    messages: list[str] = []
+    boss = supervisor(settings("shop"), {"shop": run})
+    with structlog.testing.capture_logs() as logs:
+        assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert messages == ["the destination ended without being asked to"]
+    failures = [entry["error"] for entry in logs if entry["event"] == "destination failed"]
+    assert failures[0] == "an unexpected error, ZeroDivisionError -> the log has the details; report it"
+    assert failures[1] == "an inner task of the destination was cancelled"
+    assert any(entry["event"] == "unexpected error" and entry["exc_info"] for entry in logs)
+
+
+async def test_a_factory_that_fails_is_a_failure_like_others() -> None:
+    calls = 0
+
+    def factory(destination: DestinationSettings, status: DestinationStatus) -> FakeActor:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RuntimeError
+        boss.request_stop()
+        return FakeActor(status, stream)
+
+    boss = Supervisor(settings("shop"), factory, policy=FAST)
+    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert calls == 2
+
+
+async def test_a_wait_for_the_next_attempt_ends_at_the_stop() -> None:
+    waiting = asyncio.Event()
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        waiting.set()
+        raise NotUnderstood("event type 200 at mysql-bin.000001:4")
+
+    boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
+    task = asyncio.create_task(boss.run())
+    await waiting.wait()
+    while boss.statuses["shop"].state is not State.FAILED:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    boss.request_stop()
+    assert await asyncio.wait_for(task, 30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains(number: signal.Signals) -> None:
+    drained = []
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), number)
+        await stop.wait()
+        await asyncio.sleep(0)
+        drained.append(status.name)
+
+    boss = supervisor(settings("one"), {"one": run})
+    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert drained == ["one"]
+
+
+async def test_what_does_not_drain_is_cut_at_the_limit() -> None:
+    cancelled = asyncio.Event()
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        boss.request_stop()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    boss = supervisor(settings("shop", drain_timeout=0.01), {"shop": run})
+    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert cancelled.is_set()
+    assert boss.statuses["shop"].state is State.STOPPED
+
+
+async def test_a_second_signal_ends_at_once() -> None:
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    boss = supervisor(settings("shop", drain_timeout=3600), {"shop": run})
+    assert await asyncio.wait_for(boss.run(), 30) == 1
+
+
+async def test_a_failure_during_the_drain_is_noted_and_ends() -> None:
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        boss.request_stop()
+        raise SourceMisconfigured("no binlog")
+
+    boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
+    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert boss.statuses["shop"].last_error == "no binlog"
+
+
+async def test_systemd_hears_ready_watchdog_and_stopping(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.setblocking(False)
+        notifier = Notifier(str(tmp_path / "notify"), watchdog_seconds=0.03)
+        boss = supervisor(settings("shop", "down"), {"shop": stream, "down": hang}, notifier=notifier)
+        task = asyncio.create_task(boss.run())
+        loop = asyncio.get_running_loop()
+        got = []
+        while b"READY=1" not in got:
+            got.append(await asyncio.wait_for(loop.sock_recv(receiver, 1000), 30))
+        assert got[0] == b"WATCHDOG=1"
+        while got[-1] != b"STATUS=1 STARTING, 1 STREAMING":
+            got.append(await asyncio.wait_for(loop.sock_recv(receiver, 1000), 30))
+        boss.request_stop()
+        while b"STOPPING=1" not in got:
+            got.append(await asyncio.wait_for(loop.sock_recv(receiver, 1000), 30))
+        assert await asyncio.wait_for(task, 30) == 0
+        assert got.count(b"READY=1") == 1
+
+
+async def hang(status: DestinationStatus, stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def test_failures_are_forgotten_after_a_minute_of_health() -> None:
+    boss = supervisor(settings("shop"), {"shop": stream}, RestartPolicy())
+    status = boss.statuses["shop"]
+    boss._failures["shop"] = 7
+    boss.observe(100.0)
+    status.enter(State.STREAMING)
+    boss.observe(101.0)
+    boss.observe(160.0)
+    status.enter(State.STALLED)
+    boss.observe(160.5)
+    status.enter(State.STREAMING)
+    boss.observe(161.0)
+    boss.observe(220.0)
+    assert boss._failures["shop"] == 7
+    boss.observe(221.0)
+    assert boss._failures["shop"] == 0
+
+
+def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
+    policy = RestartPolicy()
+    error = SinkError("away")
+    for failures, longest in ((1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (5000, 60)):
+        delays = [policy.delay(failures, error) for _ in range(300)]
+        assert 0 <= min(delays) < 0.1 * longest
+        assert 0.9 * longest < max(delays) <= longest
+    assert policy.delay(1, NotUnderstood("x")) == 60
