@@ -1,31 +1,22 @@
-"""Cuts packets of a binlog dump into events, decodes the rows of captured tables and keeps the place."""
+"""What the events mean: decodes the rows of captured tables, follows the transactions and keeps the place."""
 
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from zlib import crc32
 
-from headrace.errors import NotUnderstood, SourceError
-from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Position, Row, RowsChange, TableSchema
+from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Position, RowsChange, TableSchema
 from headrace.mysql import event_types as ev
-from headrace.mysql.dump_errors import dump_error
 from headrace.mysql.gtid import GtidSet
+from headrace.mysql.packets import EventCutter, Handler
 from headrace.mysql.rowcode import RowDecoder, make_decoder
 from headrace.mysql.statements import Statement, classify
 from headrace.mysql.table_map import MissingMetadata, parse, table_name
 
-_PACKET = struct.Struct("<IBIBIIIH").unpack_from
-"""Packet length and sequence, status byte, then the event header: time, type, server id, size, end position, flags."""
-_HEAD = 24
-_HEADER = struct.Struct("<IBIIIH").unpack_from
 _GTID = struct.Struct("<Q").unpack_from
-_LARGE = 0xFFFFFF
 _MAP_CACHE = 2_000
 """TABLE_MAPs kept by their bytes; a layout takes about 20 kB."""
-_SLICE_SECONDS = 0.008
 _from_bytes = int.from_bytes
 _ROW_ERRORS = (ValueError, IndexError, KeyError, struct.error, TypeError, LookupError)
 
@@ -52,8 +43,8 @@ _OPERATIONS = {
 }
 
 
-class Decoder:
-    """One per stream. feed() is the hot path: everything in it is paid for every event.
+class Decoder(EventCutter):
+    """One per stream. feed() and the handlers are the hot path: everything there is paid for every event.
 
     `captures` says of a schema and table whether its rows are wanted; `emit` takes each change. The place is
     readable between two calls of feed(): `file`, `end` (offset behind the last event), `position()`.
@@ -69,30 +60,26 @@ class Decoder:
         skip_before: int = 0,
         skip_until_us: int = 0,
     ) -> None:
-        self.file, self.end = start.file, start.offset
+        super().__init__(start.file, start.offset, checksums=checksums)
         self.server_uuid = start.server_uuid
         self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
         self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
-        self.events = self.transactions = 0
-        self.need = 4
+        self.transactions = 0
         self.gtid = ""
         self.events_done = 0
         self.tx_start = start.offset
         self._last_commit_us = start.commit_time_us
         self._captures, self._emit = captures, emit
-        self._crc = checksums
         self._skip_before, self._skip_until_us = skip_before, skip_until_us
         self._resume: Position | None = start if start.events_done or start.rows_done else None
         self._skip_events = self._skip_rows = 0
         self._gtid_key: tuple[str, int] | None = None
         self._in_transaction = self._in_xa = self._captured_rows = self._grouped = False
         self._standalone = False
-        self._time = self._flags = 0
-        self._start = 0
         self._tables: dict[bytes, _Table] = {}
         self._maps: dict[bytes, _Table] = {}
         self._sids: dict[bytes, str] = {}
-        self._handlers: dict[int, Callable[[bytes, int, int], None]] = {
+        self._handlers = {
             ev.TABLE_MAP: self._on_table_map,
             ev.GTID: self._on_gtid,
             ev.ANONYMOUS_GTID: self._on_gtid,
@@ -107,107 +94,6 @@ class Decoder:
         }
         for kind, operation in _OPERATIONS.items():
             self._handlers[kind] = self._rows_handler(operation, kind >= ev.WRITE_ROWS)
-
-    # -- packets ------------------------------------------------------------------------------------------------
-
-    def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
-        """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
-
-        Stops when the data ends (`need` then says how many bytes the next packet has at least), when `enough()`
-        says so after an event, or after 8 ms, so that the event loop breathes.
-        """
-        size, handlers, view = len(data), self._handlers, memoryview(data)
-        deadline = time.monotonic() + _SLICE_SECONDS
-        count = 0
-        while size - at >= _HEAD:
-            head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
-            head &= _LARGE
-            end = at + 4 + head
-            if status or head == _LARGE or head < _HEAD - 4:
-                at, done = self._unusual(data, at, status, head)
-                if done:
-                    return at, False
-                continue
-            if end > size:
-                self.need = 4 + head
-                return at, False
-            if length != head - 1:
-                raise self._not_understood(f"an event says it has {length} bytes and its packet has {head - 1}")
-            body = at + _HEAD
-            if self._crc or kind == ev.FORMAT_DESCRIPTION:
-                stop = end - 4
-                if (
-                    crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little")
-                    and kind != ev.FORMAT_DESCRIPTION
-                ):
-                    raise self._corrupt(kind, log_pos, length)
-            else:
-                stop = end
-            at = end
-            self._time, self._flags = when, flags
-            if log_pos:
-                self._start = log_pos - length
-            handler = handlers.get(kind)
-            if handler is None:
-                self._on_unknown(kind, flags)
-            else:
-                handler(data, body, stop)
-            if log_pos and kind != ev.ROTATE:
-                self.end = log_pos
-            count += 1
-            if not count & 15 and (enough() or time.monotonic() > deadline):
-                self.events += count
-                return at, size - at >= 4
-        self.events += count
-        if size - at >= 5 and data[at + 4]:
-            return self._unusual(data, at, data[at + 4], _from_bytes(data[at : at + 3], "little"))[0], False
-        self.need = 4 + _from_bytes(data[at : at + 3], "little") if size - at >= 4 else 4
-        return at, False
-
-    def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
-        """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
-        if status == 0 and head == _LARGE:
-            return self._large(data, at)
-        if len(data) < at + 4 + head:
-            self.need = 4 + head
-            return at, True
-        payload = data[at + 4 : at + 4 + head]
-        if status == 0xFF:
-            raise dump_error(payload, f"{self.file}:{self.end}")
-        if status == 0xFE:
-            raise SourceError(f"the source ended the binlog dump behind {self.file}:{self.end}")
-        raise self._not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
-
-    def _large(self, data: bytes, at: int) -> tuple[int, bool]:
-        parts, p = [], at
-        while True:
-            if len(data) - p < 4:
-                self.need = p - at + 4
-                return at, True
-            head = _from_bytes(data[p : p + 3], "little")
-            if len(data) - p < 4 + head:
-                self.need = p - at + 4 + head
-                return at, True
-            parts.append(data[p + 4 : p + 4 + head])
-            p += 4 + head
-            if head < _LARGE:
-                break
-        event = b"".join(parts)[1:]
-        when, kind, _, length, log_pos, flags = _HEADER(event, 0)
-        if length != len(event):
-            raise self._not_understood(f"an event says it has {length} bytes and has {len(event)}")
-        stop = len(event) - 4 if self._crc else len(event)
-        if self._crc and crc32(memoryview(event)[:stop]) != _from_bytes(event[stop:], "little"):
-            raise self._corrupt(kind, log_pos, length)
-        self._time, self._flags, self._start = when, flags, log_pos - length
-        handler = self._handlers.get(kind)
-        if handler is None:
-            self._on_unknown(kind, flags)
-        else:
-            handler(event, _HEAD - 5, stop)
-        self.end = log_pos or self.end
-        self.events += 1
-        return p, False
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -236,7 +122,7 @@ class Decoder:
         self._maps[body] = table
         return table
 
-    def _rows_handler(self, operation: Operation, extra: bool) -> Callable[[bytes, int, int], None]:
+    def _rows_handler(self, operation: Operation, extra: bool) -> Handler:
         """The handler of one rows event type; `extra`: version 2, with a block of extra data before the columns."""
         update = operation is Operation.UPDATE
 
@@ -368,6 +254,8 @@ class Decoder:
         self._last_commit_us = self.commit_time_us
         self.events_done = 0
         self.transactions += 1
+        if len(self._tables) > _MAP_CACHE:  # every transaction describes its tables anew
+            self._tables.clear()
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         if data[stop - 6 : stop] == b"\0BEGIN":
@@ -385,8 +273,8 @@ class Decoder:
         kind = classify(text)
         if kind is Statement.XA_START:
             self._in_transaction = self._in_xa = True
-        elif kind is Statement.INSIDE:
-            pass
+        elif kind is Statement.INSIDE or (kind is Statement.OTHER and self._in_transaction):
+            pass  # SAVEPOINT; DDL of a temporary table within a transaction
         elif kind is Statement.ROLLBACK and self._captured_rows:
             raise self._not_understood("a transaction that changed captured tables ends in a ROLLBACK")
         elif kind is Statement.DML and not self._skipping():
@@ -431,12 +319,6 @@ class Decoder:
     def _on_nothing(self, data: bytes, at: int, stop: int) -> None:
         """An event that changes no rows."""
 
-    def _on_unknown(self, kind: int, flags: int) -> None:
-        if flags & ev.IGNORABLE_FLAG:
-            return
-        name = ev.NAMES.get(kind, "unknown")
-        raise self._not_understood(f"event type {kind} ({name}) is not supported", ev.REMEDIES.get(kind, ""))
-
     def position(self) -> Position:
         """From where reading would go on if everything given out so far were confirmed."""
         if self._resume is not None:
@@ -449,15 +331,3 @@ class Decoder:
         else:
             offset, done, when = self.end, 0, self.commit_time_us
         return Position(self.server_uuid, self.file, offset, gtids, done, 0, (), self.last_pos, when)
-
-    def _where(self) -> str:
-        return f"{self.file}:{self._start}"
-
-    def _not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
-        return NotUnderstood(f"at {self._where()}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")
-
-    def _corrupt(self, kind: int, log_pos: int, length: int) -> NotUnderstood:
-        return NotUnderstood(
-            f"at {self.file}:{log_pos - length}: the CRC32 of an event of type {kind} is wrong",
-            remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
-        )

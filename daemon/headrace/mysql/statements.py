@@ -7,11 +7,12 @@ from enum import Enum, auto
 
 
 class Statement(Enum):
-    """Kinds of QUERY events. OTHER (DDL, COMMIT, account statements) ends its group."""
+    """Kinds of QUERY events. OTHER (DDL, account statements) is a group of its own."""
 
     XA_START = auto()
     INSIDE = auto()
     """Within a transaction: SAVEPOINT, XA END."""
+    COMMIT = auto()
     ROLLBACK = auto()
     DML = auto()
     ATOMIC_DDL = auto()
@@ -43,6 +44,8 @@ def classify(text: bytes) -> Statement:
         first == b"ROLLBACK" and second in (b"TO", b"WORK") and b"TO" in text[:40].upper().split()
     ):
         return Statement.INSIDE
+    if first == b"COMMIT":
+        return Statement.COMMIT
     if first == b"ROLLBACK":
         return Statement.ROLLBACK
     if first == b"CREATE" and text.rstrip().upper().endswith(b"START TRANSACTION"):

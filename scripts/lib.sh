@@ -1,0 +1,55 @@
+# What scripts/demo, scripts/test and scripts/bench share: progress lines, the virtual environment, the cache folder.
+# Sourced, never run. Everything that it makes lies inside the clone: .venv and .cache, both ignored by git.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+mkdir -p .cache
+export PIP_CACHE_DIR="$root/.cache/pip" PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
+name=$(basename "$0")
+begun=$SECONDS
+
+step() { printf '%s: [%3d s] %s\n' "$name" "$((SECONDS - begun))" "$*"; }
+
+die() { printf '%s: %s\n' "$name" "$*" >&2; exit 2; }
+
+find_python() {
+    local candidate
+    for candidate in python3.11 python3.12 python3.13 python3; do
+        if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+            echo "$candidate"
+            return
+        fi
+    done
+    die "Python 3.11 or later is needed: apt-get install python3"
+}
+
+# Debian ships Python without ensurepip unless python3-venv is installed: then pip comes out of its package, unpacked
+# into the cache, so that nothing has to be installed into the system.
+make_venv() {
+    local python=$1 wheel
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null && [ -z "${HEADRACE_NO_ENSUREPIP:-}" ]; then
+        "$python" -m venv .venv
+        return
+    fi
+    step "this Python has no ensurepip: taking pip from Debian's package"
+    mkdir -p .cache/pip-wheel
+    (cd .cache/pip-wheel && apt-get download -q python3-pip-whl >/dev/null && dpkg-deb -x python3-pip-whl_*.deb .) ||
+        die "pip can't be had: apt-get install python3-venv, then run this again"
+    wheel=$(echo "$root"/.cache/pip-wheel/usr/share/python-wheels/pip-*.whl)
+    "$python" -m venv --without-pip .venv
+    PYTHONPATH=$wheel .venv/bin/python -m pip install -q pip
+}
+
+# Makes .venv when it is missing, or when pyproject.toml asks for something else than it was made from.
+ensure_venv() {
+    local wanted
+    wanted=$(cksum pyproject.toml)
+    if [ -x .venv/bin/python ] && [ "$(cat .venv/.made-from 2>/dev/null)" = "$wanted" ]; then
+        step "virtual environment: ready"
+        return
+    fi
+    step "virtual environment: installing the dependencies (a few minutes on a cold machine)"
+    [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || make_venv "$(find_python)"
+    .venv/bin/python -m pip install -q -e '.[dev]'
+    echo "$wanted" >.venv/.made-from
+}
