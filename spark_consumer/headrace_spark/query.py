@@ -47,8 +47,8 @@ class _Counts(AccumulatorParam[dict[str, int]]):
         return value1
 
 
-class _Stopping(Exception):  # noqa: N818 - not an error: it ends a batch before anything of it is done
-    pass
+class _Stopping(Exception):
+    """No error: it ends a batch before anything of it is done."""
 
 
 class Runner:
@@ -71,7 +71,12 @@ class Runner:
         while not self._stop.is_set():
             self._batches = 0
             try:
-                self._watch(self._start(available_now))
+                query = self._start(available_now)
+            except Exception as error:
+                # Nothing has been asked of Kafka yet: this is the config or the checkpoint, and waiting won't mend it.
+                raise QueryError(f"the query can't be started: {java_reason(error)}") from error
+            try:
+                self._watch(query)
                 return
             except Exception as error:
                 if self._stop.is_set():

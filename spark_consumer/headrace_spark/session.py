@@ -94,13 +94,13 @@ def open_session(settings: SparkSettings) -> SparkSession:
     local = settings.master.startswith("local")
     scratch = settings.scratch_directory()
     scratch.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(scratch))
     properties: dict[str, Any] = {
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        "spark.local.dir": str(scratch),
         "spark.sql.shuffle.partitions": "2",
         # Of the checkpoint, which grows with every batch, the last ones are enough.
         "spark.sql.streaming.minBatchesToRetain": "20",

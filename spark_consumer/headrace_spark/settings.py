@@ -16,7 +16,7 @@ from headrace_spark.documents import Rules
 from headrace_spark.errors import Problem, SettingsError
 
 _REFERENCE = re.compile(r"\$(\$)?\{([^}]*)\}")
-_INTERVAL = re.compile(r"^\d+(\.\d+)? *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?)$")
+_INTERVAL = re.compile(r"^\d+ +(milliseconds?|seconds?|minutes?|hours?)$")  # what Spark understands
 
 
 def _absolute(path: str) -> str:

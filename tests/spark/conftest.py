@@ -1,0 +1,151 @@
+"""Fixtures of the Spark tests: one Kafka and one Elasticsearch for the session, and a consumer process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from elasticsearch import Elasticsearch
+
+import devstack
+from devstack.servers.elasticsearch import ElasticsearchServer
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+[kafka]
+bootstrap_servers = "{kafka}"
+topics = ["{topic}"]
+dead_letter_topic = "{topic}.dead"
+[elasticsearch]
+hosts = ["{elastic}"]
+request_timeout = 2.0
+retries = 2
+bulk_actions = 500
+[spark]
+checkpoint = "{folder}/checkpoint"
+trigger = "200 milliseconds"
+max_offsets_per_trigger = {per_batch}
+min_partitions = 2
+driver_memory = "512m"
+restarts = 30
+ivy = "{root}/.cache/ivy"
+scratch = "{folder}/scratch"
+"""
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[devstack.Stack]:
+    with devstack.Stack() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def elastic_server(stack: devstack.Stack) -> ElasticsearchServer:
+    return stack.elasticsearch()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(stack: devstack.Stack) -> str:
+    return stack.kafka().bootstrap_servers
+
+
+@dataclass
+class Pipeline:
+    """A topic, the consumer that reads it, and the index it fills; each test has its own."""
+
+    bootstrap: str
+    elastic: Elasticsearch
+    topic: str
+    config: Path
+    log: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    async def send(self, values: Iterable[bytes | None], key: bytes | None = None) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=5) as producer:
+            for value in values:
+                await producer.send(self.topic, value, key=key, headers=[("headrace-id", b"test")])
+            await producer.flush()
+
+    async def dead_letters(self, count: int) -> list[Any]:
+        """The first `count` dead letters; fails when there are fewer or more."""
+        topic = f"{self.topic}.dead"
+        letters: list[Any] = []
+        async with AIOKafkaConsumer(
+            topic, bootstrap_servers=self.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+        ) as consumer:
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                batch = await consumer.getmany(timeout_ms=500)
+                letters += [letter for group in batch.values() for letter in group]
+                if not batch and len(letters) >= count:
+                    break
+        assert len(letters) == count, [dict(letter.headers) for letter in letters]
+        return letters
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Starts the consumer as a process group of its own, so that it can be killed with its JVM."""
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headrace_spark.cli", "run", "--config", str(self.config), *options],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def drain(self) -> None:
+        """Runs the consumer until it has read everything."""
+        assert self.start("--available-now").wait(90) == 0, self.text()
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")[-6000:]
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith("{")]
+        return [entry for entry in map(json.loads, lines) if entry["event"] == event]
+
+    def documents(self, index: str | None = None) -> dict[str, tuple[int, dict[str, Any]]]:
+        """All documents of the index: id -> (version, body)."""
+        name = index or f"shop.{self.topic}"
+        self.elastic.indices.refresh(index=name)
+        found = self.elastic.search(index=name, size=10_000, version=True)["hits"]["hits"]
+        return {hit["_id"]: (hit["_version"], hit["_source"]) for hit in found}
+
+    def wait_for(self, what: Callable[[], object], seconds: float = 40) -> None:
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, self.text()
+            assert self.processes[-1].poll() is None, self.text()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def pipeline(
+    bootstrap: str, elastic_server: ElasticsearchServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Pipeline]:
+    topic = request.node.name.removeprefix("test_")
+    config = tmp_path / "spark.toml"
+    config.write_text(
+        CONFIG.format(
+            kafka=bootstrap, topic=topic, elastic=elastic_server.url, folder=tmp_path, root=ROOT, per_batch=1000
+        )
+    )
+    (tmp_path / "log").touch()
+    with Elasticsearch(elastic_server.url) as elastic:
+        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log")
+        yield made
+    for process in made.processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
