@@ -7,7 +7,16 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    field_validator,
+)
 
 from headrace.settings_values import (
     Start,
@@ -98,7 +107,7 @@ class SourceSettings(Section):
     port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
     user: str = Field(min_length=1, description="The account; needs REPLICATION SLAVE, REPLICATION CLIENT and SELECT.")
     password: SecretStr = Field(description='The account\'s password; best as "${NAME}" or "${file:/path}".')
-    start: Annotated[Start, PlainValidator(parse_start)] = Field(
+    start: Annotated[Start, PlainValidator(parse_start), PlainSerializer(repr)] = Field(
         default=StartLatest(),
         description='Where to begin when no position is stored: "earliest", "latest", "file:offset", a GTID set, '
         "or an RFC 3339 time.",

@@ -62,6 +62,7 @@ class Supervisor:
         notifier: Notifier | None = None,
         policy: RestartPolicy | None = None,
         tick: float = 1.0,
+        grace: float = 3.0,
     ) -> None:
         self._settings = settings
         self._factory = actor_factory
@@ -69,6 +70,8 @@ class Supervisor:
         self._policy = policy or RestartPolicy()
         watchdog = self._notifier.watchdog_seconds
         self._tick = min(tick, watchdog / 3) if watchdog else tick
+        # Beyond drain_timeout, which the actors keep themselves: the last checkpoint and the closing of connections.
+        self._grace = grace
         self._stop = asyncio.Event()
         self._now = asyncio.Event()
         self._ready = False
@@ -114,7 +117,7 @@ class Supervisor:
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
         now = asyncio.create_task(self._now.wait(), name="second signal")
         drained = asyncio.create_task(_all_done(tasks), name="drain")
-        limit = self._settings.daemon.drain_timeout
+        limit = self._settings.daemon.drain_timeout + self._grace
         await asyncio.wait({now, drained}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         await _cancel([now, drained])
         late = [task.get_name() for task in tasks if not task.done()]

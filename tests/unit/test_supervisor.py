@@ -162,7 +162,7 @@ async def test_what_does_not_drain_is_cut_at_the_limit() -> None:
         finally:
             cancelled.set()
 
-    boss = supervisor(settings("shop", drain_timeout=0.01), {"shop": run})
+    boss = supervisor(settings("shop", drain_timeout=0.01), {"shop": run}, grace=0.0)
     assert await asyncio.wait_for(boss.run(), 30) == 0
     assert cancelled.is_set()
     assert boss.statuses["shop"].state is State.STOPPED

@@ -1,0 +1,76 @@
+"""`headrace check`: connects to everything that the configuration names and says what is missing, with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from headrace.errors import HeadraceError
+from headrace.mysql.checks import Finding, check_source
+from headrace.settings import DestinationSettings, Settings
+from headrace.sinks.registry import make_sink
+from headrace.state.registry import inspect_store
+
+HELP = "connect to everything and say what is missing"
+DESCRIPTION = (
+    "Looks at the state store, and at source and sink of each destination, and changes nothing. A line for each thing "
+    "looked at: ok, MISSING or WRONG, and what mends it. Exit status 0: all is well; 1: something is not; 2: the "
+    "configuration is wrong."
+)
+LIMIT = 60.0
+"""Seconds for one source or sink, beyond the limits that they keep themselves."""
+
+
+async def command(settings: Settings) -> int:
+    """Prints the findings; the exit status."""
+    well = _print("state", _store_findings(settings))
+    for name, destination in settings.destinations.items():
+        well &= _print(name, await _limited("source", _check_source(destination)))
+        well &= _print(name, await _limited("sink", _check_sink(destination)))
+    print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
+    return 0 if well else 1
+
+
+def _store_findings(settings: Settings) -> list[Finding]:
+    problems = inspect_store(settings.state)
+    if problems:
+        return [Finding("store", False, problem) for problem in problems]
+    return [Finding("store", True, f"{settings.state.path} can be used")]
+
+
+async def _check_source(destination: DestinationSettings) -> list[Finding]:
+    return await check_source(destination.source, destination.source.server_id)
+
+
+async def _check_sink(destination: DestinationSettings) -> list[Finding]:
+    sink = make_sink(destination.sink)
+    try:
+        problems = await sink.check()
+    finally:
+        await sink.abort()
+    if problems:
+        return [Finding("sink", False, problem) for problem in problems]
+    return [Finding("sink", True, f"the {destination.sink.type} sink can be written to")]
+
+
+async def _limited(name: str, checking: Awaitable[list[Finding]]) -> list[Finding]:
+    """What was found, or a finding that says why nothing could be: one broken side never hides the other's findings."""
+    try:
+        return await asyncio.wait_for(checking, LIMIT)
+    except TimeoutError:
+        return [Finding(name, False, f"no answer within {LIMIT:g} s")]
+    except HeadraceError as error:
+        return [Finding(name, False, str(error.args[0]), error.remedy)]
+    except Exception as error:
+        return [Finding(name, False, f"an unexpected error, {type(error).__name__}: {error}")]
+
+
+def _print(subject: str, findings: list[Finding]) -> bool:
+    """A line a finding, its remedy below; whether all were well."""
+    for finding in findings:
+        # Grants go by their name in SQL, in capitals; what else is not well is there, but with a wrong value.
+        word = "ok" if finding.ok else "MISSING" if finding.name.isupper() else "WRONG"
+        print(f"{subject}: {word:<7} {finding.name}: {finding.sentence}")
+        if finding.remedy and not finding.ok:
+            print(f"{' ' * len(subject)}          -> {finding.remedy}")
+    return all(finding.ok for finding in findings)

@@ -1,0 +1,71 @@
+"""The `headrace` command: one module a command beside this one, and the exit statuses that all share."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace import __version__
+from headrace.cli import check, run
+from headrace.errors import ConfigError, HeadraceError
+from headrace.settings import Settings, load
+
+Command = Callable[[Settings], Coroutine[Any, Any, int]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit status: 0 well, 1 something failed, 2 the configuration or the command is wrong."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = load(arguments.config, os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        return 2
+    command: Command = arguments.command
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(command(settings))
+    except HeadraceError as error:
+        print(f"headrace: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace", description="Carries row changes out of MySQL.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, module in (("run", run), ("check", check)):
+        command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False)
+        command.add_argument(
+            "--config",
+            type=Path,
+            default=Path("config/headrace.toml"),
+            metavar="FILE",
+            help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
+        )
+        command.set_defaults(command=module.command)
+    return parser
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loops when it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""`headrace run`: the daemon itself, from the state store to the last confirmation."""
+
+from __future__ import annotations
+
+import os
+
+import structlog
+
+from headrace import __version__, logs
+from headrace.destination import Destination
+from headrace.http.server import HttpServer
+from headrace.lock.registry import make_lock
+from headrace.settings import DestinationSettings, Settings
+from headrace.state.registry import make_store
+from headrace.status import DestinationStatus
+from headrace.supervisor import Supervisor
+from headrace.systemd_notify import Notifier
+
+HELP = "run all destinations"
+DESCRIPTION = "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0."
+
+log = structlog.get_logger(__name__)
+
+
+async def command(settings: Settings) -> int:
+    """Runs the daemon; the exit status. Raises HeadraceError when the state store or HTTP can't be opened."""
+    logs.configure(settings.log)
+    log.info("headrace starts", version=__version__, node=settings.daemon.node, destinations=[*settings.destinations])
+    store = make_store(settings.state)
+
+    def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
+        lock = make_lock(settings.state, settings.daemon.node, destination.name)
+        return Destination(destination, settings.daemon, store, lock, status)
+
+    supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ))
+    address = settings.http.address
+    server = HttpServer(address, supervisor.statuses, settings.daemon.node) if address else None
+    try:
+        await store.open()
+        if server:
+            await server.start()
+            log.info("http listens", host=address and address[0], port=server.port)
+        return await supervisor.run()
+    finally:
+        if server:
+            await server.close()
+        await store.close()

@@ -1,0 +1,242 @@
+"""The `headrace` command as users call it: a process with its exit status and what it prints."""
+
+import io
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+import headrace
+from headrace import logs
+from headrace.cli import check
+from headrace.mysql.checks import Finding
+from headrace.settings import LogSettings, load
+
+CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
+DESTINATION = """
+[source]
+host = "127.0.0.1"
+port = {port}
+user = "canal"
+password = "${{SHOP_PASSWORD}}"
+connect_timeout = "2s"
+[sink]
+type = "jsonl"
+path = "{folder}/out.jsonl"
+"""
+MAIN = """
+[daemon]
+node = "n1"
+[state]
+path = "{folder}/var/headrace.db"
+[http]
+listen = "{listen}"
+[log]
+format = "json"
+"""
+Command = tuple[int, str, str]
+
+
+def headrace_command(*arguments: str | Path, **env: str) -> Command:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={key: value for key, value in os.environ.items() if key != "SHOP_PASSWORD"} | env,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections as long as the test runs: bound, and nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.fixture
+def config(tmp_path: Path, closed_port: int) -> Callable[[str], Path]:
+    def write(listen: str = "") -> Path:
+        (tmp_path / "destinations").mkdir(exist_ok=True)
+        (tmp_path / "destinations" / "shop.toml").write_text(DESTINATION.format(port=closed_port, folder=tmp_path))
+        (tmp_path / "headrace.toml").write_text(MAIN.format(folder=tmp_path, listen=listen))
+        return tmp_path / "headrace.toml"
+
+    return write
+
+
+def test_version_and_help() -> None:
+    assert headrace_command("--version") == (0, f"headrace {headrace.__version__}\n", "")
+    code, out, _ = headrace_command("check", "--help")
+    assert code == 0
+    assert "MISSING" in out
+    code, _, error = headrace_command("walk")
+    assert code == 2
+    assert "walk" in error
+    assert headrace_command()[0] == 2
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_wrong_configuration_exits_2_with_all_problems(tmp_path: Path, command: str) -> None:
+    (tmp_path / "destinations").mkdir()
+    (tmp_path / "destinations" / "a.toml").write_text(DESTINATION.format(port='"x"', folder=tmp_path) + "acks = 1\n")
+    (tmp_path / "headrace.toml").write_text("[http]\nport = 1\n")
+    code, out, error = headrace_command(command, "--config", tmp_path / "headrace.toml")
+    assert (code, out) == (2, "")
+    assert error.splitlines() == [
+        f"{tmp_path}/headrace.toml: http.port: unknown key",
+        f"{tmp_path}/destinations/a.toml: source.password: the environment variable SHOP_PASSWORD is not set",
+        f"{tmp_path}/destinations/a.toml: source.port: should be a whole number",
+        f"{tmp_path}/destinations/a.toml: sink.acks: unknown key",
+    ]
+
+
+def test_the_shipped_configuration_needs_its_secret() -> None:
+    code, _, error = headrace_command("check", "--config", CONFIG)
+    assert code == 2
+    assert error.endswith("shop.toml: source.password: the environment variable SHOP_PASSWORD is not set\n")
+
+
+def test_check_says_what_is_missing_and_changes_nothing(config: Callable[[], Path], tmp_path: Path) -> None:
+    code, out, error = headrace_command("check", "--config", config(), SHOP_PASSWORD="geheim")
+    assert (code, error) == (1, "")
+    lines = out.splitlines()
+    assert lines[0] == f"state: ok      store: {tmp_path}/var/headrace.db can be used"
+    assert any(line.startswith("shop: WRONG   connection: ") for line in lines), out
+    assert any(line.startswith("shop: ok      sink: ") for line in lines), out
+    assert lines[-1].startswith("not all is well")
+    assert "geheim" not in out
+    assert not (tmp_path / "var").exists()
+
+
+async def test_check_prints_findings_with_their_remedies(
+    config: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings = [
+        Finding("log_bin", True, "the server writes a binlog"),
+        Finding("binlog_row_image", False, "is MINIMAL", "SET PERSIST binlog_row_image = 'FULL';"),
+        Finding("REPLICATION SLAVE", False, "canal lacks it", "GRANT REPLICATION SLAVE ON *.* TO 'canal'@'%';"),
+    ]
+
+    async def check_source(source: object, server_id: int) -> list[Finding]:
+        return findings[:wanted]
+
+    monkeypatch.setattr(check, "check_source", check_source)
+    settings = load(config(), {"SHOP_PASSWORD": "x"})
+    wanted = 1
+    assert await check.command(settings) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "all is well"
+    wanted = 3
+    assert await check.command(settings) == 1
+    assert capsys.readouterr().out.splitlines()[1:6] == [
+        "shop: ok      log_bin: the server writes a binlog",
+        "shop: WRONG   binlog_row_image: is MINIMAL",
+        "              -> SET PERSIST binlog_row_image = 'FULL';",
+        "shop: MISSING REPLICATION SLAVE: canal lacks it",
+        "              -> GRANT REPLICATION SLAVE ON *.* TO 'canal'@'%';",
+    ]
+
+
+def test_run_without_a_source_answers_503_and_stops_in_order(config: Callable[[str], Path]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", "run", "--config", str(config("127.0.0.1:0"))],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"SHOP_PASSWORD": "geheim"},
+    )
+    try:
+        assert process.stderr is not None
+        lines = []
+        while not lines or json.loads(lines[-1])["event"] != "destination failed":
+            lines.append(process.stderr.readline())
+        port = next(entry["port"] for entry in map(json.loads, lines) if entry["event"] == "http listens")
+        code, body = get(f"http://127.0.0.1:{port}/health")
+        assert code == 503
+        assert body["destinations"]["shop"]["last_error"]  # type: ignore[index]
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=30)
+        assert process.returncode == 0, rest
+        log = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+        assert log[0]["event"] == "headrace starts"
+        assert log[-1]["event"] == "stopped"
+        assert "geheim" not in "".join(lines) + rest
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(url: str) -> tuple[int, dict[str, object]]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def test_run_says_in_a_sentence_why_it_can_not_start(config: Callable[[str], Path], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        path = config(f"127.0.0.1:{taken.getsockname()[1]}")
+        code, _, error = headrace_command("run", "--config", path, SHOP_PASSWORD="x")
+    assert code == 1
+    assert "headrace: HTTP can't listen on 127.0.0.1:" in error
+    assert "Traceback" not in error
+    for part in (tmp_path / "var").iterdir():
+        part.unlink()
+    (tmp_path / "var" / "headrace.db").write_bytes(b"something else entirely" * 100)
+    code, _, error = headrace_command("run", "--config", path, SHOP_PASSWORD="x")
+    assert code == 1
+    assert f"headrace: the state store {tmp_path}/var/headrace.db is damaged" in error
+    assert "Traceback" not in error
+
+
+@pytest.fixture
+def log_stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("headrace").setLevel(logging.NOTSET)
+    structlog.reset_defaults()
+
+
+def test_json_logs_are_one_object_a_line_without_local_values(log_stream: io.StringIO) -> None:
+    logs.configure(LogSettings(format="json", level="info"), log_stream)
+    password = "geheim"
+    try:
+        raise ValueError(len(password))
+    except ValueError:
+        structlog.get_logger("headrace.x").exception("broken", table="订单")
+    structlog.get_logger("headrace.x").debug("not shown")
+    logging.getLogger("aiokafka").warning("from %s", "a library")
+    first, second = map(json.loads, log_stream.getvalue().splitlines())
+    assert (first["event"], first["level"], first["table"]) == ("broken", "error", "订单")
+    assert first["exception"][0]["exc_type"] == "ValueError"
+    assert "geheim" not in log_stream.getvalue()
+    assert (second["event"], second["logger"]) == ("from a library", "aiokafka")
+
+
+def test_console_logs_and_levels(log_stream: io.StringIO) -> None:
+    logs.configure(LogSettings(format="console", level="debug"), log_stream)
+    structlog.get_logger("headrace.x").debug("shown", a=1)
+    logging.getLogger("asyncio").debug("a library's debug lines are not")
+    logs.configure(LogSettings(format="console", level="error"), log_stream)
+    structlog.get_logger("headrace.x").warning("too quiet")
+    (line,) = log_stream.getvalue().splitlines()
+    assert "shown" in line
+    assert "a=1" in line

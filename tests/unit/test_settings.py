@@ -1,0 +1,302 @@
+"""The configuration: what is right loads, what is wrong is named with file, key and a sentence, all at once."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from headrace.errors import ConfigError
+from headrace.settings import (
+    JsonlSinkSettings,
+    KafkaSinkSettings,
+    Settings,
+    StartAt,
+    StartEarliest,
+    StartGtid,
+    StartLatest,
+    StartTime,
+    compile_filter,
+    derive_server_id,
+    load,
+    split_patterns,
+)
+from headrace.settings_values import parse_duration, parse_host_port, parse_size, parse_start
+
+CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
+SHOP = """
+[source]
+host = "127.0.0.1"
+user = "canal"
+password = "${SHOP_PASSWORD}"
+[route]
+topic = "shop"
+[sink]
+type = "kafka"
+bootstrap_servers = "127.0.0.1:9092"
+"""
+ENV = {"SHOP_PASSWORD": "geheim-4711"}
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(main: str = "", **destinations: str) -> Path:
+        (tmp_path / "destinations").mkdir(exist_ok=True)
+        for name, text in destinations.items():
+            (tmp_path / "destinations" / f"{name}.toml").write_text(text)
+        (tmp_path / "headrace.toml").write_text(main)
+        return tmp_path / "headrace.toml"
+
+    return write
+
+
+def problems(path: Path, env: dict[str, str] = ENV) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, env)
+    for value in env.values():
+        assert value not in str(caught.value)
+    return [problem.replace(f"{path.parent}/", "") for problem in caught.value.problems]
+
+
+def test_the_shipped_files_load_and_hide_the_password() -> None:
+    settings = load(CONFIG, ENV)
+    assert settings.daemon.node == "relay-1"
+    assert settings.http.address == ("127.0.0.1", 9180)
+    shop = settings.destinations["shop"]
+    assert shop.source.password.get_secret_value() == "geheim-4711"
+    assert isinstance(shop.sink, KafkaSinkSettings)
+    assert shop.sink.bootstrap_servers == ("127.0.0.1:9092",)
+    assert shop.filter.include_patterns[0].fullmatch("SHOP.serve_sync")
+    assert "geheim" not in repr(settings) + str(settings) + settings.model_dump_json()
+
+
+def test_every_key_is_in_the_shipped_files_and_described() -> None:
+    settings = load(CONFIG, ENV)
+    texts = {"": CONFIG.read_text(), "shop": (CONFIG.parent / "destinations" / "shop.toml").read_text()}
+    shop = settings.destinations["shop"]
+    sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
+    sections += [(texts[""], settings.log)]  # type: ignore[list-item]
+    for section in (shop.source, shop.filter, shop.message, shop.route, shop.queue, shop.sink):
+        sections.append((texts["shop"], section))  # type: ignore[arg-type]
+    for text, section in sections:
+        for name, field in type(section).model_fields.items():
+            assert field.description, f"{type(section).__name__}.{name}"
+            shown = re.search(rf"^(# )?{name} = (.+)$", text, re.MULTILINE)
+            assert shown, f"{type(section).__name__}.{name} is not shown"
+
+
+def test_the_defaults_shown_as_comments_are_the_defaults(write: Write) -> None:
+    texts = [CONFIG.read_text(), (CONFIG.parent / "destinations" / "shop.toml").read_text()]
+    main, shop = (re.sub(r"^# (?=(?!tls_ca)[a-z_]+ = )", "", text, flags=re.MULTILINE) for text in texts)
+    path = write(main, shop=shop)
+    shown, real = load(path, ENV), load(CONFIG, ENV)
+    assert shown.destinations == real.destinations
+    assert shown.daemon.model_copy(update={"destinations": real.daemon.destinations}) == real.daemon
+    assert (shown.state, shown.http, shown.log) == (real.state, real.http, real.log)
+
+
+def test_little_is_needed(write: Write) -> None:
+    text = '[source]\nhost="h"\nuser="u"\npassword=""\n[sink]\ntype="jsonl"\npath="-"\n'
+    settings = load(write("", **{"a.b-c_1": text}), {})
+    destination = settings.destinations["a.b-c_1"]
+    assert destination.route.topic == "a.b-c_1"
+    assert isinstance(destination.sink, JsonlSinkSettings)
+    assert destination.source.start == StartLatest()
+    assert destination.source.server_id == derive_server_id(settings.daemon.node, "a.b-c_1")
+    with pytest.raises(ValidationError):
+        settings.daemon.node = "other"  # type: ignore[misc]
+
+
+def test_derived_server_ids_are_stable_and_differ() -> None:
+    ids = {derive_server_id(node, name) for node in ("a", "b") for name in ("x", "y")}
+    assert len(ids) == 4
+    assert all(1 << 31 <= number < 1 << 32 for number in ids)
+    assert derive_server_id("relay-1", "shop") == 3957956193
+
+
+def test_all_problems_of_all_files_at_once(write: Write) -> None:
+    main = '[daemon]\nnodes = "x"\ndrain_timeout = "soon"\n[http]\nlisten = "9180"\n[logs]\n'
+    bad = SHOP.replace('user = "canal"', "port = true\nusr = 1\nstall_after = -1") + "acks = 1\n"
+    other = '[source]\nhost = "h"\nuser = "u"\npassword = "${NO_SUCH}"\n[filter]\ninclude = "a,b(c,d\\\\.(e"\n'
+    assert problems(write(main, bad=bad, other=other)) == [
+        'headrace.toml: daemon.drain_timeout: should be a duration such as "10s", "500ms" or "2m", or a number of '
+        "seconds",
+        "headrace.toml: daemon.nodes: unknown key; did you mean node?",
+        'headrace.toml: http.listen: should be a host and a port, as in "127.0.0.1:9180"',
+        "headrace.toml: logs: unknown key; did you mean log?",
+        "destinations/bad.toml: source.port: should be a whole number",
+        "destinations/bad.toml: source.user: is missing",
+        "destinations/bad.toml: source.stall_after: should be greater than 0",
+        "destinations/bad.toml: source.usr: unknown key; did you mean user?",
+        "destinations/bad.toml: sink.acks: unknown key",
+        "destinations/other.toml: source.password: the environment variable NO_SUCH is not set",
+        "destinations/other.toml: filter.include: regex 2 is invalid at character 10: missing ), "
+        "unterminated subpattern",
+        "destinations/other.toml: sink: the section is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('type = "kafka"', 'type = "kafak"', "sink.type: should be one of kafka, jsonl, null"),
+        ('type = "kafka"', "", "sink.type: is missing; one of kafka, jsonl, null"),
+        ('topic = "shop"', "", "route.topic: is missing; a kafka sink needs it"),
+        ('topic = "shop"', 'topic = ".."', 'route.topic: should not be "." or "..": Kafka has no such topics'),
+        ('"127.0.0.1:9092"', "9092", 'sink.bootstrap_servers: should be "host:port", several of them with commas'),
+        ('"127.0.0.1:9092"', '["a:1", "b"]', "sink.bootstrap_servers: should be a host and a port"),
+        ('"127.0.0.1:9092"', '" , "', "sink.bootstrap_servers: should name at least one broker"),
+        ('host = "127.0.0.1"', "host = 5", "source.host: should be a valid string"),
+        ('host = "127.0.0.1"', 'host = ""', "source.host: String should have at least 1 character"),
+        ('host = "127.0.0.1"', 'host = "h"\ntls_ca = "/nowhere.pem"', "source.tls_ca: there is no file /nowhere.pem"),
+        (
+            'host = "127.0.0.1"',
+            'host = "h"\ntls = "disabled"\ntls_ca = "/etc/hosts"',
+            'source.tls_ca: has no meaning with tls = "disabled"',
+        ),
+        ('host = "127.0.0.1"', 'host = "h"\nstart = "soon"', 'source.start: should be "earliest", "latest", a file'),
+        ('host = "127.0.0.1"', 'host = "h"\nserver_id = 4294967296', "source.server_id: should be less than or equal"),
+        ("${SHOP_PASSWORD}", "${SHOP PASSWORD}", "source.password: `${...}` should hold the name of an environment"),
+        ("${SHOP_PASSWORD}", "${SHOP_PASSWORD", "source.password: `${` has no closing `}`"),
+        ("${SHOP_PASSWORD}", "${file:/no/where}", "source.password: the file /no/where can't be read: No such file"),
+        ("${SHOP_PASSWORD}", "${file:where}", "source.password: the path in ${file:where} should be absolute"),
+        ("[source]", 'name = "x"\n[source]', "name: unknown key"),
+        ("[source]", "source = 1\n[x]", "source: should be a section, [source]"),
+        ("[sink]", "[sink", "not TOML: "),
+        ('"canal"', '"canal"\nuser = "again"', "not TOML: Cannot overwrite a value (at line 5"),
+    ],
+)
+def test_one_problem(write: Write, old: str, new: str, problem: str) -> None:
+    found = problems(write("", shop=SHOP.replace(old, new)))
+    assert any(one.startswith(f"destinations/shop.toml: {problem}") for one in found), found
+
+
+def test_two_destinations_with_one_server_id(write: Write) -> None:
+    text = SHOP.replace("[route]", "server_id = 7\n[route]")
+    (problem,) = problems(write("", one=text, two=text))
+    assert problem == (
+        "destinations/two.toml: source.server_id: 7 is also the server id of the destination one; each needs its own "
+        "(0 derives one)"
+    )
+
+
+def test_files_that_are_not_there_or_not_named_right(write: Write, tmp_path: Path) -> None:
+    assert problems(tmp_path / "no.toml") == ["no.toml: the file can't be read: No such file or directory"]
+    assert problems(tmp_path) == [f"{tmp_path.name}: the file can't be read: Is a directory"]
+    (problem,) = problems(write('[daemon]\ndestinations = "nowhere"'))
+    assert problem.startswith("headrace.toml: daemon.destinations: the folder nowhere can't be read: No such file")
+    assert "no destination" in problems(write())[0]
+    (tmp_path / "destinations" / ".#shop.toml").write_text("an editor's")
+    (tmp_path / "destinations" / "README").write_text("for people")
+    assert "no destination" in problems(write())[0]
+    assert "the file's name" in problems(write("", Shop=SHOP))[0]
+    (tmp_path / "destinations" / "Shop.toml").write_bytes(b"a = 1\nb = '\xff'")
+    assert any("Shop.toml: line 2: not UTF-8" in problem for problem in problems(write()))
+
+
+def test_a_broken_main_file_does_not_hide_the_destinations_problems(write: Write) -> None:
+    found = problems(write("[daemon", shop=SHOP.replace("user", "usr")))
+    assert found[0].startswith("headrace.toml: not TOML: ")
+    assert "destinations/shop.toml: source.user: is missing" in found
+
+
+def test_references(write: Write, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("päss wört\r\n")
+    text = SHOP.replace("${SHOP_PASSWORD}", f"a${{file:{secret}}}-${{B}}$${{C}}$").replace(
+        'host = "127.0.0.1"', 'host = "h"\nport = "${PORT}"'
+    )
+    source = load(write("", shop=text), {"B": "${PORT}", "PORT": "3307"}).destinations["shop"].source
+    assert source.password.get_secret_value() == "apäss wört-${PORT}${C}$"  # what was put in is not expanded again
+    assert source.port == 3307
+
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+@pytest.mark.parametrize(
+    ("value", "start"),
+    [
+        ("earliest", StartEarliest()),
+        (" latest ", StartLatest()),
+        ("mysql-bin.000003:4", StartAt("mysql-bin.000003", 4)),
+        (f"{UUID}:1-5:7", StartGtid(f"{UUID}:1-5:7")),
+        (f"{UUID}:1-5,\n{UUID}:tag_1:8", StartGtid(f"{UUID}:1-5,{UUID}:tag_1:8")),
+        (f"{UUID}:1-3:tag:1-2", StartGtid(f"{UUID}:1-3:tag:1-2")),
+        ("0-1-100,1-2-3", StartGtid("0-1-100,1-2-3")),
+        ("2026-01-31T12:00:00Z", StartTime(datetime(2026, 1, 31, 12, tzinfo=UTC))),
+        ("2026-01-31T20:00:00+08:00", StartTime(datetime(2026, 1, 31, 12, tzinfo=UTC))),
+        (datetime(2026, 1, 31, 12, tzinfo=UTC), StartTime(datetime(2026, 1, 31, 12, tzinfo=UTC))),
+    ],
+)
+def test_starts(value: object, start: object) -> None:
+    assert parse_start(value) == start
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "now", "mysql-bin.3:4", "mysql-bin.000003:3", f"{UUID}:0", f"{UUID}:1,0-1-2", "2026-01-31T12:00:00", 5, True],
+)
+def test_no_starts(value: object) -> None:
+    with pytest.raises(ValueError, match="should"):
+        parse_start(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", []),
+        (" , ,", []),
+        (r"shop\..*", [(0, r"shop\..*")]),
+        (r"db\.a, db\.b", [(0, r"db\.a"), (7, r"db\.b")]),
+        (r"db\.t{1,3},x", [(0, r"db\.t{1,3}"), (11, "x")]),
+        (r"db\.(a,b),x", [(0, r"db\.(a,b)"), (10, "x")]),
+        (r"db\.[,(],x", [(0, r"db\.[,(]"), (9, "x")]),
+        (r"a\,b,c\(,d", [(0, r"a\,b"), (5, r"c\("), (9, "d")]),
+    ],
+)
+def test_commas_in_brackets_do_not_split(text: str, parts: list[tuple[int, str]]) -> None:
+    assert split_patterns(text) == parts
+
+
+def test_filters_match_as_in_canal() -> None:
+    compile_filter("a[[b]")  # Python would warn
+    (pattern,) = compile_filter(r"shop\.serve_.*")
+    assert pattern.fullmatch("Shop.Serve_Sync")
+    assert not pattern.fullmatch("workshop.serve_sync")
+    with pytest.raises(ValueError, match="regex 2 is invalid at character 7: multiple repeat"):
+        compile_filter("a, b*+*")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("10s", 10), ("500ms", 0.5), ("2m", 120), ("1.5h", 5400), (3, 3), (0.25, 0.25), ("7", 7)]
+)
+def test_durations(value: object, seconds: float) -> None:
+    assert parse_duration(value) == seconds
+
+
+@pytest.mark.parametrize(("value", "size"), [("64MiB", 1 << 26), ("900KiB", 921600), (5, 5), ("1 GB", 10**9), ("9", 9)])
+def test_sizes(value: object, size: int) -> None:
+    assert parse_size(value) == size
+
+
+@pytest.mark.parametrize("value", ["", "s", "-1s", "1 year", True, None, [], "1e3", "٣s"])
+def test_no_durations_and_no_sizes(value: object) -> None:
+    for parse in (parse_duration, parse_size):
+        with pytest.raises(ValueError, match="should be"):
+            parse(value)
+
+
+def test_addresses() -> None:
+    assert parse_host_port("[::1]:0") == ("::1", 0)
+    for text in ("::1:80", "h:", ":80", "h:65536", "h:x", ""):
+        with pytest.raises(ValueError, match="should"):
+            parse_host_port(text)
+
+
+def test_http_may_be_off(write: Write) -> None:
+    settings: Settings = load(write('[http]\nlisten = ""', shop=SHOP), ENV)
+    assert settings.http.address is None
