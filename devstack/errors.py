@@ -5,15 +5,15 @@ class DevstackError(Exception):
     """Anything devstack reports without a traceback."""
 
 
-class BadRequest(DevstackError):  # noqa: N818 - it reads better in "except"
+class BadRequest(DevstackError):
     """The caller asked for something that does not exist or makes no sense."""
 
 
-class Unavailable(DevstackError):  # noqa: N818 - it reads better in "except"
+class Unavailable(DevstackError):
     """A server or tool can't be had on this machine, for example because the package mirror lacks it."""
 
 
-class StartFailed(DevstackError):  # noqa: N818 - it reads better in "except"
+class StartFailed(DevstackError):
     """A server was started and did not get ready."""
 
 

