@@ -24,6 +24,9 @@ MODULE = "transport-netty4"
 COORDINATES = (f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{MODULE}:{VERSION}")
 # compiles the launcher where there is a runtime and no javac
 COMPILER = "org.eclipse.jdt:ecj:3.40.0"
+# its description asks for debugger modules of a JDK, for a feature this launcher does not use
+DEMANDING = "elasticsearch-entitlement"
+DEMANDING_MODULE = "org.elasticsearch.entitlement"
 LAUNCHER = Path(__file__).resolve().parent.parent / "elasticsearch" / "EsNode.java"
 
 
@@ -53,6 +56,18 @@ def compile_launcher(cache: Cache, libraries: Path, target: Path) -> None:
     if done.returncode != 0:
         say((done.stdout + done.stderr)[-2000:])
         raise StartFailed("the launcher of Elasticsearch could not be compiled; what the compiler said stands above.")
+
+
+def drop_module_description(jar: Path, module: str) -> None:
+    """Make a module an automatic one of the same name, which runs on a runtime without the modules it asks for."""
+    fresh = jar.with_suffix(".new")
+    manifest = f"Manifest-Version: 1.0\nAutomatic-Module-Name: {module}\nMulti-Release: true\n"
+    with zipfile.ZipFile(jar) as old, zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as new:
+        new.writestr("META-INF/MANIFEST.MF", manifest)
+        for name in old.namelist():
+            if name not in ("module-info.class", "META-INF/MANIFEST.MF"):
+                new.writestr(name, old.read(name))
+    fresh.replace(jar)
 
 
 class ElasticsearchServer(Server):
@@ -133,11 +148,12 @@ class Elasticsearch(Kind):
             for pattern in ("netty-*.jar", f"{MODULE}-*.jar", "elasticsearch-ssl-config-*.jar"):
                 for jar in sorted((fresh / "lib").glob(pattern)):
                     shutil.move(jar, module)
+            drop_module_description(fresh / "lib" / f"{DEMANDING}-{VERSION}.jar", DEMANDING_MODULE)
             with zipfile.ZipFile(next(module.glob(f"{MODULE}-*.jar"))) as archive:
                 for name in ("plugin-descriptor.properties", "entitlement-policy.yaml"):
                     (module / name).write_bytes(archive.read(f"META-INF/es-plugins/{MODULE}/{name}"))
 
-        return install_jars(cache, self.name, self.version, COORDINATES, finish)
+        return install_jars(cache, self.name, self.version, COORDINATES, finish, revision=4)
 
     def install(self, cache: Cache) -> None:
         self._prefix(cache)

@@ -11,9 +11,14 @@ from devstack.progress import say
 
 
 def install_jars(
-    cache: Cache, name: str, version: str, coordinates: Sequence[str], finish: Callable[[Path], None] | None = None
+    cache: Cache,
+    name: str,
+    version: str,
+    coordinates: Sequence[str],
+    finish: Callable[[Path], None] | None = None,
+    revision: int = 1,
 ) -> Path:
-    """The prefix with the jars in `lib`; `finish` may add to it before it counts as installed."""
+    """The prefix with the jars in `lib`; `finish` may add to it, and a change of `finish` is a new `revision`."""
 
     def build(fresh: Path) -> None:
         say(f"downloading {name} {version} with its libraries ...")
@@ -21,7 +26,7 @@ def install_jars(
         if finish is not None:
             finish(fresh)
 
-    return cache.install(name, " ".join(coordinates) + " 1", build)
+    return cache.install(name, f"{' '.join(coordinates)} {revision}", build)
 
 
 def java_command(cache: Cache, heap: str, *options: str) -> list[str]:
