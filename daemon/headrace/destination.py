@@ -165,25 +165,27 @@ class _Stream:
         """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
         stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
         deadline = 2 * self._settings.source.heartbeat + 1
-        data = b""
+        data, rest, counted, events = b"", 0, 0, 0
         while True:
             data = await stream.read(data, decoder.need, deadline)
             received, at, more = stream.last_receive, 0, True
-            status.bytes_received += len(data)
+            status.bytes_received += len(data) - rest
             while more:
                 outlet.tick()
                 at, more = decoder.feed(data, at, outlet.full)
                 batch = outlet.take(decoder.position(), received)
-                batch.transactions = decoder.transactions
+                batch.transactions, counted = decoder.transactions - counted, decoder.transactions
                 if batch.values:
                     self._waiting_since.append(received)
                 await self._queue.put(batch)
                 await asyncio.sleep(0)
-            status.events, status.received_file, status.received_offset = decoder.events, decoder.file, decoder.end
+            status.events, events = status.events + decoder.events - events, decoder.events
+            status.received_file, status.received_offset = decoder.file, decoder.end
             status.last_event_at = time.monotonic()
             if decoder.commit_time_us:
                 status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
             data = data[at:]
+            rest = len(data)
 
     async def _publish(self) -> None:
         """Batches to the sink, in order: the only task that calls publish()."""
@@ -207,7 +209,7 @@ class _Stream:
             self._confirmed = batch.position
             self._status.messages += len(batch.values)
             self._status.rows += batch.rows
-            self._status.transactions = batch.transactions
+            self._status.transactions += batch.transactions
             self._status.bytes_published += sum(map(len, batch.values))
             await self._queue.release(batch.size)
 

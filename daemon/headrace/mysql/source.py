@@ -157,7 +157,8 @@ async def _file_before(settings: SourceSettings, files: list[str], when: datetim
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if await _begins(settings, files[middle]) <= when.timestamp():
+        # Whole seconds: a file of the same second may begin behind `when`.
+        if await _begins(settings, files[middle]) < int(when.timestamp()):
             low = middle
         else:
             high = middle - 1

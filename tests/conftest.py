@@ -1,0 +1,76 @@
+"""Fixtures of all tests: the real servers, started when first asked for, and daemons that end with their test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from devstack import Stack
+from tests.support import DaemonProcess, destination_toml
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    with Stack() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mysql(stack: Stack) -> Any:
+    """The MySQL server that tests share; one that changes the server's settings starts its own."""
+    return stack.mysql()
+
+
+@pytest.fixture(scope="session")
+def kafka(stack: Stack) -> Any:
+    return stack.kafka()
+
+
+@pytest.fixture
+def schema(mysql: Any) -> Iterator[str]:
+    """A schema of the test's own, empty."""
+    name = f"shop{next(_numbers)}"
+    with pymysql.connect(**mysql.connection("root"), autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    yield name
+    with pymysql.connect(**mysql.connection("root"), autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def execute(mysql: Any, schema: str) -> Iterator[Callable[..., Any]]:
+    """Runs statements in the test's schema as root, each committed at once; returns the rows of the last."""
+    connection = pymysql.connect(**mysql.connection("root"), database=schema, autocommit=True, charset="utf8mb4")
+
+    def run(*statements: str) -> Any:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return cursor.fetchall()
+
+    yield run
+    connection.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[..., DaemonProcess]]:
+    """Makes daemons: daemon(shop=destination_toml(...)); all are ended with the test."""
+    made: list[DaemonProcess] = []
+
+    def make(**destinations: str) -> DaemonProcess:
+        made.append(DaemonProcess(tmp_path / f"daemon{len(made)}", destinations))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.kill()
+
+
+__all__ = ["destination_toml"]

@@ -1,0 +1,105 @@
+"""The daemon killed with SIGKILL at random moments under load: the topic still makes the table."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pymysql
+import pytest
+
+from tests.support import DaemonProcess, destination_toml, eventually, read_topic, replay, replay_by_pos
+
+pytestmark = pytest.mark.server
+
+KILLS = 20
+
+
+class Writer(threading.Thread):
+    """Changes rows all the time: one-row transactions, bulk statements, changed keys, deletes."""
+
+    def __init__(self, server: Any, schema: str, seed: int) -> None:
+        super().__init__(name="writer")
+        self._connection = pymysql.connect(**server.connection("root"), database=schema, charset="utf8mb4")
+        self._random = random.Random(seed)
+        self._stop_asked = threading.Event()
+        self.transactions = 0
+
+    def run(self) -> None:
+        with self._connection as connection, connection.cursor() as cursor:
+            while not self._stop_asked.is_set():
+                for _ in range(self._random.choice((1, 1, 1, 5))):
+                    self._change(cursor)
+                connection.commit()
+                self.transactions += 1
+
+    def _change(self, cursor: Any) -> None:
+        pick, key = self._random.random(), self._random.randrange(400)
+        if pick < 0.45:
+            cursor.execute(
+                "REPLACE INTO t (id, name, n) VALUES (%s, %s, %s)", (key, f"家庭保洁 {key}", self.transactions)
+            )
+        elif pick < 0.75:
+            cursor.execute("UPDATE t SET n = n + 1, name = %s WHERE id = %s", (f"搬家 {self.transactions}", key))
+        elif pick < 0.85:
+            cursor.execute("DELETE FROM t WHERE id = %s", (key,))
+        elif pick < 0.95:
+            cursor.execute("UPDATE IGNORE t SET id = %s WHERE id = %s", (self._random.randrange(400), key))
+        else:
+            cursor.execute("UPDATE t SET n = n + 1")
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        self.join()
+
+
+@pytest.mark.parametrize("rows_per_message", [0, 1])
+async def test_twenty_kills_under_load_leave_the_topic_equal_to_the_table(
+    rows_per_message: int,
+    mysql: Any,
+    kafka: Any,
+    schema: str,
+    execute: Callable[..., Any],
+    daemon: Callable[..., DaemonProcess],
+) -> None:
+    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40), n BIGINT)")
+    seed = 20 + rows_per_message
+    moments = random.Random(seed)
+    sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"'
+    more = f"[message]\nrows_per_message = {rows_per_message}"
+    process = daemon(shop=destination_toml(mysql, schema, sink, more=more)).start()
+    process.wait_state("shop", "STREAMING")
+    writer = Writer(mysql, schema, seed)
+    writer.start()
+    try:
+        for _ in range(KILLS // 2):
+            process.wait_state("shop", "STREAMING")
+            await asyncio.sleep(moments.uniform(0, 0.5))  # the random moment that this test is about
+            process.kill()
+            process.start()
+        process.wait_state("shop", "STREAMING")
+    finally:
+        writer.stop()
+    execute("INSERT INTO t VALUES (1000000, 'the last', 0)")
+    table = {str(i): {"id": str(i), "name": name, "n": str(n)} for i, name, n in execute("SELECT id, name, n FROM t")}
+
+    messages: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 60
+    while not (messages and any(row["id"] == "1000000" for row in messages[-1]["data"])):
+        assert time.monotonic() < deadline, f"the last row did not come; log: {process.log.read_text()[-3000:]}"
+        messages = [json.loads(record.value) for record in await read_topic(kafka.bootstrap_servers, schema)]
+
+    assert writer.transactions > 200
+    assert replay(messages) == table
+    assert replay_by_pos(messages) == table
+    by_pos: dict[str, Any] = {}
+    for message in messages:  # a resend carries the same number, and the same rows
+        same = by_pos.setdefault(message["_pos"], message["data"])
+        assert same == message["data"]
+    assert process.terminate() == 0
+    eventually(lambda: process.health()[0] == 0)
