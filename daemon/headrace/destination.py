@@ -42,10 +42,13 @@ class Destination:
         self._settings, self._daemon = settings, daemon
         self._store, self._lock, self.status = store, lock, status
         self._log = log.bind(destination=settings.name)
+        self.behind_since = 0.0
+        """When the oldest message was read that no run has had confirmed yet; 0 when there is none."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
-        self.status.enter(State.STARTING)
+        if not self.behind_since:  # a stall goes on until something is confirmed, whatever is tried meanwhile
+            self.status.enter(State.STARTING)
         try:
             if not await self._hold(stop):
                 return
@@ -102,7 +105,7 @@ class _Stream:
 
     def __init__(self, owner: Destination, source: OpenSource, sink: Sink, guard: Guard) -> None:
         self._settings, self._daemon, self._store = owner._settings, owner._daemon, owner._store
-        self._status, self._log, self._name = owner.status, owner._log, owner.name
+        self._owner, self._status, self._log, self._name = owner, owner.status, owner._log, owner.name
         self._source, self._sink, self._guard = source, sink, guard
         self._queue = ByteQueue(self._settings.queue.bytes)
         self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
@@ -126,7 +129,7 @@ class _Stream:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
-        self._status.enter(State.STREAMING)
+        self._judge()
         self._log.info("streaming", position=str(self._source.start), server=self._source.version)
         names = (self._read, self._publish, self._confirm, self._watch)
         tasks = [asyncio.create_task(work(), name=f"{self._name}: {work.__name__[1:]}") for work in names]
@@ -142,7 +145,7 @@ class _Stream:
                 HeadraceError
             ):  # what is not saved is sent again; the first error is the one to tell
                 await self._checkpoint()
-            self._status.oldest_unconfirmed_at = 0.0
+            self._owner.behind_since = self._oldest()
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
         reader, *others = tasks
@@ -205,6 +208,7 @@ class _Stream:
             if confirmation is not None:
                 await confirmation
                 self._waiting_since.popleft()
+                self._owner.behind_since = 0.0
             self._handed.popleft()
             self._confirmed = batch.position
             self._status.messages += len(batch.values)
@@ -217,17 +221,24 @@ class _Stream:
         """Saves the position, and tells a stall from lag."""
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, 1.0))
-            oldest = self._waiting_since[0] if self._waiting_since else 0.0
-            self._status.oldest_unconfirmed_at = oldest
             self._status.queue_bytes = self._queue.used
-            stall_after = self._settings.source.stall_after
-            if oldest and time.monotonic() - oldest > stall_after:
-                text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
-                if self._status.enter(State.STALLED, "sink", text):
-                    self._log.warning("stalled", reason="sink")
-            elif self._status.enter(State.STREAMING):
-                self._log.info("streaming again")
+            self._judge()
             await self._checkpoint()
+
+    def _oldest(self) -> float:
+        """When the oldest unconfirmed message was read, be it by an earlier run; 0 when all is confirmed."""
+        return self._owner.behind_since or (self._waiting_since[0] if self._waiting_since else 0.0)
+
+    def _judge(self) -> None:
+        """STALLED once the oldest unconfirmed message is too old: a new connection alone does not end a stall."""
+        oldest, stall_after = self._oldest(), self._settings.source.stall_after
+        self._status.oldest_unconfirmed_at = oldest
+        if oldest and time.monotonic() - oldest > stall_after:
+            text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
+            if self._status.enter(State.STALLED, "sink", text):
+                self._log.warning("stalled", reason="sink")
+        elif self._status.enter(State.STREAMING) and self._status.restarts:
+            self._log.info("streaming again")
 
     async def _checkpoint(self) -> None:
         position = self._confirmed

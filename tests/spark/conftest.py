@@ -44,19 +44,13 @@ scratch = "{folder}/scratch"
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[devstack.Stack]:
-    with devstack.Stack() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
 def elastic_server(stack: devstack.Stack) -> ElasticsearchServer:
     return stack.elasticsearch()
 
 
 @pytest.fixture(scope="session")
-def bootstrap(stack: devstack.Stack) -> str:
-    return stack.kafka().bootstrap_servers
+def bootstrap(kafka: Any) -> str:
+    return str(kafka.bootstrap_servers)
 
 
 @dataclass

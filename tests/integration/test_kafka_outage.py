@@ -1,0 +1,89 @@
+"""Brokers away: the daemon waits, says STALLED with reason sink, and goes on without loss."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pymysql
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from devstack import Stack
+from tests.support import DaemonProcess, destination_toml, read_topic, replay, replay_by_pos
+
+pytestmark = pytest.mark.server
+
+NO_LEADER_SECONDS = 60
+
+
+class Trickle(threading.Thread):
+    """A row every few milliseconds until it is told to stop."""
+
+    def __init__(self, server: Any, schema: str) -> None:
+        super().__init__(name="trickle")
+        self._connection = pymysql.connect(**server.connection("root"), database=schema, autocommit=True)
+        self._stop_asked = threading.Event()
+        self.rows = 0
+
+    def run(self) -> None:
+        with self._connection as connection, connection.cursor() as cursor:
+            while not self._stop_asked.wait(0.005):
+                self.rows += 1
+                cursor.execute("INSERT INTO t VALUES (%s, %s)", (self.rows, f"row {self.rows}"))
+                cursor.execute("UPDATE t SET name = CONCAT(name, '.') WHERE id = %s", (self.rows // 2,))
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        self.join()
+
+
+async def test_a_partition_without_a_leader_for_a_minute_loses_nothing(
+    stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
+) -> None:
+    cluster = stack.kafka(brokers=3)
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    await admin.start()
+    # One replica, on the third broker: without that broker the partition has no leader, the cluster goes on.
+    ids = sorted(node["node_id"] for node in (await admin.describe_cluster())["brokers"])
+    await admin.create_topics(
+        [NewTopic(schema, -1, -1, replica_assignments={0: [ids[2]]}, topic_configs={"min.insync.replicas": "1"})]
+    )
+    await admin.close()
+    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40))")
+    sink = f'type = "kafka"\nbootstrap_servers = "{cluster.bootstrap_servers}"\nrequest_timeout = "20s"'
+    process = daemon(shop=destination_toml(mysql, schema, sink)).start()
+    process.wait_state("shop", "STREAMING")
+    trickle = Trickle(mysql, schema)
+    trickle.start()
+    try:
+        process.wait("shop", lambda status: status["rows"] > 20)
+        cluster.brokers[2].kill()
+        away = time.monotonic()
+        status = process.wait_state("shop", "STALLED", 25)
+        assert status["reason"] == "sink"
+        assert process.health()[0] == 503
+        before = status["rows"]
+        # The minute is the point of this test; meanwhile the daemon may never claim to be well.
+        while time.monotonic() - away < NO_LEADER_SECONDS:
+            code, _ = process.health()
+            assert code == 503, process.log.read_text()[-3000:]
+            trickle.join(0.5)
+        cluster.brokers[2].start()
+        process.wait("shop", lambda status: status["state"] == "STREAMING" and status["rows"] > before + 500, 90)
+    finally:
+        trickle.stop()
+    execute("INSERT INTO t VALUES (1000000, 'the last')")
+    table = {str(i): {"id": str(i), "name": name} for i, name in execute("SELECT id, name FROM t")}
+    deadline = time.monotonic() + 60
+    messages: list[dict[str, Any]] = []
+    while not (messages and messages[-1]["data"][-1]["id"] == "1000000"):
+        assert time.monotonic() < deadline, process.log.read_text()[-3000:]
+        messages = [json.loads(record.value) for record in await read_topic(cluster.bootstrap_servers, schema)]
+    assert replay(messages) == table
+    assert replay_by_pos(messages) == table
+    assert process.terminate() == 0
+    cluster.stop()
