@@ -1,0 +1,159 @@
+"""One measurement in a process of its own, on one core: prints its figures as a JSON object."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from headrace.destination import Destination
+from headrace.lock.registry import make_lock
+from headrace.mysql.checks import address_of
+from headrace.mysql.connection import SourceConnection
+from headrace.settings import DaemonSettings, DestinationSettings, StateSettings
+from headrace.state.registry import make_store
+from headrace.status import DestinationStatus
+
+_LIMIT_SECONDS = 300.0
+
+
+def _settings(job: dict[str, Any]) -> DestinationSettings:
+    sink: dict[str, Any] = {"type": "null"}
+    if job.get("kafka"):
+        sink = {"type": "kafka", "bootstrap_servers": job["kafka"]}
+    source = {**job["source"], "start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000}
+    return DestinationSettings.model_validate(
+        {
+            "name": "bench",
+            "source": source,
+            "filter": {"include": f"bench\\.{job['table']}"},
+            "message": {"rows_per_message": job.get("rows_per_message", 0)},
+            "route": {"topic": job.get("topic", "bench")},
+            "sink": sink,
+        }
+    )
+
+
+async def pipeline(job: dict[str, Any]) -> dict[str, float]:
+    """The daemon's own actor, from the binlog file's start until all rows are confirmed."""
+    settings = _settings(job)
+    with TemporaryDirectory() as folder:
+        state = StateSettings(path=Path(folder) / "state.db")
+        store = make_store(state)
+        await store.open()
+        status = DestinationStatus("bench")
+        actor = Destination(settings, DaemonSettings(), store, make_lock(state, "bench", "bench"), status)
+        stop = asyncio.Event()
+        running = asyncio.create_task(actor.run(stop))
+        begun = cpu = 0.0
+        async with asyncio.timeout(_LIMIT_SECONDS):
+            while status.rows < job["rows"]:
+                await asyncio.sleep(0.002)
+                if running.done():
+                    running.result()
+                if not begun and status.rows:  # what the start costs is not what is measured
+                    begun, cpu, first = time.perf_counter(), time.process_time(), status.rows
+        elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+        stop.set()
+        await running
+        await store.close()
+    rows = status.rows - first
+    return {"rows_per_second": rows / elapsed, "rows_per_cpu_second": rows / used}
+
+
+async def packets(job: dict[str, Any]) -> dict[str, float]:
+    """The limit of reading: the same stream, packets cut and counted, nothing decoded."""
+    settings = _settings(job)
+    connection = await SourceConnection.open(address_of(settings.source))
+    await connection.register(settings.source.server_id, 5)
+    stream = await connection.dump(settings.source.server_id, file=job["file"], offset=4, gtids=None, buffer=2 << 20)
+    data, total, count = b"", 0, 0
+    begun, cpu = time.perf_counter(), time.process_time()
+    while total < job["bytes"]:
+        data = await stream.read(data, 4, 30)
+        at, size = 0, len(data)
+        while size - at >= 4:
+            end = at + 4 + int.from_bytes(data[at : at + 3], "little")
+            if end > size:
+                break
+            count, at = count + 1, end
+        total, data = total + at, data[at:]
+    elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+    await stream.close()
+    await connection.close()
+    return {"rows_per_second": job["rows"] / elapsed, "rows_per_cpu_second": job["rows"] / used}
+
+
+async def kafka_only(job: dict[str, Any]) -> dict[str, float]:
+    """The limit of sending: ready messages of the size that this workload makes, into the same sink."""
+    from headrace.model import MessageBatch, Position
+    from headrace.settings import KafkaSinkSettings
+    from headrace.sinks.kafka import KafkaSink
+
+    sink = KafkaSink(KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": job["kafka"]}))
+    await sink.start()
+    position = Position("s", "f", 4, commit_time_us=time.time_ns() // 1000)
+    each = job["rows_per_value"]
+    value = b"x" * job["value_bytes"]
+    headers = [("headrace-id", b"i" * 40), ("headrace-pos", b"1" * 19), ("headrace-position", b"p" * 24)]
+    count = max(1, min(1000, 500_000 // len(value)))
+    begun, cpu = time.perf_counter(), time.process_time()
+    pending, sent = [], 0
+    while sent < job["rows"]:
+        batch = MessageBatch(job["topic"], 0, [value] * count, [headers] * count, len(value) * count, position=position)
+        pending.append(await sink.publish(batch))
+        sent += count * each
+    await asyncio.gather(*pending)
+    elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+    await sink.close()
+    return {"rows_per_second": sent / elapsed, "rows_per_cpu_second": sent / used}
+
+
+def reference(job: dict[str, Any]) -> dict[str, float]:
+    """mysql-replication over the same binlog, rows decoded and nothing else."""
+    from pymysqlreplication import BinLogStreamReader
+    from pymysqlreplication.row_event import WriteRowsEvent
+
+    source = job["source"]
+    stream = BinLogStreamReader(
+        connection_settings={
+            "host": source["host"],
+            "port": source["port"],
+            "user": source["user"],
+            "passwd": source["password"],
+        },
+        server_id=os.getpid() + 500_000,
+        log_file=job["file"],
+        log_pos=4,
+        resume_stream=True,
+        only_events=[WriteRowsEvent],
+        only_tables=[job["table"]],
+    )
+    rows, begun, cpu = 0, time.perf_counter(), time.process_time()
+    for event in stream:
+        rows += len(event.rows)
+        if rows >= job["rows"]:
+            break
+    elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+    stream.close()
+    return {"rows_per_second": rows / elapsed, "rows_per_cpu_second": rows / used}
+
+
+def main() -> None:
+    """Reads the job as JSON from the command line."""
+    job = json.loads(sys.argv[1])
+    os.sched_setaffinity(0, {0})
+    kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only}
+    figures = reference(job) if job["kind"] == "reference" else asyncio.run(kinds[job["kind"]](job))
+    figures["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Fills a MySQL server with the tables that are measured; each workload has binlog files of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pymysql
+
+SCHEMA = "bench"
+_COLUMNS = (
+    "id BIGINT AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3),"
+    " note TEXT, flag TINYINT"
+)
+_NOTE = "开荒保洁与日常维护, booked online and paid on site; "
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Rows of one table, and where they stand in the binlog."""
+
+    name: str
+    table: str
+    rows: int
+    file: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return asdict(self)
+
+
+def _values(first: int, count: int, *, json: bool) -> Iterator[str]:
+    for i in range(first, first + count):
+        row = (
+            f"({i * 7 % 100_000},'家庭保洁 {i}',{i % 10_000}.{i % 100:02d},'2026-11-21 10:{i % 60:02d}:{i * 7 % 60:02d}"
+            f".{i % 1000:03d}','{_NOTE}{_NOTE}{i}',{i % 2}"
+        )
+        yield row + (f',\'{{"city": "北京", "n": {i}, "tags": ["hot", {i % 9}]}}\')' if json else ")")
+
+
+class Filler:
+    """Writes the workloads through one connection."""
+
+    def __init__(self, server: Any) -> None:
+        self._connection = pymysql.connect(**server.connection("root"), autocommit=True, charset="utf8mb4")
+        self._cursor = self._connection.cursor()
+        self._cursor.execute(f"CREATE DATABASE IF NOT EXISTS {SCHEMA}")
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._connection.close()
+
+    def _begin(self, table: str, *, json: bool) -> tuple[str, str]:
+        """A new table and a new binlog file; the file's name and the table's column list."""
+        columns = _COLUMNS + (", doc JSON" if json else "")
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({columns})")
+        self._cursor.execute("FLUSH BINARY LOGS")
+        self._cursor.execute("SHOW BINARY LOG STATUS")
+        file = self._cursor.fetchone()[0]
+        return file, "k, name, price, created, note, flag" + (", doc" if json else "")
+
+    def bulk(self, table: str, rows: int, *, json: bool = False, per_transaction: int = 1000) -> Workload:
+        """Transactions of many rows: the server writes events of about 34."""
+        file, columns = self._begin(table, json=json)
+        for first in range(0, rows, per_transaction):
+            values = ",".join(_values(first, min(per_transaction, rows - first), json=json))
+            self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {values}")
+        return Workload(table, table, rows, file)
+
+    def singles(self, table: str, rows: int) -> Workload:
+        """One-row transactions: five events a row."""
+        self._cursor.execute("SET GLOBAL sync_binlog = 0, GLOBAL innodb_flush_log_at_trx_commit = 0")
+        file, columns = self._begin(table, json=False)
+        for value in _values(0, rows, json=False):
+            self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {value}")
+        return Workload(table, table, rows, file)
+
+    def one_transaction(self, table: str, rows: int) -> Workload:
+        """All rows in one transaction."""
+        file, columns = self._begin(table, json=False)
+        self._cursor.execute("SET GLOBAL max_binlog_cache_size = 18446744073709547520")
+        self._connection.begin()
+        for first in range(0, rows, 5000):
+            values = ",".join(_values(first, 5000, json=False))
+            self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {values}")
+        self._connection.commit()
+        return Workload(table, table, rows, file)
