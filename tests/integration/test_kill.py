@@ -77,13 +77,18 @@ async def test_twenty_kills_under_load_leave_the_topic_equal_to_the_table(
     writer = Writer(mysql, schema, seed)
     writer.start()
     try:
-        for _ in range(KILLS // 2):
+        for number in range(KILLS // 2):
             process.wait_state("shop", "STREAMING")
             await asyncio.sleep(moments.uniform(0, 0.5))  # the random moment that this test is about
+            if number % 3 == 2:  # with much handed over and nothing confirmed
+                kafka.brokers[0].freeze()
+                process.wait("shop", lambda status: status["oldest_unconfirmed_seconds"] > 0.5)
             process.kill()
+            kafka.brokers[0].thaw()
             process.start()
         process.wait_state("shop", "STREAMING")
     finally:
+        kafka.brokers[0].thaw()
         writer.stop()
     execute("INSERT INTO t VALUES (1000000, 'the last', 0)")
     table = {str(i): {"id": str(i), "name": name, "n": str(n)} for i, name, n in execute("SELECT id, name, n FROM t")}
