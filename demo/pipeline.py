@@ -1,0 +1,230 @@
+"""The whole chain as processes: a source, Kafka, Elasticsearch, the daemon and the Spark consumer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from demo.catalog import DATABASE
+from demo.compare import Comparison, compare, read_documents, read_rows
+from devstack import Stack, java, ports
+from devstack.process import GuardedProcess
+from devstack.servers.elasticsearch import ElasticsearchServer
+from devstack.servers.kafka import KafkaCluster
+from devstack.servers.sql import SqlServer
+
+DESTINATION, TOPIC = "shop", "shop"
+DEAD_LETTERS = "shop.dead-letters"
+POLL_SECONDS = 0.3
+
+HEADRACE = """\
+[daemon]
+node = "demo"
+[state]
+path = "headrace.db"
+[http]
+listen = "127.0.0.1:{http_port}"
+"""
+SHOP = """\
+[source]
+host = "{source.host}"
+port = {source.port}
+user = "{source.user}"
+password = "${{SHOP_PASSWORD}}"
+start = "latest"
+[filter]
+include = "{database}\\\\..*"
+[message]
+format = "canal"
+[route]
+topic = "{topic}"
+[sink]
+type = "kafka"
+bootstrap_servers = "{kafka.bootstrap_servers}"
+"""
+SPARK = """\
+[kafka]
+bootstrap_servers = "{kafka.bootstrap_servers}"
+topics = ["{topic}"]
+dead_letter_topic = "{dead_letters}"
+topic_timeout = 120.0
+[elasticsearch]
+hosts = ["{elastic.url}"]
+index = "{{database}}.{{table}}"
+[spark]
+checkpoint = "{folder}/checkpoint"
+trigger = "500 milliseconds"
+min_partitions = 2
+driver_memory = "512m"
+ivy = "{ivy}"
+scratch = "{folder}/scratch"
+"""
+
+
+class DemoFailed(Exception):
+    """Something did not happen; the text says what, and shows the end of the log that tells more."""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, failed: Callable[[], str]) -> float:
+    """Waits until the condition holds and returns how long that took; raises DemoFailed at the deadline."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            raise DemoFailed(f"not in {seconds:.0f} s: {failed()}")
+        time.sleep(POLL_SECONDS)
+    return time.monotonic() - began
+
+
+class Child:
+    """One of our own programs in a process group of its own, with a log; it can't outlive this process."""
+
+    def __init__(self, name: str, arguments: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self.name, self.log = name, folder / f"{name}.log"
+        self._command = [sys.executable, "-m", *arguments]
+        self._folder, self._environment = folder, environment
+        self._process: GuardedProcess | None = None
+
+    def start(self) -> None:
+        """Starts it, or starts it again."""
+        self._process = GuardedProcess(self._command, self.log, self._folder, self._environment)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the last start."""
+        return self._process.pid if self._process else 0
+
+    def require_running(self) -> None:
+        """Raises DemoFailed with the end of the log when it has ended."""
+        if self._process is not None and not self._process.running():
+            raise DemoFailed(f"{self.name} ended by itself.\n{self.tail()}")
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(f"    {self.name}: {line}" for line in text.splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """SIGKILL to its group."""
+        if self._process is not None:
+            self._process.kill()
+
+    def stop(self, seconds: float = 20.0) -> int | None:
+        """SIGTERM, then SIGKILL for one that does not listen; its exit code."""
+        if self._process is None:
+            return None
+        self._process.stop(seconds)
+        return self._process.returncode
+
+
+class Pipeline:
+    """Configuration and processes of one chain; everything that it writes is in `folder`."""
+
+    def __init__(
+        self, stack: Stack, source: SqlServer, kafka: KafkaCluster, elastic: ElasticsearchServer, folder: Path
+    ) -> None:
+        self.source, self.kafka, self.elastic_server, self.folder = source, kafka, elastic, folder
+        self.http_port = ports.free_port()
+        temporary = folder / "tmp"
+        temporary.mkdir(parents=True)
+        (folder / "destinations").mkdir()
+        values = {
+            "source": source,
+            "kafka": kafka,
+            "elastic": elastic,
+            "folder": folder,
+            "http_port": self.http_port,
+            "database": DATABASE,
+            "topic": TOPIC,
+            "dead_letters": DEAD_LETTERS,
+            "ivy": stack.cache.folder("ivy"),
+        }
+        (folder / "headrace.toml").write_text(HEADRACE.format(**values))
+        (folder / "destinations" / f"{DESTINATION}.toml").write_text(SHOP.format(**values))
+        (folder / "spark.toml").write_text(SPARK.format(**values))
+        self.daemon = Child(
+            "headrace",
+            ["headrace.cli.main", "run", "--config", str(folder / "headrace.toml")],
+            folder,
+            {"SHOP_PASSWORD": source.password, "TMPDIR": str(temporary)},
+        )
+        # Java asks no TMPDIR, and would write a file for each process of its own into the system's.
+        options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData", *java.network_options(stack.cache)]
+        self.consumer = Child(
+            "headrace-spark",
+            ["headrace_spark.cli", "run", "--config", str(folder / "spark.toml"), "--log-format", "console"],
+            folder,
+            {
+                "JAVA_HOME": str(java.home(stack.cache)),
+                "JAVA_TOOL_OPTIONS": " ".join([os.environ.get("JAVA_TOOL_OPTIONS", ""), *options]).strip(),
+                "TMPDIR": str(temporary),
+                "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"])),
+            },
+        )
+        self.elastic = Elasticsearch(elastic.url)
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.elastic.close()
+        finally:
+            # What they leave behind is thrown away: only the way of the daemon's end is a thing to see.
+            self.consumer.kill()
+            self.daemon.kill()
+
+    @property
+    def health_url(self) -> str:
+        """The daemon's health page."""
+        return f"http://127.0.0.1:{self.http_port}/health"
+
+    def health(self) -> dict[str, Any]:
+        """The destination's part of /health; empty while nobody answers."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(self.health_url, timeout=5) as answer:
+                body = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                body = json.load(error)
+        except OSError:
+            return {}
+        found: dict[str, Any] = body.get("destinations", {}).get(DESTINATION, {})
+        return found
+
+    def start_daemon(self, seconds: float = 60.0) -> float:
+        """Starts the daemon and waits until it streams; how long that took."""
+        self.daemon.start()
+
+        def streams() -> bool:
+            self.daemon.require_running()
+            return self.health().get("state") == "STREAMING"
+
+        return wait_for(streams, seconds, lambda: f"the daemon streams: {self.health()}\n{self.daemon.tail()}")
+
+    def compare(self) -> Comparison:
+        """The table and the index as they are now."""
+        return compare(read_rows(self.source), read_documents(self.elastic))
+
+    def wait_identical(self, seconds: float = 90.0) -> Comparison:
+        """Waits until the documents are the rows; at the deadline the comparison says what differs."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.compare()
+            if found.identical or time.monotonic() > deadline:
+                return found
+            self.daemon.require_running()
+            self.consumer.require_running()
+            time.sleep(POLL_SECONDS)

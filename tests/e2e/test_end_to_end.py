@@ -1,0 +1,72 @@
+"""End to end: a changed table becomes the same documents, through a SIGKILL and a message that is not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from demo import catalog
+from demo.__main__ import kill_in_the_middle, require_identical
+from demo.compare import search
+from demo.pipeline import DEAD_LETTERS, TOPIC, Pipeline
+from devstack import Stack
+from tests.support import eventually, read_topic
+
+pytestmark = pytest.mark.server
+
+ALIEN = "这不是我们的消息 {".encode()
+
+
+@pytest.fixture
+def pipeline(stack: Stack, mysql: Any, kafka: Any) -> Iterator[Pipeline]:
+    elastic = stack.elasticsearch()
+    with Pipeline(stack, mysql, kafka, elastic, stack.directory / "end-to-end") as made:
+        yield made
+    elastic.kill()
+    mysql.sql(f"DROP DATABASE IF EXISTS {catalog.DATABASE}")
+
+
+async def send(bootstrap: str, topic: str, value: bytes) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
+        await producer.send_and_wait(topic, value, partition=0)
+
+
+def test_every_row_is_a_document_after_a_kill_and_a_message_that_is_not_ours(pipeline: Pipeline) -> None:
+    chance = random.Random(int(time.time()))
+    pipeline.consumer.start()
+    pipeline.start_daemon()
+    catalog.create(pipeline.source)
+    rows = catalog.services(chance)
+    catalog.fill(pipeline.source, rows)
+    # Between our messages: the query has to pass it to reach what follows.
+    asyncio.run(send(pipeline.kafka.bootstrap_servers, TOPIC, ALIEN))
+    loaded = pipeline.wait_identical(120)
+    require_identical(loaded)
+    assert loaded.rows == len(rows)
+    assert search(pipeline.elastic, "家庭保洁")[0] == 2 * len(catalog.CITIES)
+
+    kill_in_the_middle(pipeline, chance)
+    catalog.alter(pipeline.source, chance)
+    changed = pipeline.wait_identical(90)
+    require_identical(changed)
+    assert changed.rows != loaded.rows
+
+    letters: list[Any] = []
+
+    def arrived() -> bool:
+        letters[:] = asyncio.run(read_topic(pipeline.kafka.bootstrap_servers, DEAD_LETTERS))
+        return bool(letters)
+
+    eventually(arrived, 30, pipeline.consumer.tail)
+    assert [letter.value for letter in letters] == [ALIEN]
+    headers = dict(letters[0].headers)
+    assert b"not JSON" in headers["headrace-dead-reason"]
+    assert headers["headrace-dead-topic"] == TOPIC.encode()
+    assert pipeline.consumer.stop(30) == 0, pipeline.consumer.tail()
+    assert pipeline.daemon.stop() == 0, pipeline.daemon.tail()
