@@ -64,8 +64,8 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., DaemonProcess]]:
     """Makes daemons: daemon(shop=destination_toml(...)); all are ended with the test."""
     made: list[DaemonProcess] = []
 
-    def make(**destinations: str) -> DaemonProcess:
-        made.append(DaemonProcess(tmp_path / f"daemon{len(made)}", destinations))
+    def make(*, settings: str = "", **destinations: str) -> DaemonProcess:
+        made.append(DaemonProcess(tmp_path / f"daemon{len(made)}", destinations, settings=settings))
         return made[-1]
 
     yield make

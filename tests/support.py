@@ -49,14 +49,14 @@ topic = "{schema}"
 class DaemonProcess:
     """`headrace run` in a folder of its own, in a process group of its own."""
 
-    def __init__(self, folder: Path, destinations: dict[str, str], *, password: str = "canal") -> None:
-        self.folder, self._password = folder, password
+    def __init__(self, folder: Path, destinations: dict[str, str], *, settings: str = "") -> None:
+        self.folder = folder
         (folder / "destinations").mkdir(parents=True)
         for name, text in destinations.items():
             (folder / "destinations" / f"{name}.toml").write_text(text)
         self.port = free_port()
         (folder / "headrace.toml").write_text(
-            f'[daemon]\nnode = "test"\ncheckpoint_interval = "200ms"\n[http]\nlisten = "127.0.0.1:{self.port}"\n'
+            f'[daemon]\nnode = "test"\ncheckpoint_interval = "200ms"\n{settings}\n[http]\nlisten = "127.0.0.1:{self.port}"\n'
             '[log]\nformat = "json"\n'
         )
         self.log = folder / "log"
@@ -70,7 +70,7 @@ class DaemonProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "TEST_PASSWORD": self._password},
+                env={**os.environ, "TEST_PASSWORD": "canal"},
                 start_new_session=True,
             )
         return self

@@ -53,6 +53,9 @@ class DaemonSettings(Section):
         default=Path("destinations"),
         description="Folder with one file a destination; relative to the folder of headrace.toml.",
     )
+    event_loop: Literal["auto", "asyncio", "uvloop"] = Field(
+        default="auto", description="auto: uvloop when it is installed, which is faster; asyncio: Python's own."
+    )
     drain_timeout: Seconds = Field(
         default=10.0, description="How long a stop waits for confirmation of what is in flight, in seconds."
     )

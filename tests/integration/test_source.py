@@ -104,12 +104,20 @@ def test_an_update_carries_only_the_changed_columns_as_old(
     assert insert["gtid"].count(":") == 1
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("tls", ["disabled", "required"])
-def test_the_stream_works_with_and_without_tls(
-    tls: str, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
+def test_the_stream_works_with_and_without_tls_and_uvloop(
+    tls: str,
+    loop: str,
+    mysql: Any,
+    schema: str,
+    execute: Callable[..., Any],
+    daemon: Callable[..., DaemonProcess],
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "out.jsonl"
-    process = daemon(shop=destination_toml(mysql, schema, jsonl(out), source=f'tls = "{tls}"')).start()
+    text = destination_toml(mysql, schema, jsonl(out), source=f'tls = "{tls}"')
+    process = daemon(shop=text, settings=f'event_loop = "{loop}"').start()
     process.wait_state("shop", "STREAMING")
     execute("CREATE TABLE t (id INT PRIMARY KEY, body LONGTEXT)")
     # more than one packet of 16 MB, and more than the buffers hold

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     command: Command = arguments.command
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
             return runner.run(command(settings))
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
@@ -57,11 +57,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loops when it is installed."""
+def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loops when wanted, or installed; None means Python's own."""
+    if wanted == "asyncio":
+        return None
     try:
         import uvloop
     except ImportError:
+        if wanted == "uvloop":
+            raise HeadraceError(
+                "[daemon] event_loop is uvloop, which is not installed", remedy="pip install 'headrace[uvloop]'"
+            ) from None
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
