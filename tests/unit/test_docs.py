@@ -1,0 +1,187 @@
+"""The documentation against the code: generated pages, commands, TOML, links, named tests, states and metrics."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main as headrace_cli
+from headrace.http.loop_delay import LoopDelay
+from headrace.http.metrics import StatusCollector
+from headrace.model import Position, State
+from headrace.mysql import event_types
+from headrace.settings import load
+from headrace.status import DestinationStatus
+from headrace_spark import cli as spark_cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+DESTINATION = """
+[source]
+host = "127.0.0.1"
+user = "canal"
+password = "p"
+[route]
+topic = "t"
+[sink]
+type = "null"
+"""
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in FENCE.findall(page.read_text()) if language in languages]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every command line in the page's shell blocks."""
+    lines = "".join(blocks(page, "sh")).splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings get, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_configuration_page_is_what_the_models_say() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "gen-config-docs", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_exist_with_their_flags(page: Path) -> None:
+    for words in commands(page):
+        program = Path(words[0]).name
+        if words[0].startswith("scripts/"):
+            script = ROOT / words[0]
+            assert script.is_file(), words
+            assert script.stat().st_mode & 0o111, words
+            for word in words[1:]:
+                # Read out of the script: running one would install things.
+                assert (ROOT / word).exists() or word in script.read_text(), words
+        elif program == "headrace":
+            headrace_cli._parser().parse_args(words[1:])
+        elif program == "headrace-spark":
+            spark_cli._parser().parse_args(words[1:])
+        elif words[:3] == ["python", "-m", "devstack"]:
+            from devstack.cli import build_parser, check_names
+
+            check_names(build_parser().parse_args(words[3:]).names)
+        elif words[0] == "cp":
+            assert (ROOT / words[1]).exists(), words
+        else:
+            assert program in {"pip", "python3.11", "curl", "export", "systemctl"}, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_inline_commands_exist(page: Path) -> None:
+    text = FENCE.sub("", page.read_text())
+    for program, command in re.findall(r"`(headrace|headrace-spark) ([a-z]+)\b[^`]*`", text):
+        known = {"headrace": {"run", "check"}, "headrace-spark": {"run", "check"}}[program]
+        assert command in known, f"{program} {command}"
+    for script in re.findall(r"`(scripts/[\w.-]+)", text):
+        assert (ROOT / script).is_file(), script
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
+    for text in blocks(page, "toml"):
+        main, destination = ("", text) if "source" in tomllib.loads(text) else (text, DESTINATION)
+        (tmp_path / "headrace.toml").write_text(main)
+        (tmp_path / "destinations").mkdir(exist_ok=True)
+        (tmp_path / "destinations" / "shop.toml").write_text(destination)
+        assert load(tmp_path / "headrace.toml", {"SHOP_PASSWORD": "p"}).destinations.keys() == {"shop"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_named_tests_exist(page: Path) -> None:
+    text = FENCE.sub("", page.read_text())
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        assert (ROOT / file).is_file(), file
+        if test:
+            tree = ast.parse((ROOT / file).read_text())
+            found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+            assert test in found, f"{file}::{test}"
+
+
+def test_every_line_of_guarantees_names_its_test_or_says_that_there_is_none() -> None:
+    for table in re.findall(r"^\|[^\n]*Proved by \|\n\|[-|]+\n((?:\|.*\n)+)", read("docs/guarantees.md"), re.MULTILINE):
+        for row in table.splitlines():
+            proof = row.rstrip("| ").rpartition(" | ")[2]
+            assert "tests/" in proof or proof in ("no test", "the same"), row
+
+
+def test_every_event_kind_that_stops_is_in_guarantees() -> None:
+    text = read("docs/guarantees.md")
+    for kind in event_types.NAMES.values():
+        words = kind.removeprefix("MariaDB ")
+        assert words in text, kind
+    for remedy in event_types.REMEDIES.values():
+        assert f"`{remedy}`" in text, remedy
+
+
+def test_every_state_has_its_row_with_its_status_and_its_heading() -> None:
+    text = read("docs/operations.md")
+    rows = dict(re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", text, re.MULTILINE))
+    assert rows == {state.value: "200" if state.healthy else "503" for state in State}
+    headed = {word for line in re.findall(r"^### (.+)$", text, re.MULTILINE) for word in re.split(r", ", line)}
+    assert headed == {state.value for state in State}
+
+
+def test_sections_that_error_texts_refer_to_exist() -> None:
+    found = 0
+    for file in (ROOT / "daemon").rglob("*.py"):
+        for page, section in re.findall(r"see (docs/[\w.-]+), '(\w+)'", file.read_text()):
+            found += 1
+            assert re.search(rf"^#+ {section}$", read(page), re.MULTILINE), (file, section)
+    assert found
+
+
+def test_metrics_are_those_of_the_code() -> None:
+    status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
+    collected = StatusCollector({"d": status}, "node", LoopDelay()).collect()
+    real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
+    text = read("docs/operations.md")
+    assert set(re.findall(r"^\| `(headrace_\w+)` \|", text, re.MULTILINE)) == real
+    for page in PAGES:
+        mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - {"headrace_spark"}
+        assert mentioned <= real, name(page)
+
+
+def test_the_readme_stays_short_and_the_licence_is_whole() -> None:
+    assert len(read("README.md").splitlines()) < 150
+    licence = read("LICENSE")
+    assert "Apache License\n                           Version 2.0, January 2004" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
