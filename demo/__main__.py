@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import unicodedata
+from pathlib import Path
 
 from elasticsearch import Elasticsearch
 
@@ -27,6 +28,14 @@ _BEGAN = time.monotonic() - float(os.environ.get("DEMO_ELAPSED", "0"))
 def step(text: str) -> None:
     """One progress line, in the form that the script's own have."""
     print(f"demo: [{time.monotonic() - _BEGAN:3.0f} s] {text}", flush=True)
+
+
+def keep_temporary_files_in(folder: Path) -> None:
+    """For this process and all that it starts: nothing is written to the system's folders or to the user's home."""
+    folder.mkdir()
+    os.environ["TMPDIR"] = str(folder)
+    options = ["-XX:-UsePerfData", f"-Djava.io.tmpdir={folder}", f"-Djna.tmpdir={folder}"]
+    os.environ["JAVA_TOOL_OPTIONS"] = " ".join([os.environ.get("JAVA_TOOL_OPTIONS", ""), *options]).strip()
 
 
 def start_source(stack: Stack, mariadb: bool) -> tuple[SqlServer, str]:
@@ -159,6 +168,7 @@ demo: all of it keeps running; Ctrl-C ends it. Change the table and search for i
 def demo(options: argparse.Namespace) -> None:
     """Raises DemoFailed when the documents are not the rows."""
     with Stack() as stack:
+        keep_temporary_files_in(stack.directory / "tmp")
         step("starting the servers")
         source, name = start_source(stack, options.mariadb)
         kafka = stack.kafka()
