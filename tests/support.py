@@ -56,8 +56,8 @@ class DaemonProcess:
             (folder / "destinations" / f"{name}.toml").write_text(text)
         self.port = free_port()
         (folder / "headrace.toml").write_text(
-            f'[daemon]\nnode = "test"\ncheckpoint_interval = "200ms"\n{settings}\n[http]\nlisten = "127.0.0.1:{self.port}"\n'
-            '[log]\nformat = "json"\n'
+            f'[daemon]\nnode = "test"\ncheckpoint_interval = "200ms"\n{settings}\n'
+            f'[http]\nlisten = "127.0.0.1:{self.port}"\n[log]\nformat = "json"\n'
         )
         self.log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None

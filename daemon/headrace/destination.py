@@ -168,7 +168,7 @@ class _Stream:
         """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
         stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
         deadline = 2 * self._settings.source.heartbeat + 1
-        data, rest, counted, events = b"", 0, 0, 0
+        data, rest, counted, events, newest = b"", 0, 0, 0, 0
         while True:
             data = await stream.read(data, decoder.need, deadline)
             received, at, more = stream.last_receive, 0, True
@@ -185,7 +185,8 @@ class _Stream:
             status.events, events = status.events + decoder.events - events, decoder.events
             status.received_file, status.received_offset = decoder.file, decoder.end
             status.last_event_at = time.monotonic()
-            if decoder.commit_time_us:
+            if decoder.commit_time_us != newest:  # an idle source has no lag that grows
+                newest = decoder.commit_time_us
                 status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
             data = data[at:]
             rest = len(data)

@@ -38,6 +38,12 @@ class SourceError(HeadraceError):
     """The MySQL side can't be reached or does not answer as it should."""
 
 
+class SourceSilent(SourceError):
+    """Nothing came from the source for longer than its heartbeats allow: the connection is dead."""
+
+    state = State.STALLED
+
+
 class SourceMisconfigured(SourceError):
     """The server's settings or grants don't allow a complete stream; the remedy holds the SQL."""
 

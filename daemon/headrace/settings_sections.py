@@ -136,8 +136,8 @@ class SourceSettings(Section):
     )
     stall_after: Seconds = Field(
         default=10.0,
-        description="STALLED after this long without a byte from the source, or without a confirmation by the sink, "
-        "while there is work; in seconds.",
+        description="STALLED once the oldest unconfirmed message is older than this, in seconds. (A source that sends "
+        "nothing is noticed after two heartbeats and a second.)",
     )
 
 

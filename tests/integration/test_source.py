@@ -24,7 +24,7 @@ TYPES = """CREATE TABLE types (
     n0 DECIMAL(18,0), bits BIT(11), da DATE, dt DATETIME, dt3 DATETIME(3), dt6 DATETIME(6), ts TIMESTAMP NULL,
     ts6 TIMESTAMP(6) NULL, ti TIME, ti3 TIME(3), y YEAR, c CHAR(10), c4 CHAR(200), v VARCHAR(20), vl VARCHAR(300),
     tt TINYTEXT, te TEXT, lt LONGTEXT, e ENUM('小','中','it''s'), st SET('a','b','c'), j JSON, gbk VARCHAR(20) CHARACTER SET gbk,
-    lat VARCHAR(20) CHARACTER SET latin1)"""
+    lat VARCHAR(20) CHARACTER SET latin1, bin BINARY(4), vb VARBINARY(9), bl BLOB)"""
 
 ROWS = (
     "(1, -128, 255, -32768, 65535, -8388608, 16777215, -2147483648, 4294967295, -9223372036854775808, 1.1, -2.5e-30, "
@@ -32,16 +32,16 @@ ROWS = (
     "'2026-11-21', '2026-11-21 23:59:59', '2026-11-21 23:59:59.987', '0001-01-01 00:00:00.000001', '2026-11-21 03:04:05', "
     "'2038-01-19 03:14:07.499999', '-838:59:59', '-00:00:00.001', 2026, '保洁', '字', '家庭保洁服务', REPEAT('长', 300), '', "
     "'line\\nquote\" back\\\\slash \\0 ☃ 😀', REPEAT('x', 70000), 'it''s', 'a,c', "
-    '\'{"a": [1, -2, 3.5, true, null, "引\\\\"号"], "b": {"c": 1e100}, "n": 18446744073709551615}\', \'广州\', \'café €\')',
+    "'{\"a\": [1, -2, 3.5, true, null, \"引\\\\\"号\"], \"b\": {\"c\": 1e100}, \"n\": 18446744073709551615}', '广州', 'café €', x'01020000', x'00ff00', x'00010203')",
     "(18446744073709551615, 127, 0, 32767, 0, 8388607, 0, 2147483647, 0, 9223372036854775807, -3.4e38, 1, 0, "
     "-0.000000000000000000000000000001, 0, b'0', '1000-01-01', '9999-12-31 00:00:00', '1970-01-01 00:00:00.000', "
     "'2026-01-01 00:00:00.5', '1970-01-01 00:00:01', '1970-01-01 00:00:01.000001', '838:59:59', '12:34:56.789', 1901, "
-    "'', '', '', '', 'x', '', '', '小', '', '[]', '', '')",
-    "(3" + ", NULL" * 36 + ")",
+    "'', '', '', '', 'x', '', '', '小', '', '[]', '', '', '', '', '')",
+    "(3" + ", NULL" * 39 + ")",
 )
 
 TEXT = """SELECT id, t, tu, s, su, m, mu, i, iu, b, f, d, n, n65, n0, CAST(bits AS UNSIGNED) bits, da, dt, dt3, dt6, ts, ts6,
-    ti, ti3, y, c, c4, v, vl, tt, te, lt, e, st, CAST(j AS CHAR) j, gbk, lat FROM types"""
+    ti, ti3, y, c, c4, v, vl, tt, te, lt, e, st, CAST(j AS CHAR) j, gbk, lat, bin, vb, bl FROM types"""
 
 
 def jsonl(path: Path) -> str:
@@ -73,6 +73,8 @@ def test_values_of_all_types_equal_what_select_says(
             got = image[key][column]
             if column in ("f", "d") and value is not None:
                 assert float(got) == pytest.approx(float(value), rel=1e-6), (key, column)
+            elif isinstance(value, bytes):
+                assert got.encode("latin-1") == value, (key, column)
             else:
                 assert got == value, (key, column)
 

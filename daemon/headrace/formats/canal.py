@@ -99,7 +99,7 @@ def _row_printer(schema: TableSchema, names: list[str]) -> _RowText:
 
 
 class CanalFormat(Format):
-    """One message a rows event, or one a row. `id` counts messages of this process, as Canal's does."""
+    """One message a rows event, or one a row. `id` counts messages since the destination's start."""
 
     def __init__(self) -> None:
         self._tables: dict[int, tuple[TableSchema, _Table]] = {}

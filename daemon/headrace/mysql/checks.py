@@ -69,7 +69,12 @@ def variable_findings(variables: dict[str, str]) -> list[Finding]:
     )
     findings = [Finding("log_bin", True, "the server writes a binlog")]
     for name, value, trouble in wanted:
-        actual = variables.get(name, value).upper()  # binlog_format may go away in later versions: ROW is all there is
+        if name not in variables and name != "binlog_format":  # that one may go away: ROW will be all there is
+            version = variables.get("version", "?")
+            sentence = f"version {version} has no {name}: {trouble}"
+            findings.append(Finding(name, False, sentence, "MySQL 8.0.1 or MariaDB 10.5 is the oldest that has it"))
+            continue
+        actual = variables.get(name, value).upper()
         if actual == value:
             findings.append(Finding(name, True, f"{name} is {value}"))
         else:

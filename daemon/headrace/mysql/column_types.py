@@ -137,6 +137,9 @@ def _var_field(kind: int, meta: int, collation: int) -> Field:
         from headrace.mysql.jsonb import json_text
 
         return Field("var", _LENGTH_CODES[size], size, json_text)
+    if kind == STRING and collation == BINARY_COLLATION:
+        # The row image drops a BINARY(n)'s trailing zero bytes; they are part of the value.
+        return Field("var", _LENGTH_CODES[size], size, lambda raw: raw.ljust(meta, b"\0"))
     if kind == GEOMETRY or collation == BINARY_COLLATION:
         return Field("var", _LENGTH_CODES[size], size)
     return Field("var", _LENGTH_CODES[size], size, codec=charset_of(collation)[1])

@@ -169,9 +169,9 @@ async def _begins(settings: SourceSettings, file: str) -> float:
     """When a binlog file was begun, in seconds since 1970: the time of its FORMAT_DESCRIPTION event."""
     connection = await SourceConnection.open(address_of(settings))
     try:
-        rows = await connection.query("SELECT @@global.server_id AS s")
-        await connection.register(int(rows[0]["s"]) ^ 0x40000000, 1)
-        stream = await connection.dump(1 << 30, file=file, offset=4, gtids=None, buffer=4096)
+        probe_id = settings.server_id ^ 0x40000000  # not our own: the server would end the older of two
+        await connection.register(probe_id, 1)
+        stream = await connection.dump(probe_id, file=file, offset=4, gtids=None, buffer=4096)
         data = b""
         while True:
             at = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace.errors import SourceError
+from headrace.errors import SourceError, SourceSilent
 
 _RECEIVE = 256 * 1024
 """Bytes read from the socket in one call."""
@@ -71,8 +71,8 @@ class PacketStream(asyncio.BufferedProtocol):
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
         """`rest` and what came after it, at least `need` bytes in all.
 
-        Raises SourceError when the stream has ended, or when no byte came for `deadline` seconds while we were
-        reading (heartbeats come in between, so silence means a dead connection).
+        Raises SourceError when the stream has ended, and SourceSilent when no byte came for `deadline` seconds while
+        we were reading (heartbeats come in between, so silence means a dead connection).
         """
         wanted = max(need - len(rest), 1)
         if wanted > self._limit:
@@ -90,7 +90,7 @@ class PacketStream(asyncio.BufferedProtocol):
                     await self._waiter
             except TimeoutError:
                 if self.bytes_received == before:
-                    raise SourceError(f"no byte came from the source for {deadline:.0f} s") from None
+                    raise SourceSilent(f"no byte came from the source for {deadline:.0f} s") from None
             finally:
                 self._waiter = None
         chunks, self._chunks, self._size = self._chunks, [], 0

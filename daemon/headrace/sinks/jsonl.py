@@ -83,10 +83,15 @@ class JsonlSink(Sink):
 
     async def check(self) -> list[str]:
         """See Sink."""
-        try:
-            await self.start()
-        except SinkError as error:
-            return [str(error)]
-        finally:
-            await self.close()
-        return []
+        return await asyncio.to_thread(self._check)
+
+    def _check(self) -> list[str]:
+        """Looks and touches nothing: a daemon may be writing the file."""
+        if self._path == "-":
+            return []
+        if os.path.exists(self._path):
+            return [] if os.access(self._path, os.W_OK) else [f"{self._path} can't be written"]
+        folder = os.path.dirname(os.path.abspath(self._path))
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return [] if os.access(folder, os.W_OK) else [f"{self._path} can't be made in {folder}"]
