@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import subprocess
 import sys
 import time
 import urllib.error
@@ -87,22 +85,6 @@ def wait_for(condition: Callable[[], bool], seconds: float, failed: Callable[[],
     return time.monotonic() - began
 
 
-def java_home(real: Path, stand_in: Path) -> Path:
-    """The runtime for Spark, which asks for a module of faster arithmetic that a small one lacks: then without it."""
-    modules = subprocess.run([real / "bin" / "java", "--list-modules"], capture_output=True, text=True, check=True)
-    if "jdk.incubator.vector" in modules.stdout:
-        return real
-    program = stand_in / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(
-        "#!/usr/bin/env bash\nfor word; do\n  shift\n"
-        '  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"\ndone\n'
-        f'exec {shlex.quote(str(real / "bin" / "java"))} "$@"\n'
-    )
-    program.chmod(0o755)
-    return stand_in
-
-
 class Child:
     """One of our own programs in a process group of its own, with a log; it can't outlive this process."""
 
@@ -176,14 +158,13 @@ class Pipeline:
             {"SHOP_PASSWORD": source.password, "TMPDIR": str(temporary)},
         )
         # Java asks no TMPDIR, and would write a file for each process of its own into the system's.
-        options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData", *java.network_options(stack.cache)]
+        options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData"]
         self.consumer = Child(
             "headrace-spark",
             ["headrace_spark.cli", "run", "--config", str(folder / "spark.toml"), "--log-format", "console"],
             folder,
             {
-                "JAVA_HOME": str(java_home(java.home(stack.cache), folder / "java")),
-                "JAVA_TOOL_OPTIONS": " ".join([os.environ.get("JAVA_TOOL_OPTIONS", ""), *options]).strip(),
+                **java.spark_environment(folder / "java", *options, cache=stack.cache),
                 "TMPDIR": str(temporary),
                 "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"])),
             },

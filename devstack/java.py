@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -103,3 +104,25 @@ def network_options(cache: Cache | None = None) -> list[str]:
     """Options for java programs that download: a runtime from the cache has to be told whom this machine trusts."""
     chosen = cache or Cache()
     return trust.java_options(chosen) if home(chosen).is_relative_to(chosen.root) else []
+
+
+def spark_environment(stand_in: Path, *options: str, cache: Cache | None = None) -> dict[str, str]:
+    """JAVA_HOME and JAVA_TOOL_OPTIONS for Spark. `stand_in` is a folder to make, for a runtime that Spark can't use as
+    it is: Spark 4 asks for a module of faster arithmetic that a small runtime lacks, and goes without it just as well.
+    """
+    chosen = cache or Cache()
+    real = home(chosen)
+    words = [os.environ.get("JAVA_TOOL_OPTIONS", ""), *options, *network_options(chosen)]
+    environment = {"JAVA_HOME": str(real), "JAVA_TOOL_OPTIONS": " ".join(words).strip()}
+    modules = subprocess.run([real / "bin" / "java", "--list-modules"], capture_output=True, text=True, check=True)
+    if "jdk.incubator.vector" in modules.stdout:
+        return environment
+    program = stand_in / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/usr/bin/env bash\nfor word; do\n  shift\n"
+        '  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"\ndone\n'
+        f'exec {shlex.quote(str(real / "bin" / "java"))} "$@"\n'
+    )
+    program.chmod(0o755)
+    return {**environment, "JAVA_HOME": str(stand_in)}

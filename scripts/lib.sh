@@ -3,7 +3,10 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-mkdir -p .cache
+mkdir -p .cache/tmp
+# Temporary files stay in the clone too: Python's and the tests' by TMPDIR, Java's by its own options.
+export TMPDIR="$root/.cache/tmp"
+export JAVA_TOOL_OPTIONS="${JAVA_TOOL_OPTIONS:-} -XX:-UsePerfData -Djava.io.tmpdir=$TMPDIR -Djna.tmpdir=$TMPDIR"
 export PIP_CACHE_DIR="$root/.cache/pip" PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 name=$(basename "$0")
 begun=$SECONDS

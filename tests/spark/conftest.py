@@ -62,6 +62,7 @@ class Pipeline:
     topic: str
     config: Path
     log: Path
+    environment: dict[str, str]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     async def send(self, values: Iterable[bytes | None], key: bytes | None = None) -> None:
@@ -93,6 +94,7 @@ class Pipeline:
                 [sys.executable, "-m", "headrace_spark.cli", "run", "--config", str(self.config), *options],
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environment},
                 start_new_session=True,
             )
         self.processes.append(process)
@@ -137,7 +139,8 @@ def pipeline(
     )
     (tmp_path / "log").touch()
     with Elasticsearch(elastic_server.url) as elastic:
-        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log")
+        environment = devstack.java.spark_environment(tmp_path / "java")
+        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", environment)
         yield made
     for process in made.processes:
         if process.poll() is None:
