@@ -34,7 +34,7 @@ def _values(first: int, count: int, *, json: bool) -> Iterator[str]:
     for i in range(first, first + count):
         row = (
             f"({i * 7 % 100_000},'家庭保洁 {i}',{i % 10_000}.{i % 100:02d},'2026-11-21 10:{i % 60:02d}:{i * 7 % 60:02d}"
-            f".{i % 1000:03d}','{_NOTE}{_NOTE}{i}',{i % 2}"
+            f".{i % 1000:03d}','{_NOTE}{_NOTE}{_NOTE}{i}',{i % 2}"
         )
         yield row + (f',\'{{"city": "北京", "n": {i}, "tags": ["hot", {i % 9}]}}\')' if json else ")")
 

@@ -8,6 +8,7 @@ from collections import deque
 
 from headrace.formats.base import Format
 from headrace.model import MessageBatch, Position, RowsChange
+from headrace.mysql.decoder import Decoder
 
 _MESSAGE_OVERHEAD = 400
 """Bytes that a message costs besides its value: headers and the objects that hold it."""
@@ -24,11 +25,11 @@ class Outlet:
         self._server_uuid = server_uuid
         self._now_ms = 0
         self.batch = MessageBatch(topic, partition)
-        self.place: tuple[str, int, int] = ("", 0, 0)
+        self._decoder: Decoder
 
-    def bind(self, place: object) -> None:
-        """`place` is the decoder: file, tx_start and events_done name a change that has no GTID."""
-        self._decoder = place
+    def bind(self, decoder: Decoder) -> None:
+        """The decoder says where a change stands: its transaction's start, and its number within it."""
+        self._decoder = decoder
 
     def full(self) -> bool:
         """Whether the batch should be taken before more goes in."""
@@ -42,8 +43,8 @@ class Outlet:
     def emit(self, change: RowsChange) -> None:
         """Formats one change into the batch."""
         decoder, batch = self._decoder, self.batch
-        position = f"{decoder.file}:{decoder.tx_start}"  # type: ignore[attr-defined]
-        base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{decoder.events_done}"  # type: ignore[attr-defined]
+        position = f"{decoder.file}:{decoder.tx_start}"
+        base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{decoder.events_done}"
         where = ("headrace-position", position.encode())
         size, count = self._rows_per_message, len(change.rows)
         batch.rows += count
