@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import zlib
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, NotUnderstood, PositionLost, ServerIdTaken
@@ -21,6 +22,8 @@ from headrace.mysql.statements import Statement, classify
 
 SID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 RAW_SID = bytes.fromhex(SID.replace("-", ""))
+FUZZ = int(os.environ.get("HEADRACE_FUZZ", "500"))
+"""Damaged streams that are tried; more of them by hand."""
 NAME = '`"\\{}\'; drop table "名'
 
 
@@ -193,6 +196,7 @@ def test_the_server_s_words_become_the_right_error(text: str) -> None:
         feed(decoder([]), len(payload).to_bytes(3, "little") + b"\0" + payload)
 
 
+@settings(max_examples=FUZZ, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 7), st.booleans())
 def test_flipped_bits_and_cut_streams_give_a_clean_error_or_nothing(at: int, bit: int, fix_crc: bool) -> None:
     """With the checksum made good again the damage reaches the parsers themselves."""

@@ -18,6 +18,7 @@ _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
 _from_bytes = int.from_bytes
+_BROKEN = (ValueError, LookupError, struct.error, OverflowError)
 
 Handler = Callable[[bytes, int, int], None]
 """(bytes, start of the event's body, its end without the checksum)"""
@@ -43,6 +44,12 @@ class EventCutter:
         Stops when the data ends (`need` then says how many bytes the next packet has at least), when `enough()`
         says so after an event, or after 8 ms, so that the event loop breathes.
         """
+        try:
+            return self._feed(data, at, enough)
+        except _BROKEN as error:  # a part of an event that lies about its length, or text that is none
+            raise self._not_understood(f"an event can't be read: {error}") from error
+
+    def _feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         size, handlers, view = len(data), self._handlers, memoryview(data)
         deadline = time.monotonic() + _SLICE_SECONDS
         count = 0
