@@ -122,12 +122,12 @@ def test_the_stream_works_with_and_without_tls_and_uvloop(
     process = daemon(shop=text, settings=f'event_loop = "{loop}"').start()
     process.wait_state("shop", "STREAMING")
     execute("CREATE TABLE t (id INT PRIMARY KEY, body LONGTEXT)")
-    # more than one packet of 16 MB, and more than the buffers hold
+    # one event of 18 MB: two packets, and more than the buffers hold
     execute("SET GLOBAL max_allowed_packet = 1073741824")
     execute("INSERT INTO t VALUES (1, 'x')")
-    execute("INSERT INTO t SELECT 2, REPEAT('长', 3000000)", "INSERT INTO t VALUES (3, 'z')")
+    execute("INSERT INTO t SELECT 2, REPEAT('长', 6000000)", "INSERT INTO t VALUES (3, 'z')")
     eventually(lambda: [m["data"][0]["id"] for m in read_jsonl(out)] == ["1", "2", "3"], 30)
-    assert read_jsonl(out)[1]["data"][0]["body"] == "长" * 3_000_000
+    assert read_jsonl(out)[1]["data"][0]["body"] == "长" * 6_000_000
 
 
 @pytest.mark.parametrize("gtid", [True, False])
