@@ -70,12 +70,12 @@ class Decoder(EventCutter):
         self.tx_start = start.offset
         self._last_commit_us = start.commit_time_us
         self._captures, self._emit = captures, emit
+        self._begin = start
         self._skip_before, self._skip_until_us = skip_before, skip_until_us
         self._resume: Position | None = start if start.events_done or start.rows_done else None
         self._skip_events = self._skip_rows = 0
         self._gtid_key: tuple[str, int] | None = None
         self._in_transaction = self._in_xa = self._captured_rows = self._grouped = False
-        self._standalone = False
         self._tables: dict[bytes, _Table] = {}
         self._maps: dict[bytes, _Table] = {}
         self._sids: dict[bytes, str] = {}
@@ -222,8 +222,7 @@ class Decoder(EventCutter):
         self.commit_time_us = self._time * 1_000_000
         (server,) = struct.unpack_from("<I", data, at - 14)
         self.gtid = f"{domain}-{server}-{sequence}"
-        self._standalone = bool(flags & 1)
-        self._in_transaction = not self._standalone
+        self._in_transaction = not flags & 1  # 1: a statement that is a group by itself
         if flags & 0x40:  # FL_PREPARED_XA: the group ends in XA PREPARE
             self._in_xa = True
 
@@ -250,7 +249,7 @@ class Decoder(EventCutter):
                 self.gtids = GtidSet()
             self.gtids.add(*self._gtid_key)
             self._gtid_key = None
-        self._in_transaction = self._grouped = self._in_xa = self._captured_rows = self._standalone = False
+        self._in_transaction = self._grouped = self._in_xa = self._captured_rows = False
         self._last_commit_us = self.commit_time_us
         self.events_done = 0
         self.transactions += 1
@@ -323,6 +322,8 @@ class Decoder(EventCutter):
         """From where reading would go on if everything given out so far were confirmed."""
         if self._resume is not None:
             return self._resume  # nothing came yet: what was done of the transaction under way still holds
+        if self.end < self._skip_before:
+            return self._begin  # on the way to where we are to begin
         gtids = str(self.gtids) if self.gtids else ""
         if self._grouped:
             offset, done, when = self.tx_start, self.events_done, self._last_commit_us

@@ -58,6 +58,10 @@ async def open_source(settings: SourceSettings, server_id: int, stored: Position
                 remedy="without GTIDs headrace does not guess where to go on: point [source] back, or start anew",
             )
         start = made.start
+        if gtid_mode and not start.gtid_set and start.offset > 4:
+            # The file is read from its beginning, which says what was executed before; nothing before the offset is
+            # published. Without that the set would hold only what follows, and a resume by it would begin too early.
+            made.skip_before = start.offset
         if gtid_mode and start.gtid_set and not made.skip_before:
             made.start = await _by_gtid(connection, start, identity)
             gtids: GtidSet | None = GtidSet(start.gtid_set)
@@ -129,10 +133,7 @@ async def _first_start(
         made.start = Position(identity, await _file_before(settings, files, start.time), 4)
         made.skip_until_us = int(start.time.timestamp() * 1_000_000)
     elif isinstance(start, StartAt):
-        # With GTIDs the file is read from its beginning, which says what was executed before; nothing is published
-        # before the offset.
         made.start = Position(identity, start.file, start.offset)
-        made.skip_before = start.offset if gtid_mode and start.offset > 4 else 0
 
 
 async def _current(connection: SourceConnection) -> tuple[str, int, str]:
