@@ -215,7 +215,7 @@ class _Stream:
             self._status.messages += len(batch.values)
             self._status.rows += batch.rows
             self._status.transactions += batch.transactions
-            self._status.bytes_published += sum(map(len, batch.values))
+            self._status.bytes_published += sum(len(value) for value in batch.values if value)
             await self._queue.release(batch.size)
 
     async def _watch(self) -> None:

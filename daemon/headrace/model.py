@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any
+from enum import Enum, StrEnum
+from typing import Any, Final
 
 POS_SHIFT = 11
 """`_pos` counts in 2**-11 microseconds: 2,048 rows of one microsecond have room before the next one's numbers begin."""
@@ -112,6 +112,16 @@ class Position:
         return f"{self.file}:{self.offset}{inside}"
 
 
+class Absent(Enum):
+    """The type of ABSENT, so that it can be told from every value."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+"""Stands in a row image for a column that the image does not have (binlog_row_image other than FULL). Not NULL."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table layout. `mysql_type` is the declared type as far as it is known, in lower case."""
@@ -122,11 +132,31 @@ class Column:
     """The number in java.sql.Types, which Canal's messages carry."""
     unsigned: bool = False
     nullable: bool = True
+    charset: str = ""
+    """MySQL's name of the character set of a text, ENUM or SET column; "binary" for binary strings; "" for others."""
+    labels: tuple[str, ...] = ()
+    """The members of an ENUM or SET."""
+    length: int = 0
+    """Characters of CHAR and VARCHAR, bytes of BINARY and VARBINARY, digits of DECIMAL, bits of BIT, digits of the
+    fraction of temporal types, dimensions of VECTOR; 0 where the type has none or it is not known."""
+    scale: int = 0
+    """Digits behind the point of a DECIMAL."""
+    default: str | None = None
+    """The default as information_schema prints it, where the schema history knows it."""
+    comment: str = ""
+    generated: bool = False
+    invisible: bool = False
+    auto_increment: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type's bare name: `decimal` of `decimal(10,2) unsigned`."""
+        return self.mysql_type.split("(", 1)[0].split(" ", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The layout of one table as one TABLE_MAP event describes it. `keys` are indexes of the primary key's columns."""
+    """The layout of one table at one place in the binlog. `keys` are indexes of the primary key's columns."""
 
     schema: str
     table: str
@@ -140,8 +170,8 @@ class TableSchema:
 
 
 Row = tuple[Any, ...]
-"""One row image. Values: int, float, str (text, and DECIMAL, temporal, ENUM, SET and JSON as MySQL prints them),
-bytes (binary strings), None (NULL)."""
+"""One row image, a value a column. Values: int, float, str (text, and DECIMAL, temporal, ENUM, SET and JSON as MySQL
+prints them), bytes (binary strings and geometries), None (NULL), ABSENT. ENUM and SET are int when asked for."""
 
 
 @dataclass(slots=True)
@@ -157,6 +187,8 @@ class RowsChange:
     """`_pos` of the first row; row i has `pos + i`."""
     commit_time_us: int
     gtid: str
+    partial: bool = False
+    """Whether rows hold ABSENT. An update's row has the before image's value where only that has the column."""
 
     def parts(self, size: int) -> list[RowsChange]:
         """The same change cut into changes of at most `size` rows, order and numbers kept."""
@@ -171,22 +203,83 @@ class RowsChange:
         ]
 
 
+class DdlKind(StrEnum):
+    """What a statement does, in Canal's words (CanalEntry.EventType)."""
+
+    CREATE = "CREATE"
+    ALTER = "ALTER"
+    ERASE = "ERASE"
+    TRUNCATE = "TRUNCATE"
+    RENAME = "RENAME"
+    CREATE_INDEX = "CINDEX"
+    DROP_INDEX = "DINDEX"
+    QUERY = "QUERY"
+    """Any other: databases, views, routines; and, where they are published, accounts' rights and DML texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What a DDL did to one table. `after` is None when it is gone, or its layout is not known."""
+
+    kind: DdlKind
+    schema: str
+    table: str
+    after: TableSchema | None = None
+    renamed_from: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class SchemaChange:
+    """One statement of the binlog that is no change of rows: DDL, DCL, or the text of DML."""
+
+    kind: DdlKind
+    is_ddl: bool
+    schema: str
+    """The schema that the statement is about: its table's, else the session's."""
+    table: str
+    """The first table that it names, "" when it names none."""
+    sql: str
+    tables: tuple[TableChange, ...]
+    pos: int
+    commit_time_us: int
+    gtid: str
+
+
+@dataclass(slots=True)
+class TransactionMark:
+    """The begin or end of a transaction that changes captured tables. `counts` is set at its end: rows by
+    `schema.table`."""
+
+    begin: bool
+    id: str
+    """The GTID, without GTIDs `file:offset` of the transaction's start."""
+    pos: int
+    commit_time_us: int
+    gtid: str
+    counts: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class MessageBatch:
     """Messages of one topic partition run, in order, with the position that holds once all are confirmed.
 
-    `values`, `ids` and `poses` run beside each other. `size` is what the batch is charged in the bytes-bounded queue.
-    A batch without messages only moves the position.
+    `values`, `headers` and, when set, `keys` run beside each other. `size` is what the batch is charged in the
+    bytes-bounded queue. A batch without messages only moves the position.
     """
 
     topic: str
     partition: int
-    values: list[bytes] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    """None is a tombstone: a record without a value, for compacted topics."""
     headers: list[list[tuple[str, bytes]]] = field(default_factory=list)
     size: int = 0
     rows: int = 0
     position: Position | None = None
     """Confirmed once this batch and all before it are."""
     transactions: int = 0
+    schema_entries: tuple[dict[str, Any], ...] = ()
+    """New versions of tables for the schema history, stored together with `position`."""
     received: float = 0.0
     """When the first of its bytes came in, on the loop's clock."""
+    keys: list[bytes | None] | None = None
+    """None when no message of the batch has a key."""

@@ -16,7 +16,8 @@ _WRITE_LIMIT = 60.0
 
 
 class JsonlSink(Sink):
-    """One line is one message's value. A thread writes, so that a slow disk or pipe never holds the loop."""
+    """One line is one message's value; a tombstone is none. A thread writes, so that a slow disk or pipe
+    never holds the loop."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -59,7 +60,7 @@ class JsonlSink(Sink):
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """See Sink; the batch is on disk when this returns."""
         try:
-            await self._run(self._write, b"\n".join([*batch.values, b""]))
+            await self._run(self._write, b"".join(value + b"\n" for value in batch.values if value is not None))
         except BrokenPipeError as error:
             raise SinkError("the reader of standard output is gone") from error
         except TimeoutError as error:

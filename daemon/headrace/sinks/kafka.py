@@ -129,7 +129,7 @@ class KafkaSink(Sink):
     def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
         where = f"topic {batch.topic}, partition {batch.partition}"
         if isinstance(error, _REJECTED):
-            largest = max(map(len, batch.values), default=0)
+            largest = max((len(value) for value in batch.values if value), default=0)
             remedy = (
                 f"the largest message has {largest} bytes: raise message.max.bytes of the broker and max.message.bytes "
                 "of the topic, or set [message] rows_per_message"

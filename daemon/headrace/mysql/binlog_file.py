@@ -1,0 +1,44 @@
+"""Binlog files as the packets that a dump would send, so that one decoder reads both."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.errors import NotUnderstood
+
+MAGIC = b"\xfebin"
+_LARGEST = 0xFFFFFF
+_CHUNK = 1 << 20
+
+
+def packets(path: Path) -> Iterator[bytes]:
+    """Chunks of whole packets, about 1 MB each; a larger event is a chunk of its own.
+
+    Raises OSError, or NotUnderstood for a file that is no binlog or ends within an event.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != MAGIC:
+            raise NotUnderstood(f"{path} is no binlog: it does not begin with the bytes fe 62 69 6e")
+        chunk, at = bytearray(), 4
+        while head := file.read(19):
+            size = struct.unpack_from("<I", head, 9)[0] if len(head) == 19 else 0
+            rest = file.read(size - 19) if size >= 19 else b""
+            if len(head) + len(rest) != size:
+                raise NotUnderstood(f"at {path.name}:{at}: the file ends within an event")
+            at += size
+            chunk += packet(head + rest)
+            if len(chunk) >= _CHUNK:
+                yield bytes(chunk)
+                chunk.clear()
+        yield bytes(chunk)
+
+
+def packet(event: bytes) -> bytes:
+    """One event as the packet or, from 16 MB on, the packets that a server sends."""
+    payload = b"\0" + event
+    if len(payload) < _LARGEST:
+        return len(payload).to_bytes(3, "little") + b"\0" + payload
+    parts = [payload[i : i + _LARGEST] for i in range(0, len(payload) + 1, _LARGEST)]
+    return b"".join(len(part).to_bytes(3, "little") + b"\0" + part for part in parts)
