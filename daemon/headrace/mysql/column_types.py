@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+from zoneinfo import ZoneInfo
 
-from pymysql.charset import charset_by_id
-
+from headrace.model import Column
 from headrace.mysql import values
+from headrace.mysql.charsets import BINARY as BINARY_COLLATION
+from headrace.mysql.charsets import UnknownType, charset_of, codec_of
+from headrace.mysql.jsonb import json_text
 
-TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24 = 1, 2, 3, 4, 5, 8, 9
-DATE, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 13, 15, 16, 17, 18, 19
+TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
+DATE, TIME, DATETIME, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 11, 12, 13, 15, 16, 17, 18, 19
+BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR = 140, 141, 242
 JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
 NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE})
 """The types that have a bit in the signedness field."""
-CHARACTER = frozenset({VARCHAR, VAR_STRING, STRING, BLOB})
+CHARACTER = frozenset({VARCHAR, VAR_STRING, STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED})
 """The types that have a collation, binary strings among them (collation 63)."""
-BINARY_COLLATION = 63
 
 METADATA_SIZE = {
-    **dict.fromkeys((TINY, SHORT, LONG, LONGLONG, INT24, DATE, YEAR), 0),
-    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY), 1),
-    **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING), 2),
+    **dict.fromkeys((TINY, SHORT, LONG, LONGLONG, INT24, DATE, YEAR, TIMESTAMP, TIME, DATETIME), 0),
+    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED, VECTOR), 1),
+    **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
 }
 
-_CODECS = {
-    "utf8mb4": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8": "utf-8",
-    "ascii": "ascii",
-    "latin1": "cp1252",
-    "gbk": "gbk",
-    "gb18030": "gb18030",
-    "big5": "big5",
-}
-
-
-class UnknownType(ValueError):
-    """A column type or character set that headrace does not decode; the text says which."""
+__all__ = [
+    "BINARY_COLLATION",
+    "CHARACTER",
+    "METADATA_SIZE",
+    "NUMERIC",
+    "Field",
+    "UnknownType",
+    "ValueOptions",
+    "charset_of",
+    "codec_of",
+    "column_from_map",
+    "field_of",
+    "java_type",
+    "real_type",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +61,16 @@ class Field:
     codec: str = ""
 
 
-def charset_of(collation: int) -> tuple[str, str]:
-    """MySQL's name and Python's codec for a collation id. Raises UnknownType."""
-    name = "utf8mb4" if 255 <= collation <= 323 else ""
-    if not name:
-        try:
-            name = charset_by_id(collation).name
-        except KeyError:
-            raise UnknownType(f"collation {collation} is not known") from None
-    codec = _CODECS.get(name)
-    if codec is None:
-        raise UnknownType(f"character set {name} is not decoded yet")
-    return name, codec
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """What an operator may choose of values: the IANA zone that TIMESTAMPs are printed in (never the host's), and
+    whether ENUM and SET come as the numbers that the server stores."""
+
+    time_zone: str = "UTC"
+    enum_index: bool = False
+
+
+DEFAULTS = ValueOptions()
 
 
 def real_type(kind: int, meta: int) -> tuple[int, int]:
@@ -81,50 +84,63 @@ def real_type(kind: int, meta: int) -> tuple[int, int]:
 
 
 _INTS = {TINY: ("b", 1), SHORT: ("h", 2), LONG: ("i", 4), LONGLONG: ("q", 8)}
+_TEMPORAL_FIELDS: dict[int, tuple[int, Callable[[int], values.Post]]] = {
+    DATETIME2: (5, values.datetime2),
+    TIME2: (3, values.time2),
+}
+_LENGTH_CODES = {1: "B", 2: "H", 3: "3s", 4: "I"}
 
 
-def field_of(kind: int, meta: int, *, unsigned: bool, collation: int, labels: tuple[str, ...]) -> Field:
-    """The field of a column; `kind` and `meta` come from real_type. Raises UnknownType."""
+def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAULTS) -> Field:
+    """The field of a column; `kind` and `meta` come from real_type(). Of the column count `unsigned`, `charset`,
+    `labels` and the declared type, which alone tells MariaDB's uuid, inet4 and inet6 from binary strings. Raises
+    UnknownType."""
     if kind in _INTS:
         code, size = _INTS[kind]
-        return Field("fixed", code.upper() if unsigned else code, size)
+        return Field("fixed", code.upper() if column.unsigned else code, size)
     if kind == INT24:
-        return Field("fixed", "3s", 3, values.uint24 if unsigned else values.int24)
+        return Field("fixed", "3s", 3, values.uint24 if column.unsigned else values.int24)
     if kind == FLOAT:
         return Field("fixed", "f", 4, values.float32)
     if kind == DOUBLE:
         return Field("fixed", "d", 8)
     if kind == YEAR:
         return Field("fixed", "B", 1, values.year_text)
-    if kind == DATE:
-        return Field("fixed", "3s", 3, values.date_text)
     if kind == NEWDECIMAL:
         precision, scale = meta & 0xFF, meta >> 8
         size = values.decimal_size(precision, scale)
         return Field("fixed", f"{size}s", size, values.decimal_text(precision, scale))
-    if kind in (DATETIME2, TIMESTAMP2, TIME2):
-        if meta > 6:
-            raise UnknownType(f"a temporal column has {meta} fractional digits")
-        base, make = {DATETIME2: (5, values.datetime2), TIMESTAMP2: (4, values.timestamp2), TIME2: (3, values.time2)}[
-            kind
-        ]
-        size = base + (meta + 1) // 2
-        return Field("fixed", f"{size}s", size, make(meta))
     if kind == BIT:
         size = (meta >> 8) + (1 if meta & 0xFF else 0)
         return Field("fixed", f"{size}s", size, values.big_int)
     if kind == ENUM:
-        return Field("fixed", "B" if meta == 1 else "H", 1 if meta == 1 else 2, values.enum_label(labels))
+        code = {1: "B", 2: "H"}[meta]
+        return Field("fixed", code, meta, None if options.enum_index else values.enum_label(column.labels))
     if kind == SET:
-        return Field("fixed", f"{meta}s", meta, values.set_labels(labels))
-    return _var_field(kind, meta, collation)
+        return Field(
+            "fixed", f"{meta}s", meta, values.uint24 if options.enum_index else values.set_labels(column.labels)
+        )
+    if kind in (DATE, DATETIME2, TIMESTAMP2, TIME2):
+        return _temporal_field(kind, meta, options)
+    return _var_field(kind, meta, column)
 
 
-_TEMPORAL_FIELDS = {DATETIME2: (5, values.datetime2), TIMESTAMP2: (4, values.timestamp2), TIME2: (3, values.time2)}
-_LENGTH_CODES = {1: "B", 2: "H", 3: "3s", 4: "I"}
+def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
+    if kind == DATE:
+        return Field("fixed", "3s", 3, values.date_text)
+    if meta > 6:
+        raise UnknownType(f"a temporal column has {meta} fractional digits")
+    if kind == TIMESTAMP2:
+        zone = None if options.time_zone == "UTC" else ZoneInfo(options.time_zone)
+        base, post = 4, values.timestamp2(meta, zone)
+    else:
+        base, make = _TEMPORAL_FIELDS[kind]
+        post = make(meta)
+    size = base + (meta + 1) // 2
+    return Field("fixed", f"{size}s", size, post)
 
 
-def _var_field(kind: int, meta: int, collation: int) -> Field:
+def _var_field(kind: int, meta: int, column: Column) -> Field:
     if kind in (VARCHAR, VAR_STRING, STRING):
         size = 2 if meta > 255 else 1
     elif kind in (BLOB, JSON, GEOMETRY):
@@ -133,50 +149,118 @@ def _var_field(kind: int, meta: int, collation: int) -> Field:
         raise UnknownType(f"column type {kind} is not decoded yet")
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
+    code = _LENGTH_CODES[size]
     if kind == JSON:
-        from headrace.mysql.jsonb import json_text
-
-        return Field("var", _LENGTH_CODES[size], size, json_text)
-    if kind == STRING and collation == BINARY_COLLATION:
+        return Field("var", code, size, json_text)
+    if kind == STRING and column.charset == "binary":
         # The row image drops a BINARY(n)'s trailing zero bytes; they are part of the value.
-        return Field("var", _LENGTH_CODES[size], size, lambda raw: raw.ljust(meta, b"\0"))
-    if kind == GEOMETRY or collation == BINARY_COLLATION:
-        return Field("var", _LENGTH_CODES[size], size)
-    return Field("var", _LENGTH_CODES[size], size, codec=charset_of(collation)[1])
+        return Field("var", code, size, lambda raw: raw.ljust(meta, b"\0"))
+    if kind == GEOMETRY or column.charset == "binary":
+        return Field("var", code, size)
+    codec = codec_of(column.charset)
+    if codec.python:
+        return Field("var", code, size, codec=codec.python)
+    return Field("var", code, size, codec.decode)
 
 
 _INT_NAMES = {TINY: "tinyint", SHORT: "smallint", INT24: "mediumint", LONG: "int", LONGLONG: "bigint"}
-_INT_SQL = {TINY: (-6, 5), SHORT: (5, 4), INT24: (4, 4), LONG: (4, -5), LONGLONG: (-5, 3)}
-"""java.sql.Types, signed and unsigned: Canal widens an unsigned column by one step."""
-_TEMPORAL = {DATETIME2: ("datetime", 93), TIMESTAMP2: ("timestamp", 93), TIME2: ("time", 92)}
+_OTHER_NAMES = {DATE: "date", YEAR: "year", JSON: "json", GEOMETRY: "geometry", VECTOR: "vector"}
+_TEMPORAL = {DATETIME2: "datetime", TIMESTAMP2: "timestamp", TIME2: "time"}
+_TEMPORAL |= {DATETIME: "datetime", TIMESTAMP: "timestamp", TIME: "time"}
 _BLOBS = {1: "tiny", 2: "", 3: "medium", 4: "long"}
-_CHAR_BYTES = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "gbk": 2, "big5": 2, "gb18030": 4}
+_JAVA_INTS = {"tinyint": (-6, 5), "smallint": (5, 4), "mediumint": (4, 4), "int": (4, -5), "bigint": (-5, 3)}
+_JAVA = {
+    **dict.fromkeys(("decimal", "numeric"), 3),
+    "float": 7,
+    "double": 8,
+    "bit": -7,
+    **dict.fromkeys(("datetime", "timestamp"), 93),
+    "time": 92,
+    "date": 91,
+    "year": 12,
+    **dict.fromkeys(("char", "uuid", "inet4", "inet6"), 1),
+    **dict.fromkeys(("varchar", "enum", "set", "json", "vector"), 12),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), 2005),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), 2004),
+    **dict.fromkeys(("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"), 2004),
+    **dict.fromkeys(("multipolygon", "geometrycollection", "geomcollection"), 2004),
+}
+_JAVA_INDEX = {"enum": 4, "set": -7}
 
 
-def declared(kind: int, meta: int, *, unsigned: bool, collation: int, labels: tuple[str, ...]) -> tuple[str, int]:
-    """The type as a SHOW CREATE TABLE would print it, as far as the event knows, and its java.sql.Types number."""
-    suffix = " unsigned" if unsigned else ""
+def java_type(kind: str, *, unsigned: bool = False, enum_index: bool = False) -> int:
+    """The java.sql.Types number of a type by its bare name in lower case, as Canal 1.1 writes it.
+
+    Canal widens an unsigned integer by one step only where the value is too large for the signed type; here the
+    column decides, so that the number does not change from row to row. `enum_index`: ENUM and SET as Canal has them,
+    INTEGER and BIT, because it gives their numbers. A name that is not known is OTHER (1111).
+    """
+    if kind in _JAVA_INTS:
+        return _JAVA_INTS[kind][unsigned]
+    if enum_index and kind in _JAVA_INDEX:
+        return _JAVA_INDEX[kind]
+    return _JAVA.get(kind, 1111)
+
+
+def column_from_map(
+    name: str,
+    kind: int,
+    meta: int,
+    *,
+    unsigned: bool = False,
+    charset: str = "",
+    labels: tuple[str, ...] = (),
+    nullable: bool = True,
+    dimensions: int = 0,
+) -> Column:
+    """The Column as a TABLE_MAP with full metadata shows it. `kind` and `meta` come from real_type(); `charset` is
+    MySQL's name, `labels` are decoded already, `dimensions` are those of a VECTOR where the event has them. Raises
+    UnknownType."""
+    declared, length, scale = _declared(kind, meta, charset, labels, dimensions)
+    if kind not in NUMERIC:
+        unsigned = False
+    number = java_type(declared.partition("(")[0], unsigned=unsigned)
+    return Column(
+        name,
+        declared + " unsigned" if unsigned else declared,
+        number,
+        unsigned,
+        nullable,
+        charset if kind in CHARACTER or kind in (ENUM, SET) else "",
+        labels,
+        length,
+        scale,
+    )
+
+
+def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...], dimensions: int) -> tuple[str, int, int]:
+    """The type as SHOW CREATE TABLE prints it, as far as the event knows, with Column's length and scale."""
     if kind in _INT_NAMES:
-        return _INT_NAMES[kind] + suffix, _INT_SQL[kind][unsigned]
+        return _INT_NAMES[kind], 0, 0
     if kind == NEWDECIMAL:
-        return f"decimal({meta & 0xFF},{meta >> 8}){suffix}", 3
+        return f"decimal({meta & 0xFF},{meta >> 8})", meta & 0xFF, meta >> 8
     if kind in (FLOAT, DOUBLE):
-        return ("float" if kind == FLOAT else "double") + suffix, 7 if kind == FLOAT else 8
+        return "float" if kind == FLOAT else "double", 0, 0
     if kind in _TEMPORAL:
-        name, number = _TEMPORAL[kind]
-        return (f"{name}({meta})" if meta else name), number
+        return f"{_TEMPORAL[kind]}({meta})" if meta else _TEMPORAL[kind], meta, 0
     if kind in (ENUM, SET):
         members = ",".join("'" + label.replace("'", "''") + "'" for label in labels)
-        return f"{'enum' if kind == ENUM else 'set'}({members})", 12
+        return f"{'enum' if kind == ENUM else 'set'}({members})", 0, 0
     if kind == BIT:
-        return f"bit({(meta >> 8) * 8 + (meta & 0xFF)})", -7
-    if kind == BLOB:
-        binary = collation == BINARY_COLLATION
-        return _BLOBS[meta] + ("blob" if binary else "text"), 2004 if binary else 2005
-    if kind in (VARCHAR, VAR_STRING, STRING):
-        fixed = kind == STRING
-        if collation == BINARY_COLLATION:
-            return f"{'binary' if fixed else 'varbinary'}({meta})", -2 if fixed else -3
-        length = meta // _CHAR_BYTES.get(charset_of(collation)[0], 1)
-        return f"{'char' if fixed else 'varchar'}({length})", 1 if fixed else 12
-    return {DATE: ("date", 91), YEAR: ("year", 12), JSON: ("json", 12), GEOMETRY: ("geometry", -2)}[kind]
+        bits = (meta >> 8) * 8 + (meta & 0xFF)
+        return f"bit({bits})", bits, 0
+    binary = charset == "binary"
+    if kind in (BLOB, BLOB_COMPRESSED):
+        if meta not in _BLOBS:
+            raise UnknownType(f"a BLOB has lengths of {meta} bytes")
+        return _BLOBS[meta] + ("blob" if binary else "text"), 0, 0
+    if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
+        length = meta if binary else meta // codec_of(charset).width
+        if kind == STRING:
+            return f"{'binary' if binary else 'char'}({length})", length, 0
+        return f"{'varbinary' if binary else 'varchar'}({length})", length, 0
+    if kind == VECTOR and dimensions:
+        return f"vector({dimensions})", dimensions, 0
+    if kind in _OTHER_NAMES:
+        return _OTHER_NAMES[kind], 0, 0
+    raise UnknownType(f"column type {kind} is not decoded")

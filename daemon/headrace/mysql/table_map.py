@@ -68,15 +68,23 @@ def parse(body: bytes) -> TableLayout:
     names = columns.names()
     if len(names) != count:
         raise ValueError(f"table {schema}.{table} has {count} columns and {len(names)} names")
-    made, fields = [], []
+    made: list[Column] = []
+    fields: list[Field] = []
     for i, (kind, meta) in enumerate(columns.types):
-        facts = {"unsigned": columns.unsigned[i], "collation": columns.collations[i], "labels": columns.labels[i]}
         try:
-            fields.append(ct.field_of(kind, meta, **facts))  # type: ignore[arg-type]
-            declared, number = ct.declared(kind, meta, **facts)  # type: ignore[arg-type]
+            column = ct.column_from_map(
+                names[i],
+                kind,
+                meta,
+                unsigned=columns.unsigned[i],
+                charset=ct.charset_of(columns.collations[i]) if columns.collations[i] else "",
+                labels=columns.labels[i],
+                nullable=bool(nulls >> i & 1),
+            )
+            fields.append(ct.field_of(kind, meta, column, ct.ValueOptions()))
         except UnknownType as error:
             raise UnknownType(f"column `{names[i]}` of {schema}.{table}: {error}") from None
-        made.append(Column(names[i], declared, number, columns.unsigned[i], bool(nulls >> i & 1)))
+        made.append(column)
     return TableLayout(TableSchema(schema, table, tuple(made), columns.keys()), tuple(fields))
 
 
@@ -144,10 +152,10 @@ class _Columns:
             if k != kind:
                 continue
             count, at = lenenc(body, at)
-            codec, labels = ct.charset_of(self.collations[i])[1], []
+            codec, labels = ct.codec_of(ct.charset_of(self.collations[i])), []
             for _ in range(count):
                 raw, at = _string(body, at)
-                labels.append(raw.decode(codec))
+                labels.append(codec.decode(raw))
             self.labels[i] = tuple(labels)
 
     def names(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from datetime import date
+from datetime import date, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
@@ -50,14 +50,49 @@ def datetime2(fsp: int) -> Callable[[bytes], str]:
     return text
 
 
-def timestamp2(fsp: int) -> Callable[[bytes], str]:
-    """TIMESTAMP(fsp): 4 bytes big endian seconds since 1970, fraction; printed in UTC, never the host's zone."""
-    hours: dict[int, str] = {}
+def timestamp2(fsp: int, zone: tzinfo | None = None) -> Callable[[bytes], str]:
+    """TIMESTAMP(fsp): 4 bytes big endian seconds since 1970, fraction; printed in the zone given, else in UTC, never in
+    the host's."""
+    zero = "0000-00-00 00:00:00" + ("." + "0" * fsp if fsp else "")
+    print_seconds = seconds_in_zone(zone)
+    if not fsp:
+        return lambda raw: print_seconds(int.from_bytes(raw, "big")) if any(raw) else zero
 
     def text(raw: bytes) -> str:
         v = raw[0] << 24 | raw[1] << 16 | raw[2] << 8 | raw[3]
         if v == 0 and not any(raw):
-            return "0000-00-00 00:00:00" + ("." + "0" * fsp if fsp else "")
+            return zero
+        return print_seconds(v) + _fraction(raw, 4, fsp)
+
+    if zone is not None:
+        return text
+    hours: dict[int, str] = {}
+
+    def text_utc(raw: bytes) -> str:  # the same without a call for the seconds: the usual case
+        v = raw[0] << 24 | raw[1] << 16 | raw[2] << 8 | raw[3]
+        if v == 0 and not any(raw):
+            return zero
+        hour, rest = divmod(v, 3600)
+        prefix = hours.get(hour)
+        if prefix is None:
+            if len(hours) >= _CACHE_LIMIT:
+                hours.clear()
+            prefix = hours[hour] = print_seconds(v)[:14]
+        minute, second = divmod(rest, 60)
+        return f"{prefix}{_PAIRS[minute]}:{_PAIRS[second]}{_fraction(raw, 4, fsp)}"
+
+    return text_utc
+
+
+def seconds_in_zone(zone: tzinfo | None) -> Callable[[int], str]:
+    """Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`, in UTC when no zone is given."""
+    return _seconds_utc() if zone is None else _minutes_in(zone)
+
+
+def _seconds_utc() -> Callable[[int], str]:
+    hours: dict[int, str] = {}
+
+    def text(v: int) -> str:
         hour, rest = divmod(v, 3600)
         prefix = hours.get(hour)
         if prefix is None:
@@ -66,7 +101,27 @@ def timestamp2(fsp: int) -> Callable[[bytes], str]:
             days, h = divmod(hour, 24)
             prefix = hours[hour] = f"{date.fromordinal(_EPOCH_ORDINAL + days).isoformat()} {_PAIRS[h]}:"
         minute, second = divmod(rest, 60)
-        return f"{prefix}{_PAIRS[minute]}:{_PAIRS[second]}{_fraction(raw, 4, fsp)}"
+        return f"{prefix}{_PAIRS[minute]}:{_PAIRS[second]}"
+
+    return text
+
+
+def _minutes_in(zone: tzinfo) -> Callable[[int], str]:
+    """Seconds since 1970 as text in a zone. Minutes seen before are looked up: zones have changed their offset by
+    seconds, but since 1970 only at whole minutes of UTC."""
+    minutes: dict[int, tuple[str, int]] = {}
+
+    def text(v: int) -> str:
+        minute, second = divmod(v, 60)
+        known = minutes.get(minute)
+        if known is None:
+            if len(minutes) >= _CACHE_LIMIT:
+                minutes.clear()
+            local = datetime.fromtimestamp(minute * 60, zone)
+            known = minutes[minute] = (f"{local:%Y-%m-%d %H:%M:}", local.second)
+        if known[1]:  # Liberia's offset had seconds until 1972
+            return f"{datetime.fromtimestamp(v, zone):%Y-%m-%d %H:%M:%S}"
+        return f"{known[0]}{_PAIRS[second]}"
 
     return text
 
