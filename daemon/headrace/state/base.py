@@ -59,5 +59,9 @@ class StateStore(ABC):
         or version is stored."""
 
     @abstractmethod
+    async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
+        """The schema history in the order it was written, as StateChange.schema_entries carried it."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Gives everything back; safe to call twice."""

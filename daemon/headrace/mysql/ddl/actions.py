@@ -1,0 +1,249 @@
+"""What a statement does, as the parser understood it: the words of the schema history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.model import DdlKind
+
+TableName = tuple[str, str]
+"""(schema, table) as written; a name without a schema has the session's."""
+
+
+class NotParsed(ValueError):
+    """A statement, or a part of one, that the parser does not understand completely; the text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A declared type, synonyms resolved, before the character set of its table is known."""
+
+    kind: str
+    """The bare name as information_schema has it, for texts by their declared size class."""
+    length: int | None = None
+    scale: int | None = None
+    unsigned: bool = False
+    zerofill: bool = False
+    labels: tuple[str, ...] = ()
+    charset: str = ""
+    """The declared character set, "" for the table's default."""
+    compressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDef:
+    """One column as a statement declares it. `nullable` is None when it says neither NULL nor NOT NULL."""
+
+    name: str
+    type: ColumnType
+    nullable: bool | None = None
+    default: str | None = None
+    comment: str = ""
+    auto_increment: bool = False
+    generated: bool = False
+    invisible: bool = False
+    primary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE. `columns` is empty for LIKE; `charset` is "" when the statement names none."""
+
+    name: TableName
+    columns: tuple[ColumnDef, ...] = ()
+    primary: tuple[str, ...] = ()
+    charset: str = ""
+    like: TableName | None = None
+    if_not_exists: bool = False
+    replace: bool = False
+    atomic_select: bool = False
+    """CREATE ... SELECT as MySQL writes it: rows follow in the same transaction."""
+    versioned: bool = False
+    """MariaDB's WITH SYSTEM VERSIONING."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """ADD COLUMN. `after` is None for the end, "" for FIRST, else a column's name."""
+
+    column: ColumnDef
+    after: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumn:
+    """CHANGE and MODIFY COLUMN. `after` as in AddColumn, None for staying in place."""
+
+    old: str
+    column: ColumnDef
+    after: str | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """DROP COLUMN."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """RENAME COLUMN."""
+
+    old: str
+    new: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumn:
+    """ALTER COLUMN: what is not None is set."""
+
+    name: str
+    default: str | None = None
+    drop_default: bool = False
+    invisible: bool | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddPrimary:
+    """ADD PRIMARY KEY."""
+
+    columns: tuple[str, ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropPrimary:
+    """DROP PRIMARY KEY, also as DROP INDEX `PRIMARY`."""
+
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertCharset:
+    """CONVERT TO CHARACTER SET; `charset` "" is the schema's default."""
+
+    charset: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableCharset:
+    """The table option DEFAULT CHARACTER SET; "" is the schema's default."""
+
+    charset: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTo:
+    """RENAME TO within ALTER TABLE."""
+
+    name: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Versioning:
+    """MariaDB's ADD and DROP SYSTEM VERSIONING."""
+
+    add: bool
+
+
+AlterSpec = (
+    AddColumn
+    | ChangeColumn
+    | DropColumn
+    | RenameColumn
+    | AlterColumn
+    | AddPrimary
+    | DropPrimary
+    | ConvertCharset
+    | TableCharset
+    | RenameTo
+    | Versioning
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that leave the layout as it is are not in `specs`."""
+
+    name: TableName
+    specs: tuple[AlterSpec, ...]
+    if_exists: bool = False
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropTables:
+    """DROP TABLE."""
+
+    names: tuple[TableName, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTables:
+    """RENAME TABLE: pairs from, to, in order."""
+
+    pairs: tuple[tuple[TableName, TableName], ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE TABLE: the layout stays."""
+
+    name: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """CREATE DATABASE; `charset` "" is the server's default."""
+
+    schema: str
+    charset: str = ""
+    if_not_exists: bool = False
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDatabase:
+    """ALTER DATABASE; `charset` "" for no change of it."""
+
+    schema: str
+    charset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """DROP DATABASE."""
+
+    schema: str
+
+
+Action = CreateTable | AlterTable | DropTables | RenameTables | Truncate | CreateDatabase | AlterDatabase | DropDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class StatementInfo:
+    """What kind of statement it is, and what it names."""
+
+    kind: DdlKind
+    category: str
+    """ddl (tables, schemas, indexes, views, routines), dcl (accounts and rights), dml, or other."""
+    tables: tuple[TableName, ...] | None = ()
+    """The tables that it names, first the one it is about; None when that can't be told."""
+    schema: str = ""
+    """The schema that it is about: its first table's, the database's, else the session's."""
+    action: Action | None = None
+    """What it does to layouts; None for nothing."""
+    problem: str = ""
+    """Why a statement that may change layouts was not understood; "" when it was."""
+    temporary: bool = False
+    """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
+    names: tuple[str, ...] = field(default=())
+    """Schemas that it is about as a whole: CREATE, ALTER and DROP DATABASE."""
