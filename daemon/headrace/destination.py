@@ -13,7 +13,7 @@ import structlog
 
 from headrace.batching import ByteQueue, Outlet
 from headrace.errors import Fenced, HeadraceError
-from headrace.formats.registry import FORMATS
+from headrace.formats.registry import make_format
 from headrace.lock.base import Lock
 from headrace.model import MessageBatch, Position, State
 from headrace.mysql.decoder import Decoder
@@ -115,7 +115,12 @@ class _Stream:
         self._waiting_since: deque[float] = deque()
         message, route = self._settings.message, self._settings.route
         self._outlet = Outlet(
-            FORMATS[message.format](), route.topic, route.partition, message.rows_per_message, source.start.server_uuid
+            make_format(message),
+            route.topic,
+            route.partition,
+            message.rows_per_message,
+            source.start.server_uuid,
+            one_log=self._settings.sink.type == "jsonl",
         )
         self._decoder = Decoder(
             source.start,
@@ -176,11 +181,12 @@ class _Stream:
             while more:
                 outlet.tick()
                 at, more = decoder.feed(data, at, outlet.full)
-                batch = outlet.take(decoder.position(), received)
-                batch.transactions, counted = decoder.transactions - counted, decoder.transactions
-                if batch.values:
-                    self._waiting_since.append(received)
-                await self._queue.put(batch)
+                batches = outlet.take(decoder.position(), received)
+                batches[-1].transactions, counted = decoder.transactions - counted, decoder.transactions
+                for batch in batches:
+                    if batch.values:
+                        self._waiting_since.append(received)
+                    await self._queue.put(batch)
                 await asyncio.sleep(0)
             status.events, events = status.events + decoder.events - events, decoder.events
             status.received_file, status.received_offset = decoder.file, decoder.end
@@ -211,7 +217,8 @@ class _Stream:
                 self._waiting_since.popleft()
                 self._owner.behind_since = 0.0
             self._handed.popleft()
-            self._confirmed = batch.position
+            if batch.position is not None:  # only the last of those taken together
+                self._confirmed = batch.position
             self._status.messages += len(batch.values)
             self._status.rows += batch.rows
             self._status.transactions += batch.transactions

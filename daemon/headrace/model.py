@@ -283,3 +283,5 @@ class MessageBatch:
     """When the first of its bytes came in, on the loop's clock."""
     keys: list[bytes | None] | None = None
     """None when no message of the batch has a key."""
+    commit_time_us: int = 0
+    """Commit time of the last message; 0 when the batch has none."""

@@ -1,19 +1,77 @@
-"""The base of message formats: rows of one change, or a selection of them, into bytes."""
+"""The base of message formats: changes of rows and schemas, and transaction marks, into keys and values of messages."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from headrace.model import RowsChange
+from headrace.model import RowsChange, SchemaChange, TransactionMark
+
+Header = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a change stands in the binlog, for formats that say so in their messages."""
+
+    file: str
+    offset: int
+    """Where its event begins."""
+    server_id: int
+    """Of the server that executed it."""
+    thread: int = 0
+    """The session's connection id there; 0 when it is not known."""
+    query: str = ""
+    """The statement's text, where the source writes it (ROWS_QUERY, ANNOTATE_ROWS)."""
+
+
+@dataclass(slots=True)
+class Messages:
+    """What a format makes of one change: lists that run beside each other, so that a row costs no object here."""
+
+    values: list[bytes | None] = field(default_factory=list)
+    """None is a tombstone."""
+    keys: list[bytes | None] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    """Which row of the change each message is about; never falls."""
+    headers: dict[int, Header] = field(default_factory=dict)
+    """By the message's index: a header of its own."""
+    topic: str = ""
+    """Where they go; "" is the route's topic."""
+
+    def add(self, value: bytes | None, key: bytes | None = None, row: int = 0) -> None:
+        """One message more."""
+        self.values.append(value)
+        self.keys.append(key)
+        self.rows.append(row)
 
 
 class Format(ABC):
-    """One message format. It may keep what it works out a table layout; it keeps nothing a row."""
+    """One message format. It may keep what it works out a table layout; it keeps nothing a row.
 
-    @abstractmethod
+    A format whose messages have values only writes encode() and encode_each(). One with keys, tombstones or several
+    messages a row sets `keyed` and writes rows() instead; nothing else is called for changes of rows then.
+    """
+
+    keyed: ClassVar[bool] = False
+
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         """All rows of the change in one message."""
+        raise NotImplementedError
 
-    @abstractmethod
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """One message a row, in order."""
+        raise NotImplementedError
+
+    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
+        """The messages of a keyed format."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+        """The messages of a statement, by topic; none when the format has no place for it."""
+
+    @abstractmethod
+    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+        """The messages of a transaction's begin or end."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from headrace.formats.base import Format
-from headrace.model import Row, RowsChange, TableSchema
+from headrace.formats.base import Format, Messages, Place
+from headrace.model import Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 
 _RowText = Callable[[Row], str]
 
@@ -145,3 +145,19 @@ class CanalFormat(Format):
             f'{{"data":[{row(r)}{head}{number + i}{types}[{old(b, r)}]{tail}{pos + i}"}}'.encode()
             for i, (b, r) in enumerate(zip(change.before, change.rows, strict=True))
         ]
+
+    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+        """See Format."""
+        self._id += 1
+        messages = Messages()
+        messages.add(
+            f'{{"data":null,"database":{_quote(change.schema)},"es":{change.commit_time_us // 1000}'
+            f',"gtid":"{change.gtid}","id":{self._id},"isDdl":{"true" if change.is_ddl else "false"}'
+            f',"mysqlType":null,"old":null,"pkNames":null,"sql":{_quote(change.sql)},"sqlType":null'
+            f',"table":{_quote(change.table)},"ts":{now_ms},"type":"{change.kind}","_pos":"{change.pos}"}}'.encode()
+        )
+        return [messages]
+
+    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+        """See Format."""
+        raise NotImplementedError

@@ -4,5 +4,9 @@ from __future__ import annotations
 
 from headrace.formats.base import Format
 from headrace.formats.canal import CanalFormat
+from headrace.settings import MessageSettings
 
-FORMATS: dict[str, type[Format]] = {"canal": CanalFormat}
+
+def make_format(settings: MessageSettings) -> Format:
+    """A new format as [message] says."""
+    return CanalFormat()

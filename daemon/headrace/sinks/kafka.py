@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from itertools import repeat
 from typing import Any
 
 import aiokafka
@@ -99,17 +100,17 @@ class KafkaSink(Sink):
         return done
 
     def _build(self, batch: MessageBatch) -> list[Any]:
-        assert batch.position is not None
-        when = batch.position.commit_time_us // 1000 or time.time_ns() // 1_000_000
+        when = batch.commit_time_us // 1000 or time.time_ns() // 1_000_000
         create = self._producer.create_batch
         part = create()
         parts, append = [part], part.append
-        for value, headers in zip(batch.values, batch.headers, strict=True):
-            if append(timestamp=when, key=None, value=value, headers=headers) is None:
+        keys = batch.keys if batch.keys is not None else repeat(None, len(batch.values))
+        for key, value, headers in zip(keys, batch.values, batch.headers, strict=True):
+            if append(timestamp=when, key=key, value=value, headers=headers) is None:
                 part = create()
                 parts.append(part)
                 append = part.append
-                append(timestamp=when, key=None, value=value, headers=headers)
+                append(timestamp=when, key=key, value=value, headers=headers)
         return parts
 
     def _settle(self, done: asyncio.Future[None], size: int, error: Exception | None) -> None:
