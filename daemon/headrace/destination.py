@@ -115,7 +115,7 @@ class _Stream:
         self._waiting_since: deque[float] = deque()
         message, route = self._settings.message, self._settings.route
         self._outlet = Outlet(
-            make_format(message),
+            make_format(self._settings),
             route.topic,
             route.partition,
             message.rows_per_message,

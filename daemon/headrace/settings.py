@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from headrace.errors import ConfigError
+from headrace.settings_message import DebeziumSettings, MessageSettings, Section
 from headrace.settings_sections import (
     SINKS,
     DaemonSettings,
@@ -24,11 +25,9 @@ from headrace.settings_sections import (
     KafkaSinkSettings,
     LogSettings,
     MainSettings,
-    MessageSettings,
     NullSinkSettings,
     QueueSettings,
     RouteSettings,
-    Section,
     Settings,
     SinkSettings,
     SourceSettings,
@@ -48,6 +47,7 @@ from headrace.settings_values import (
 
 __all__ = [
     "DaemonSettings",
+    "DebeziumSettings",
     "DestinationSettings",
     "FilterSettings",
     "HttpSettings",
@@ -208,11 +208,12 @@ def _sentence(detail: ErrorDetails, model: type[Section]) -> tuple[str, str]:
     loc = list(detail["loc"])
     if len(loc) > 2 and loc[0] == "sink" and loc[1] in SINKS:
         section: type[Section] | None = SINKS[str(loc.pop(1))]
-    elif len(loc) > 1:
-        annotation = model.model_fields[str(loc[0])].annotation if str(loc[0]) in model.model_fields else None
-        section = annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
     else:
         section = model
+        for part in loc[:-1]:
+            field = section.model_fields.get(str(part)) if section else None
+            annotation = field.annotation if field else None
+            section = annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
     key = str(loc[0]) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc[1:])
     kind = detail["type"]
     if kind == "extra_forbidden":

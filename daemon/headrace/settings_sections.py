@@ -7,40 +7,10 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    SecretStr,
-    field_validator,
-)
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, field_validator
 
-from headrace.settings_values import (
-    Start,
-    StartLatest,
-    compile_filter,
-    parse_duration,
-    parse_host_port,
-    parse_int,
-    parse_size,
-    parse_start,
-)
-
-KIB = 1 << 10
-MIB = 1 << 20
-
-Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=86400 * 7, allow_inf_nan=False)]
-Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 * KIB, le=1 << 40)]
-Int = Annotated[int, BeforeValidator(parse_int)]
-
-
-class Section(BaseModel):
-    """The base of all sections: an unknown key is an error, a value can't change, an error never shows a value."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+from headrace.settings_message import KIB, MIB, Int, MessageSettings, Seconds, Section, Size, Topic
+from headrace.settings_values import Start, StartLatest, compile_filter, parse_host_port, parse_place, parse_start
 
 
 class DaemonSettings(Section):
@@ -61,6 +31,11 @@ class DaemonSettings(Section):
     )
     checkpoint_interval: Seconds = Field(
         default=1.0, description="Time between two writes of the confirmed position, in seconds."
+    )
+    spool: Path = Field(
+        default=Path("var/spool"),
+        description="Folder where rows of prepared XA transactions wait on disk for their XA COMMIT; relative to the "
+        "working directory.",
     )
 
 
@@ -103,6 +78,13 @@ class LogSettings(Section):
     )
 
 
+def _split_places(value: Any) -> Any:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ValueError('should be a list of places such as ["mysql-bin.000003:1234"]')
+    return tuple(parse_place(part) for part in parts if not isinstance(part, str) or part.strip())
+
+
 class SourceSettings(Section):
     """[source]: the MySQL server whose binlog is read."""
 
@@ -139,13 +121,63 @@ class SourceSettings(Section):
         description="STALLED once the oldest unconfirmed message is older than this, in seconds. (A source that sends "
         "nothing is noticed after two heartbeats and a second.)",
     )
+    row_image: Literal["full", "any"] = Field(
+        default="full",
+        description="full: a source whose binlog_row_image is not FULL is refused; any: it is read, and messages lack "
+        "the columns that its rows lack.",
+    )
+    skip_event: Annotated[tuple[str, ...], BeforeValidator(_split_places)] = Field(
+        default=(),
+        description='Events to pass over, each by where it begins: "mysql-bin.000003:1234". What they changed is not '
+        "published; it is meant for one event that stops the destination for good.",
+    )
+    max_spool: Size = Field(
+        default=1024 * MIB,
+        description="Bytes that rows of prepared XA transactions may take on disk; beyond it the destination stops.",
+    )
+
+    @property
+    def skip_places(self) -> frozenset[tuple[str, int]]:
+        """File and offset of each event to pass over."""
+        return frozenset(
+            (file, int(offset)) for file, _, offset in (place.rpartition(":") for place in self.skip_event)
+        )
 
 
 class FilterSettings(Section):
-    """[filter]: which tables are published. Comma-separated regexes that match the whole of schema.table."""
+    """[filter]: what is published. Tables: comma-separated regexes that match the whole of schema.table."""
 
     include: str = Field(default=r".*\..*", description="Tables that are published.")
     exclude: str = Field(default="", description="Tables that are not, even when include matches.")
+    ddl: bool = Field(
+        default=True,
+        description="Schema changes of these tables, and of databases that hold some, as messages (Canal: "
+        "canal.instance.filter.query.ddl, the other way round).",
+    )
+    dcl: bool = Field(
+        default=False,
+        description="Statements about accounts and their rights (Canal: canal.instance.filter.query.dcl, the other way "
+        "round).",
+    )
+    dml_queries: bool = Field(
+        default=False,
+        description="The texts of the statements behind the rows, where the source writes them: "
+        "binlog_rows_query_log_events, in MariaDB binlog_annotate_row_events (Canal: canal.instance.filter.query.dml, "
+        "the other way round).",
+    )
+    rows: bool = Field(
+        default=True, description="Changes of rows (Canal: canal.instance.filter.rows, the other way round)."
+    )
+    transactions: bool = Field(
+        default=False,
+        description="A message at the begin and one at the end of each transaction that changes these tables (Canal: "
+        "canal.instance.filter.transaction.entry, the other way round).",
+    )
+    table_errors: Literal["halt", "skip"] = Field(
+        default="halt",
+        description="When rows do not fit their table, or its layout is not known: halt stops the destination, skip "
+        "leaves these rows out with a log line (Canal: canal.instance.filter.table.error).",
+    )
 
     @field_validator("include", "exclude")
     @classmethod
@@ -164,31 +196,13 @@ class FilterSettings(Section):
         return compile_filter(self.exclude)
 
 
-class MessageSettings(Section):
-    """[message]: what a message looks like."""
-
-    format: Literal["canal"] = Field(default="canal", description="canal: Canal's flat JSON.")
-    rows_per_message: Int = Field(
-        default=0, ge=0, le=1_000_000, description="At most this many rows a message; 0: a message a rows event."
-    )
-
-
 class RouteSettings(Section):
     """[route]: where messages go within the sink."""
 
-    topic: str = Field(
-        default="",
-        pattern=r"^[A-Za-z0-9._-]{0,249}$",
-        description="The topic; required for Kafka, else by default the destination's name.",
+    topic: Topic = Field(
+        default="", description="The topic; required for Kafka, else by default the destination's name."
     )
     partition: Int = Field(default=0, ge=0, le=1_000_000, description="The partition that takes all messages.")
-
-    @field_validator("topic")
-    @classmethod
-    def _check_topic(cls, value: str) -> str:
-        if value in (".", ".."):
-            raise ValueError('should not be "." or "..": Kafka has no such topics')
-        return value
 
 
 class QueueSettings(Section):
@@ -253,6 +267,12 @@ SINKS: dict[str, type[Section]] = {"kafka": KafkaSinkSettings, "jsonl": JsonlSin
 
 class DestinationSettings(Section):
     """A file of the destinations folder: one MySQL source and where its changes go."""
+
+    @property
+    def wants_marks(self) -> bool:
+        """Whether anything is published at the begin and end of transactions."""
+        message = self.message
+        return self.filter.transactions or (message.format == "debezium" and bool(message.debezium.transaction_topic))
 
     name: str = Field(description="Not a key: the file's name without .toml.")
     source: SourceSettings

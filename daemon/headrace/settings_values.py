@@ -118,6 +118,14 @@ def parse_start(value: Any) -> Start:
     return _start_time(time)
 
 
+def parse_place(value: Any) -> str:
+    """A file and the offset of an event in it, from "mysql-bin.000003:1234". Raises ValueError."""
+    found = _FILE_OFFSET.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or not 4 <= int(found[2]) < 1 << 63:
+        raise ValueError('should be a file and the offset of an event, such as "mysql-bin.000003:1234"')
+    return f"{found[1]}:{int(found[2])}"
+
+
 def _start_time(time: datetime) -> StartTime:
     if time.tzinfo is None:
         raise ValueError('the time should have a zone, as in "2026-01-31T12:00:00Z" or "...+08:00"')

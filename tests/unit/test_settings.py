@@ -12,6 +12,7 @@ from headrace.errors import ConfigError
 from headrace.settings import (
     JsonlSinkSettings,
     KafkaSinkSettings,
+    MessageSettings,
     Settings,
     StartAt,
     StartEarliest,
@@ -79,12 +80,12 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     shop = settings.destinations["shop"]
     sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
-    for section in (shop.source, shop.filter, shop.message, shop.route, shop.queue, shop.sink):
+    for section in (shop.source, shop.filter, shop.message, shop.message.debezium, shop.route, shop.queue, shop.sink):
         sections.append((texts["shop"], section))  # type: ignore[arg-type]
     for text, section in sections:
         for name, field in type(section).model_fields.items():
             assert field.description, f"{type(section).__name__}.{name}"
-            shown = re.search(rf"^(# )?{name} = (.+)$", text, re.MULTILINE)
+            shown = re.search(rf"^(# )?({name} = .+|\[\w+\.{name}\])$", text, re.MULTILINE)
             assert shown, f"{type(section).__name__}.{name} is not shown"
 
 
@@ -163,6 +164,21 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         ("${SHOP_PASSWORD}", "${SHOP_PASSWORD", "source.password: `${` has no closing `}`"),
         ("${SHOP_PASSWORD}", "${file:/no/where}", "source.password: the file /no/where can't be read: No such file"),
         ("${SHOP_PASSWORD}", "${file:where}", "source.password: the path in ${file:where} should be absolute"),
+        ("[sink]", '[message]\nformat = "avro"\n[sink]', "message.format: should be 'canal' or 'debezium'"),
+        ("[sink]", '[message]\ntime_zone = "Mars"\n[sink]', 'message.time_zone: should be a time zone such as "UTC"'),
+        (
+            "[sink]",
+            '[message.debezium]\ndecimals = "x"\n[sink]',
+            "message.debezium.decimals: unknown key; did you mean de",
+        ),
+        (
+            "[sink]",
+            '[message]\nformat = "debezium"\nenum = "index"\n[sink]',
+            "message: enum has no meaning with format",
+        ),
+        ("[sink]", '[message]\nformat = "debezium"\nrows_per_message = 5\n[sink]', "message: rows_per_message has no"),
+        ("[route]", 'skip_event = ["bin.000001"]\n[route]', "source.skip_event: should be a file and the offset of an"),
+        ("[route]", "skip_event = 5\n[route]", "source.skip_event: should be a list of places"),
         ("[source]", 'name = "x"\n[source]', "name: unknown key"),
         ("[source]", "source = 1\n[x]", "source: should be a section, [source]"),
         ("[sink]", "[sink", "not TOML: "),
@@ -172,6 +188,36 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
 def test_one_problem(write: Write, old: str, new: str, problem: str) -> None:
     found = problems(write("", shop=SHOP.replace(old, new)))
     assert any(one.startswith(f"destinations/shop.toml: {problem}") for one in found), found
+
+
+def test_events_to_skip_are_files_and_offsets(write: Write) -> None:
+    for given in ('["mysql-bin.000003:1234", " mysql-bin.000004:4"]', '"mysql-bin.000003:1234, mysql-bin.000004:4"'):
+        path = write(shop=SHOP.replace("[route]", f"skip_event = {given}\n[route]"))
+        source = load(path, ENV).destinations["shop"].source
+        assert source.skip_places == {("mysql-bin.000003", 1234), ("mysql-bin.000004", 4)}
+    assert load(write(shop=SHOP), ENV).destinations["shop"].source.skip_places == frozenset()
+
+
+def test_compat_chooses_what_is_not_chosen() -> None:
+    assert (MessageSettings().enum_index, MessageSettings().binary_text) == (False, "base64")
+    canal = MessageSettings(compat="canal")
+    assert (canal.enum_index, canal.binary_text) == (True, "latin1")
+    mixed = MessageSettings(compat="canal", enum="label", binary="hex")
+    assert (mixed.enum_index, mixed.binary_text) == (False, "hex")
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ("", False),
+        ("[filter]\ntransactions = true\n", True),
+        ('[message.debezium]\ntransaction_topic = "t"\n', False),
+        ('[message]\nformat = "debezium"\n', False),
+        ('[message]\nformat = "debezium"\n[message.debezium]\ntransaction_topic = "t"\n', True),
+    ],
+)
+def test_marks_are_wanted_where_something_is_published_at_them(write: Write, more: str, wanted: bool) -> None:
+    assert load(write(shop=more + SHOP), ENV).destinations["shop"].wants_marks is wanted
 
 
 def test_two_destinations_with_one_server_id(write: Write) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.formats.base import Format
 from headrace.formats.canal import CanalFormat
-from headrace.settings import MessageSettings
+from headrace.settings import DestinationSettings
 
 
-def make_format(settings: MessageSettings) -> Format:
-    """A new format as [message] says."""
+def make_format(settings: DestinationSettings) -> Format:
+    """A new format, as the destination's [message] says."""
     return CanalFormat()
