@@ -2,107 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from json.encoder import encode_basestring as _quote
-from typing import Any
+import re
+from dataclasses import replace
+from json.encoder import encode_basestring as quote
+from typing import TypeVar
 
 import orjson
 
 from headrace.formats.base import Format, Messages, Place
-from headrace.model import Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.formats.canal_text import TableText, Texts
+from headrace.model import RowsChange, SchemaChange, TableSchema, TransactionMark
 
-_RowText = Callable[[Row], str]
-
-
-def text_of(value: Any) -> str:
-    """A value as Canal's messages carry it: everything but NULL is a JSON string."""
-    if value is None:
-        return "null"
-    if type(value) is str:
-        return _quote(value)
-    if type(value) is bytes:
-        return _quote(value.decode("latin-1"))
-    if type(value) is float:
-        return f'"{float_text(value)}"'
-    return f'"{value}"'
+_INDEX_SQL_TYPES = {"enum": 4, "set": -7}
+"""java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
 
 
-def float_text(value: float) -> str:
-    """A FLOAT or DOUBLE without `.0` behind a whole number, as MySQL prints it."""
-    text = repr(value)
-    return text[:-2] if text.endswith(".0") else text
+class _Table(TableText):
+    """What is the same in every message of one table layout."""
 
-
-class _Table:
-    """What is the same in every message of one table layout, and its generated row printer."""
-
-    def __init__(self, schema: TableSchema) -> None:
-        dump = orjson.dumps
+    def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool) -> None:
+        super().__init__(schema, texts)
         types = {column.name: column.mysql_type for column in schema.columns}
-        numbers = {column.name: column.sql_type for column in schema.columns}
+        special = _INDEX_SQL_TYPES if enum_index else {}
+        numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
         keys = [schema.columns[i].name for i in schema.keys]
-        database = dump(schema.schema).decode()
-        table = dump(schema.table).decode()
-        self.middle = f'"database":{database},"es":'
-        self.types = f',"isDdl":false,"mysqlType":{dump(types).decode()},"old":'
-        pk = dump(keys).decode() if keys else "null"
-        self.tail = f',"pkNames":{pk},"sql":"","sqlType":{dump(numbers).decode()},"table":{table},"ts":'
-        self.names = [_quote(column.name) + ":" for column in schema.columns]
-        self.row = _row_printer(schema, self.names)
-
-    def old(self, before: Row, after: Row) -> str:
-        """The old values of the columns that changed."""
-        if before == after:
-            return "{}"
-        names = self.names
-        changed = [
-            names[i] + text_of(a)
-            for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if a != b or type(a) is not type(b)
-        ]
-        return "{" + ",".join(changed) + "}"
+        self.middle = f'"database":{_json(schema.schema)},"es":'
+        self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
+        pk = _json(keys) if keys else "null"
+        self.tail = f',"pkNames":{pk},"sql":"","sqlType":{_json(numbers)},"table":{_json(schema.table)},"ts":'
 
 
-_QUOTED = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json"})
-"""Types whose value is a str that may hold anything, and is escaped."""
-_PLAIN = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "decimal"})
-_PLAIN |= {"date", "datetime", "timestamp", "time", "year"}
-"""Types whose printed value needs no escape."""
-
-
-def _row_printer(schema: TableSchema, names: list[str]) -> _RowText:
-    """A function generated for the layout: one f-string for a row without NULL, column by column for the others.
-    Column names come in as constants; the source holds only identifiers made here."""
-    constants: dict[str, Any] = {"quote": _quote, "text_of": text_of, "names": names, "zip": zip}
-    parts, closing = [], ""
-    for i, column in enumerate(schema.columns):
-        kind = column.mysql_type.partition("(")[0].partition(" ")[0]
-        text = closing + ("," if i else "{") + names[i]
-        if kind in _PLAIN:
-            constants[f"k{i}"], closing = text + '"', '"'
-            parts.append(f"{{k{i}}}{{c{i}}}")
-        else:
-            constants[f"k{i}"], closing = text, ""
-            parts.append(f"{{k{i}}}{{{'quote' if kind in _QUOTED else 'text_of'}(c{i})}}")
-    constants["last"] = closing + "}"
-    targets = "".join(f"c{i}, " for i in range(len(names)))
-    source = (
-        "def row(r):\n"
-        "    if None in r:\n"
-        "        return '{' + ','.join([k + text_of(v) for k, v in zip(names, r)]) + '}'\n"
-        f"    {targets} = r\n"
-        f"    return f'{''.join(parts)}{{last}}'\n"
-    )
-    exec(compile(source, "<canal row>", "exec"), constants)
-    printer: _RowText = constants["row"]
-    return printer
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
 
 
 class CanalFormat(Format):
     """One message a rows event, or one a row. `id` counts messages since the destination's start."""
 
-    def __init__(self) -> None:
+    def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
         self._tables: dict[int, tuple[TableSchema, _Table]] = {}
+        self._texts, self._enum_index = Texts(binary), enum_index
         self._id = 0
 
     def _table(self, schema: TableSchema) -> _Table:
@@ -111,14 +50,14 @@ class CanalFormat(Format):
         if entry is None:
             if len(self._tables) > 10_000:
                 self._tables.clear()
-            entry = self._tables[id(schema)] = (schema, _Table(schema))
+            entry = self._tables[id(schema)] = (schema, _Table(schema, self._texts, self._enum_index))
         return entry[1]
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         """See Format."""
         table = self._table(change.schema)
         self._id += 1
-        rows = ",".join(map(table.row, change.rows))
+        rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
         if change.before is None:
             old = "null"
         else:
@@ -133,7 +72,8 @@ class CanalFormat(Format):
         table = self._table(change.schema)
         head = f'],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":'
         tail = f'{table.tail}{now_ms},"type":"{change.operation}","_pos":"'
-        types, row, pos, number = table.types, table.row, change.pos, self._id + 1
+        row = table.partial_row if change.partial else table.row
+        types, pos, number = table.types, change.pos, self._id + 1
         self._id += len(change.rows)
         if change.before is None:
             return [
@@ -147,17 +87,64 @@ class CanalFormat(Format):
         ]
 
     def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
-        """See Format."""
+        """See Format. A message like those of rows, without rows, keys and types."""
+        kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
+        where = (change.schema, change.table)
+        return [self._bare(where, kind, ddl, change.sql, change, now_ms)]
+
+    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+        """See Format. Canal's flat messages have none; the types are those of its entries."""
+        kind = "TRANSACTIONBEGIN" if mark.begin else "TRANSACTIONEND"
+        return [self._bare(("", ""), kind, "false", "", mark, now_ms)]
+
+    def _bare(
+        self, where: tuple[str, str], kind: str, ddl: str, sql: str, of: SchemaChange | TransactionMark, now_ms: int
+    ) -> Messages:
         self._id += 1
-        messages = Messages()
-        messages.add(
-            f'{{"data":null,"database":{_quote(change.schema)},"es":{change.commit_time_us // 1000}'
-            f',"gtid":"{change.gtid}","id":{self._id},"isDdl":{"true" if change.is_ddl else "false"}'
-            f',"mysqlType":null,"old":null,"pkNames":null,"sql":{_quote(change.sql)},"sqlType":null'
-            f',"table":{_quote(change.table)},"ts":{now_ms},"type":"{change.kind}","_pos":"{change.pos}"}}'.encode()
+        schema, table = where
+        text = (
+            f'{{"data":null,"database":{quote(schema)},"es":{of.commit_time_us // 1000},"gtid":"{of.gtid}"'
+            f',"id":{self._id},"isDdl":{ddl},"mysqlType":null,"old":null,"pkNames":null,"sql":{quote(sql)}'
+            f',"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
         )
-        return [messages]
+        return Messages([text.encode()], [None], [0])
+
+
+_Change = TypeVar("_Change", RowsChange, SchemaChange, TransactionMark)
+_DML = re.compile(
+    r"(\s|/\*.*?\*/|(--\s|#)[^\n]*\n)*(INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH|CALL)\b", re.IGNORECASE | re.S
+)
+
+
+class CompatFormat(CanalFormat):
+    """Exactly Canal's fields: no `_pos`, `es` in whole seconds, and statements about rights as `isDdl`."""
+
+    def encode(self, change: RowsChange, now_ms: int) -> bytes:
+        """See Format."""
+        return _without_pos(super().encode(_whole_seconds(change), now_ms))
+
+    def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
+        """See Format."""
+        return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]
+
+    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+        """See Format. Canal calls every statement a DDL that is not DML."""
+        change = replace(_whole_seconds(change), is_ddl=change.is_ddl or not _DML.match(change.sql))
+        return [_all_without_pos(messages) for messages in super().schema_change(change, place, now_ms)]
 
     def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
         """See Format."""
-        raise NotImplementedError
+        return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), place, now_ms)]
+
+
+def _whole_seconds(change: _Change) -> _Change:
+    return replace(change, commit_time_us=change.commit_time_us // 1_000_000 * 1_000_000)
+
+
+def _without_pos(value: bytes) -> bytes:
+    return value[: value.rindex(b',"_pos":"')] + b"}"
+
+
+def _all_without_pos(messages: Messages) -> Messages:
+    messages.values = [_without_pos(value) for value in messages.values if value is not None]
+    return messages

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from headrace.formats.base import Format
-from headrace.formats.canal import CanalFormat
+from headrace.formats.canal import CanalFormat, CompatFormat
 from headrace.settings import DestinationSettings
 
 
 def make_format(settings: DestinationSettings) -> Format:
     """A new format, as the destination's [message] says."""
-    return CanalFormat()
+    message = settings.message
+    canal = CompatFormat if message.compat == "canal" else CanalFormat
+    return canal(message.binary_text, message.enum_index)
