@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from codecs import charmap_decode
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+
+from headrace.mysql import multibyte
 
 BINARY = 63
 """The collation id of binary strings."""
@@ -73,7 +77,7 @@ _COLLATIONS = {
 
 
 def _spread() -> dict[int, str]:
-    names = {}
+    names: dict[int, str] = {}
     for name, text in _COLLATIONS.items():
         for part in text.split():
             first, _, last = part.partition("-")
@@ -85,12 +89,64 @@ _BY_COLLATION = _spread()
 _PYTHON = {
     "utf8mb4": ("utf-8", 4),
     "utf8mb3": ("utf-8", 3),
-    "ascii": ("ascii", 1),
-    "latin1": ("cp1252", 1),
+    "utf16": ("utf-16-be", 4),
+    "utf16le": ("utf-16-le", 4),
+    "utf32": ("utf-32-be", 4),
     "gbk": ("gbk", 2),
-    "gb18030": ("gb18030", 4),
-    "big5": ("big5", 2),
+    "gb2312": ("gb2312", 2),
+    "euckr": ("cp949", 2),
+    "binary": ("utf-8", 1),  # for labels only: binary strings stay bytes
+    "ascii": ("ascii", 1),
+    "latin2": ("iso8859-2", 1),
+    "latin5": ("iso8859-9", 1),
+    "latin7": ("iso8859-13", 1),
+    "koi8r": ("koi8-r", 1),
+    "cp850": ("cp850", 1),
+    "cp852": ("cp852", 1),
+    "cp1250": ("cp1250", 1),
+    "cp1251": ("cp1251", 1),
+    "cp1257": ("cp1257", 1),
+    "macroman": ("mac-roman", 1),
+    "macce": ("mac-latin2", 1),
+    "hp8": ("hp-roman8", 1),
 }
+"""Where Python's codec says the same as the server for every code, with the bytes of the longest character. The test
+`tests/integration/test_types_charsets.py` compares all of them on the servers."""
+
+_NONE = "\ufffe"
+"""Stands in a table of 256 characters for a code that has none."""
+_SINGLE: dict[str, tuple[str, dict[int, str]]] = {
+    "latin1": ("cp1252", {code: chr(code) for code in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}),
+    "hebrew": ("iso8859-8", {0xAF: "\u203e"}),
+    "greek": ("iso8859-7", {0xA1: "\u02bd", 0xA2: "\u02bc", 0xA4: _NONE, 0xA5: _NONE, 0xAA: _NONE}),
+    "koi8u": ("koi8-u", {0x95: "\u2022"}),
+    "cp866": ("cp866", {0xFC: "\u207f", 0xFD: "\u00b2"}),
+    "cp1256": ("cp1256", dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), _NONE)),
+    "tis620": ("tis-620", dict.fromkeys((0xA0, *range(0xDB, 0xDF), *range(0xFC, 0x100)), "\ufffd")),
+    "swe7": ("ascii", dict(zip(b"@[\\]^`{|}~\x7f", f"ÉÄÖÅÜéäöåü{_NONE}", strict=True))),
+    "dec8": (
+        "latin1",
+        dict.fromkeys(bytes.fromhex("a4a6acadaeafb4b8bed0def0feff"), _NONE)
+        | {0xA8: "\u00a4", 0xD7: "\u0152", 0xDD: "\u0178", 0xF7: "\u0153", 0xFD: "\u00ff"},
+    ),
+    "armscii8": ("latin1", dict(enumerate("\u2741§\u0589)(»«—.\u055d,-\u055f…\u055c\u055b\u055e", 0xA1))),
+    "geostd8": (
+        "latin1",
+        dict.fromkeys((*range(0x80, 0xA0), *range(0xE6, 0x100)), _NONE)
+        | {0x80: "€", 0x82: "\u201a", 0x84: "\u201e", 0x85: "…", 0x86: "†", 0x87: "‡", 0x89: "‰", 0x8B: "\u2039"}
+        | dict(enumerate("\u2018\u2019\u201c\u201d•\u2013\u2014", 0x91))
+        | {0x9B: "\u203a", 0xFD: "№"}
+        | dict(enumerate("აბგდევზ\u10f1თიკლმნ\u10f2ოპჟრსტ\u10f3უფქღყშჩცძწჭხ\u10f4ჯჰ\u10f5", 0xC0)),
+    ),
+    "keybcs2": (
+        "cp437",
+        dict(enumerate("ČüéďäĎŤčěĚĹÍľĺÄÁÉžŽôöÓůÚýÖÜŠĽÝŘťáíóúňŇŮÔšřŕŔ¼¡«»", 0x80)),
+    ),
+}
+"""Python's codec and where the server says otherwise. `\ufffd` is what the server itself gives for some codes."""
+_SINGLE["armscii8"][1].update(
+    {0xB2 + i: chr((0x531, 0x561)[i % 2] + i // 2) for i in range(76)} | {0xFE: "\u2019", 0xFF: "'"}
+)
 _ALIASES = {"utf8": "utf8mb3"}
 
 
@@ -102,10 +158,33 @@ def charset_of(collation: int) -> str:
     return name
 
 
+@lru_cache(maxsize=256)
 def codec_of(charset: str) -> Codec:
     """The codec of a character set by MySQL's name (`utf8` is `utf8mb3`). Raises UnknownType."""
     name = _ALIASES.get(charset, charset)
-    if name not in _PYTHON:
-        raise UnknownType(f"character set {charset} is not decoded")
-    python, width = _PYTHON[name]
-    return Codec(name, python, width, lambda raw: raw.decode(python))
+    if name in _PYTHON:
+        python, width = _PYTHON[name]
+        return Codec(name, python, width, lambda raw: raw.decode(python))
+    if name in _SINGLE:
+        return Codec(name, "", 1, _single(name))
+    if name in multibyte.DECODERS:
+        return Codec(name, "", *multibyte.DECODERS[name])
+    raise UnknownType(f"character set {charset} is not decoded")
+
+
+def _single(name: str) -> Callable[[bytes], str]:
+    """A character set of one byte a character, by a table of 256 characters."""
+    python, own = _SINGLE[name]
+    table = "".join(own.get(code) or _plain(code, python) for code in range(256))
+
+    def decode(raw: bytes) -> str:
+        return charmap_decode(raw, "strict", table)[0]  # type: ignore[arg-type]  # a str serves as the map
+
+    return decode
+
+
+def _plain(code: int, python: str) -> str:
+    try:
+        return bytes((code,)).decode(python)
+    except UnicodeDecodeError:
+        return _NONE

@@ -8,7 +8,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from headrace.model import Column
-from headrace.mysql import values
+from headrace.mysql import mariadb_values, old_temporal, values
 from headrace.mysql.charsets import BINARY as BINARY_COLLATION
 from headrace.mysql.charsets import UnknownType, charset_of, codec_of
 from headrace.mysql.jsonb import json_text
@@ -118,11 +118,17 @@ def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAU
         return Field("fixed", code, meta, None if options.enum_index else values.enum_label(column.labels))
     if kind == SET:
         return Field(
-            "fixed", f"{meta}s", meta, values.uint24 if options.enum_index else values.set_labels(column.labels)
+            "fixed", f"{meta}s", meta, values.little_int if options.enum_index else values.set_labels(column.labels)
         )
     if kind in (DATE, DATETIME2, TIMESTAMP2, TIME2):
         return _temporal_field(kind, meta, options)
+    if kind in (DATETIME, TIMESTAMP, TIME):
+        return _old_temporal_field(kind, column, options)
     return _var_field(kind, meta, column)
+
+
+def _zone(options: ValueOptions) -> ZoneInfo | None:
+    return None if options.time_zone == "UTC" else ZoneInfo(options.time_zone)
 
 
 def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
@@ -131,8 +137,7 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
     if meta > 6:
         raise UnknownType(f"a temporal column has {meta} fractional digits")
     if kind == TIMESTAMP2:
-        zone = None if options.time_zone == "UTC" else ZoneInfo(options.time_zone)
-        base, post = 4, values.timestamp2(meta, zone)
+        base, post = 4, values.timestamp2(meta, _zone(options))
     else:
         base, make = _TEMPORAL_FIELDS[kind]
         post = make(meta)
@@ -140,29 +145,51 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
     return Field("fixed", f"{size}s", size, post)
 
 
+def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Field:
+    """The digits of the fraction are known from the declared type only; a column from the event alone counts as one
+    without, and rows that have one do not fit it."""
+    name, _, rest = column.mysql_type.partition("(")
+    fsp = int(rest.partition(")")[0] or 0) if name == _TEMPORAL[kind] else -1
+    if not 0 <= fsp <= 6:
+        raise UnknownType(f"a column of type {kind} (old {_TEMPORAL[kind]}) is declared as {column.mysql_type}")
+    if kind == TIMESTAMP:
+        return Field("fixed", *old_temporal.timestamp(fsp, _zone(options)))
+    return Field("fixed", *(old_temporal.datetime if kind == DATETIME else old_temporal.time)(fsp))
+
+
 def _var_field(kind: int, meta: int, column: Column) -> Field:
-    if kind in (VARCHAR, VAR_STRING, STRING):
+    if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
         size = 2 if meta > 255 else 1
-    elif kind in (BLOB, JSON, GEOMETRY):
+    elif kind in (BLOB, JSON, GEOMETRY, BLOB_COMPRESSED, VECTOR):
         size = meta
     else:
-        raise UnknownType(f"column type {kind} is not decoded yet")
+        raise UnknownType(f"column type {kind} is not decoded")
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
-    code = _LENGTH_CODES[size]
-    if kind == JSON:
-        return Field("var", code, size, json_text)
-    if kind == STRING and column.charset == "binary":
-        # The row image drops a BINARY(n)'s trailing zero bytes; they are part of the value.
-        return Field("var", code, size, lambda raw: raw.ljust(meta, b"\0"))
-    if kind == GEOMETRY or column.charset == "binary":
-        return Field("var", code, size)
+    codec, post = _text_or_bytes(kind, meta, column)
+    return Field("var", _LENGTH_CODES[size], size, post, codec)
+
+
+def _text_or_bytes(kind: int, meta: int, column: Column) -> tuple[str, values.Post | None]:
+    """What makes the value of a variable field: Python's codec, or a function, or neither for bytes as they are."""
+    if kind in _OWN_TEXT:
+        return "", _OWN_TEXT[kind]
+    if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
+        return "", mariadb_values.FIXED_BINARY_TEXT[column.kind]
+    if column.charset == "binary" or kind == GEOMETRY:
+        if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+            return "", mariadb_values.decompressed
+        if kind == STRING:  # the row image drops a BINARY(n)'s trailing zero bytes; they are part of the value
+            return "", lambda raw: raw.ljust(meta, b"\0")
+        return "", None
     codec = codec_of(column.charset)
-    if codec.python:
-        return Field("var", code, size, codec=codec.python)
-    return Field("var", code, size, codec.decode)
+    decode = codec.decode
+    if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        return "", lambda raw: decode(mariadb_values.decompressed(raw))
+    return (codec.python, None) if codec.python else ("", decode)
 
 
+_OWN_TEXT: dict[int, values.Post] = {JSON: json_text, VECTOR: values.vector_text}
 _INT_NAMES = {TINY: "tinyint", SHORT: "smallint", INT24: "mediumint", LONG: "int", LONGLONG: "bigint"}
 _OTHER_NAMES = {DATE: "date", YEAR: "year", JSON: "json", GEOMETRY: "geometry", VECTOR: "vector"}
 _TEMPORAL = {DATETIME2: "datetime", TIMESTAMP2: "timestamp", TIME2: "time"}

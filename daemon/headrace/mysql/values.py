@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from datetime import date, datetime, tzinfo
@@ -218,6 +219,30 @@ def float32(value: float) -> float:
     return float(f"{value:.9g}")
 
 
+def double_text(x: float) -> str:
+    """A DOUBLE as MySQL prints it: the shortest digits that give the same number, written out when the exponent is from
+    -15 to 14 or all digits stand before the point's place and beyond, else with an exponent without plus or zeros."""
+    text = repr(x)
+    if "e" not in text and len(text) <= 16:
+        return text[:-2] if text.endswith(".0") else text
+    if x != x or x in (math.inf, -math.inf):
+        raise ValueError(f"MySQL has no number {text}")
+    sign = "-" if text[0] == "-" else ""
+    mantissa, _, exponent = text.lstrip("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if point >= -14 and (point <= 15 or len(digits) > point):
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        if len(digits) <= point:
+            return f"{sign}{digits.ljust(point, '0')}"
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    tail = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{point - 1}"
+
+
 def enum_label(labels: tuple[str, ...]) -> Callable[[int], str]:
     """ENUM: 1 or 2 bytes, 0 is the empty string that stands for a bad value."""
     table = ("", *labels)
@@ -238,9 +263,22 @@ def set_labels(labels: tuple[str, ...]) -> Callable[[bytes], str]:
     return text
 
 
+def vector_text(raw: bytes) -> str:
+    """VECTOR: float32 numbers, little endian, as a JSON list. Each is the shortest number that gives the same float32,
+    so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other bytes."""
+    if len(raw) % 4:
+        raise ValueError(f"a VECTOR of {len(raw)} bytes holds no whole number of float32")
+    return "[" + ",".join([double_text(float32(x)) for (x,) in struct.iter_unpack("<f", raw)]) + "]"
+
+
 def big_int(raw: bytes) -> int:
     """BIT(n): big endian."""
     return int.from_bytes(raw, "big")
+
+
+def little_int(raw: bytes) -> int:
+    """The bits of a SET: little endian."""
+    return int.from_bytes(raw, "little")
 
 
 def int24(raw: bytes) -> int:

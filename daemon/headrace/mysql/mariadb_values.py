@@ -1,0 +1,69 @@
+"""Values that only MariaDB writes: UUID, INET4, INET6, and compressed columns (MariaDB's field_comp.cc)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from itertools import groupby
+
+FIXED_BINARY = {"uuid": 16, "inet6": 16, "inet4": 4}
+"""Types that travel as BINARY(n), with n; only the declared type tells them from it."""
+
+
+def uuid_text(raw: bytes) -> str:
+    """UUID: in the binlog its bytes stand in the order of its text, whatever their order in the table."""
+    h = raw.ljust(16, b"\0").hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def inet4_text(raw: bytes) -> str:
+    """INET4."""
+    return ".".join(map(str, raw.ljust(4, b"\0")))
+
+
+def inet6_text(raw: bytes) -> str:
+    """INET6 as the server prints it: the longest run of zero groups, the first of equal ones, also a run of one, is
+    `::`; addresses that hold an IPv4 address (::a.b.c.d, ::ffff:a.b.c.d) end in its dotted form."""
+    raw = raw.ljust(16, b"\0")
+    words = [raw[i] << 8 | raw[i + 1] for i in range(0, 16, 2)]
+    runs, at = [], 0
+    for zero, group in groupby(words, lambda word: word == 0):
+        n = len(list(group))
+        if zero:
+            runs.append((n, -at))
+        at += n
+    length, start = max(runs, default=(0, 0))
+    start = -start
+    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
+        head = "::ffff:" if length == 5 else "::"
+        return head + inet4_text(raw[12:])
+    groups = [f"{word:x}" for word in words]
+    if not length:
+        return ":".join(groups)
+    return ":".join(groups[:start]) + "::" + ":".join(groups[start + length :])
+
+
+FIXED_BINARY_TEXT: dict[str, Callable[[bytes], str]] = {"uuid": uuid_text, "inet6": inet6_text, "inet4": inet4_text}
+
+
+def decompressed(raw: bytes) -> bytes:
+    """A compressed column's value: nothing, or a first byte and the data. 0: not compressed. 8 in the upper four bits:
+    zlib, the 4th bit for a stream without zlib's header, the low three for the bytes of the length that follows, big
+    endian. Raises ValueError for other bytes."""
+    if not raw:
+        return b""
+    method = raw[0]
+    if method == 0:
+        return raw[1:]
+    size, wrap = method & 7, -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS
+    if method >> 4 != 8 or not 1 <= size <= 4 or len(raw) <= size + 1:
+        raise ValueError(f"a compressed column begins with {raw[:6].hex()}")
+    length = int.from_bytes(raw[1 : 1 + size], "big")
+    inflate = zlib.decompressobj(wrap)
+    try:
+        data = inflate.decompress(raw[1 + size :], length + 1)
+    except zlib.error as error:
+        raise ValueError(f"a compressed column can't be decompressed: {error}") from None
+    if len(data) != length or inflate.unconsumed_tail:
+        raise ValueError(f"a compressed column has {len(data)} bytes instead of {length}")
+    return data
