@@ -49,8 +49,11 @@ class OpenXa:
     """An XA transaction that is prepared and neither committed nor rolled back: where its rows begin."""
 
     xid: str
+    """`format:gtrid:bqual`, the latter two in hex."""
     file: str
     offset: int
+    gtid: str = ""
+    """That of the transaction that ends in XA PREPARE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Position:
             "gtid_set": self.gtid_set,
             "events_done": self.events_done,
             "rows_done": self.rows_done,
-            "open_xa": [[xa.xid, xa.file, xa.offset] for xa in self.open_xa],
+            "open_xa": [[xa.xid, xa.file, xa.offset, xa.gtid] for xa in self.open_xa],
             "last_pos": str(self.last_pos),
             "commit_time_us": self.commit_time_us,
         }
@@ -98,7 +101,7 @@ class Position:
             gtid_set=str(raw["gtid_set"]),
             events_done=int(raw["events_done"]),
             rows_done=int(raw["rows_done"]),
-            open_xa=tuple(OpenXa(str(x), str(f), int(o)) for x, f, o in raw["open_xa"]),
+            open_xa=tuple(OpenXa(str(x), str(f), int(o), str(g)) for x, f, o, g in raw["open_xa"]),
             last_pos=int(raw["last_pos"]),
             commit_time_us=int(raw["commit_time_us"]),
         )

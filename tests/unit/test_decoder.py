@@ -162,7 +162,7 @@ def test_a_wrong_checksum_stops() -> None:
         feed(decoder([]), bytes(log.packets))
 
 
-@pytest.mark.parametrize("kind", [39, 40, 42, 99, 166])
+@pytest.mark.parametrize("kind", [26, 43, 99, 164, 200])
 def test_an_event_that_is_not_known_stops_and_is_named(kind: int) -> None:
     log = Binlog().begin_file()
     log.event(kind, bytes(20))
@@ -265,7 +265,7 @@ def test_gtid_sets_hold_exactly_what_was_added(ranges: list[tuple[int, int]]) ->
         assert again.contains(GtidSet(f"{SID}:{gno}")) == (gno in numbers)
 
 
-@pytest.mark.parametrize("text", ["garbage", f"{SID}:0", f"{SID}:5-3", f"{SID}:tag:1"])
+@pytest.mark.parametrize("text", ["garbage", f"{SID}:0", f"{SID}:5-3", f"{SID}:tag", f"{SID}:1:1tag:2", SID])
 def test_what_is_no_gtid_set_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"GTID set|interval"):
+    with pytest.raises(ValueError, match=r"GTID set|interval|tag"):
         GtidSet(text)

@@ -1,37 +1,28 @@
-"""What the events mean: decodes the rows of captured tables, follows the transactions and keeps the place."""
+"""What rows events mean: finds the layouts of captured tables and decodes their rows."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Position, RowsChange, TableSchema
+import structlog
+
+from headrace.model import Operation, Position, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.mysql import event_types as ev
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.packets import EventCutter, Handler
+from headrace.mysql.compressed import decompress
+from headrace.mysql.packets import BROKEN, Handler, SchemaNeeded
+from headrace.mysql.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.rowcode import RowDecoder, make_decoder
-from headrace.mysql.statements import Statement, classify
-from headrace.mysql.table_map import MissingMetadata, parse, table_name
+from headrace.mysql.schema_history import SchemaHistory, misfit
+from headrace.mysql.statement_follower import StatementFollower
+from headrace.mysql.table_map import TableLayout, TableMap, table_name
+from headrace.mysql.transactions import DecoderOptions
 
-_GTID = struct.Struct("<Q").unpack_from
+log = structlog.get_logger(__name__)
+
 _MAP_CACHE = 2_000
 """TABLE_MAPs kept by their bytes; a layout takes about 20 kB."""
 _from_bytes = int.from_bytes
-_ROW_ERRORS = (ValueError, IndexError, KeyError, struct.error, TypeError, LookupError)
-
-
-@dataclass(slots=True)
-class _Table:
-    """One TABLE_MAP by its bytes. `decode` is None for a table that the filter drops."""
-
-    name: str
-    schema: TableSchema | None = None
-    decode: RowDecoder | None = None
-    count: int = 0
-    full: frozenset[bytes] = frozenset()
-    """Column bitmaps seen that have all columns (spare bits may be either way)."""
-
 
 _OPERATIONS = {
     ev.WRITE_ROWS: Operation.INSERT,
@@ -40,14 +31,30 @@ _OPERATIONS = {
     ev.WRITE_ROWS_V1: Operation.INSERT,
     ev.UPDATE_ROWS_V1: Operation.UPDATE,
     ev.DELETE_ROWS_V1: Operation.DELETE,
+    ev.PARTIAL_UPDATE_ROWS: Operation.UPDATE,
 }
 
 
-class Decoder(EventCutter):
+@dataclass(slots=True)
+class _Table:
+    """One TABLE_MAP by its bytes. `layout` is None for a table that the filter drops."""
+
+    name: str
+    layout: TableLayout | None = None
+    count: int = 0
+    decoders: dict[bytes, RowDecoder] = field(default_factory=dict)
+    """By the bitmaps of columns that the images have."""
+    partial: set[bytes] = field(default_factory=set)
+    """Those bitmaps that lack columns."""
+
+
+class Decoder(StatementFollower):
     """One per stream. feed() and the handlers are the hot path: everything there is paid for every event.
 
-    `captures` says of a schema and table whether its rows are wanted; `emit` takes each change. The place is
-    readable between two calls of feed(): `file`, `end` (offset behind the last event), `position()`.
+    `captures` says of a schema and table whether its rows are wanted; `emit` takes each change, `emit_schema` each
+    statement that is published, `emit_mark` the begin and end of transactions with captured changes. `history` knows
+    layouts where the binlog does not describe them. When `wanted` is set after feed(), that table's layout has to be
+    found, and learned() called, before the next call.
     """
 
     def __init__(
@@ -59,43 +66,38 @@ class Decoder(EventCutter):
         checksums: bool,
         skip_before: int = 0,
         skip_until_us: int = 0,
+        emit_schema: Callable[[SchemaChange], None] | None = None,
+        emit_mark: Callable[[TransactionMark], None] | None = None,
+        history: SchemaHistory | None = None,
+        options: DecoderOptions | None = None,
     ) -> None:
-        super().__init__(start.file, start.offset, checksums=checksums)
-        self.server_uuid = start.server_uuid
-        self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
-        self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
-        self.transactions = 0
-        self.gtid = ""
-        self.events_done = 0
-        self.tx_start = start.offset
-        self._last_commit_us = start.commit_time_us
-        self._captures, self._emit = captures, emit
-        self._begin = start
-        self._skip_before, self._skip_until_us = skip_before, skip_until_us
-        self._resume: Position | None = start if start.events_done or start.rows_done else None
-        self._skip_events = self._skip_rows = 0
-        self._gtid_key: tuple[str, int] | None = None
-        self._in_transaction = self._in_xa = self._captured_rows = self._grouped = False
+        super().__init__(
+            start,
+            captures=captures,
+            checksums=checksums,
+            skip_before=skip_before,
+            skip_until_us=skip_until_us,
+            emit_schema=emit_schema,
+            emit_mark=emit_mark,
+            history=history,
+            options=options or DecoderOptions(),
+        )
+        self._emit = emit
+        self.wanted: tuple[str, str] | None = None
+        self._unknowable: dict[tuple[str, str], str] = {}
         self._tables: dict[bytes, _Table] = {}
         self._maps: dict[bytes, _Table] = {}
-        self._sids: dict[bytes, str] = {}
-        self._handlers = {
-            ev.TABLE_MAP: self._on_table_map,
-            ev.GTID: self._on_gtid,
-            ev.ANONYMOUS_GTID: self._on_gtid,
-            ev.MARIADB_GTID: self._on_mariadb_gtid,
-            ev.XID: self._on_commit,
-            ev.XA_PREPARE: self._on_commit,
-            ev.QUERY: self._on_query,
-            ev.ROTATE: self._on_rotate,
-            ev.FORMAT_DESCRIPTION: self._on_format,
-            ev.PREVIOUS_GTIDS: self._on_previous_gtids,
-            **dict.fromkeys(ev.HARMLESS, self._on_nothing),
-        }
+        self._handlers[ev.TABLE_MAP] = self._on_table_map
         for kind, operation in _OPERATIONS.items():
-            self._handlers[kind] = self._rows_handler(operation, kind >= ev.WRITE_ROWS)
+            handler = self._handlers[kind] = self._rows_handler(kind, operation, kind >= ev.WRITE_ROWS)
+            for compressed, plain in ev.MARIADB_COMPRESSED_ROWS.items():
+                if plain == kind:
+                    self._handlers[compressed] = self._decompressing(handler, kind)
 
-    # -- rows ---------------------------------------------------------------------------------------------------
+    def _waits(self) -> bool:
+        return self.wanted is not None
+
+    # -- tables ---------------------------------------------------------------------------------------------------
 
     def _on_table_map(self, data: bytes, at: int, stop: int) -> None:
         body = data[at + 6 : stop]
@@ -103,56 +105,133 @@ class Decoder(EventCutter):
         if table is None:
             table = self._new_table(body)
         self._tables[data[at : at + 6]] = table
+        if self._in_xa and table.layout is not None and self._wants_xa():
+            self._spool.add(self._time, ev.TABLE_MAP, data[at:stop])
 
     def _new_table(self, body: bytes) -> _Table:
         """Kept by its bytes without the table id, which changes with every reopening of the table."""
         try:
             schema, name, _ = table_name(body)
-            table = _Table(f"{schema}.{name}")
-            if self._captures(schema, name):
-                layout = parse(body)
-                table.schema, table.decode = layout.schema, make_decoder(layout.fields)
-                table.count = len(layout.fields)
-        except MissingMetadata as error:
-            raise self._not_understood(str(error), "SET PERSIST binlog_row_metadata = 'FULL';") from error
-        except _ROW_ERRORS as error:
+        except BROKEN as error:
             raise self._not_understood(f"a table layout is not understood: {error}") from error
+        table = _Table(f"{schema}.{name}")
+        if self._options.rows and self._captures(schema, name):
+            try:
+                event = TableMap(body)
+                table.layout = event.layout(self._schema(event), self._options.values)
+                table.count = len(table.layout.fields)
+            except BROKEN as error:
+                if not self._pass_table(f"table {table.name} is not understood: {error}", error):
+                    return table
         if len(self._maps) >= _MAP_CACHE:
             del self._maps[next(iter(self._maps))]
         self._maps[body] = table
         return table
 
-    def _rows_handler(self, operation: Operation, extra: bool) -> Handler:
+    def _pass_table(self, what: str, error: Exception) -> bool:
+        """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than
+        for this one event."""
+        here = self._where() in self._skip_named
+        if not here and not self._options.skip_broken_tables:
+            raise self._not_understood(what, "see docs/schema-history.md and docs/operations.md, 'FAILED'") from error
+        self.skipped += 1
+        log.warning("table passed over", reason=what, place=self._where())
+        return not here
+
+    def _schema(self, event: TableMap) -> TableSchema:
+        """What the columns are: from the stream where it says so, else from the history. Raises SchemaNeeded."""
+        known = self.history.table(event.schema, event.table) if self.history is not None else None
+        if event.has_names:
+            described = event.described()
+            if known is not None and not misfit(known, event.types, event.nulls):
+                return _declared(described, known)
+            return described
+        if self.history is None:
+            raise self._not_understood(
+                f"table {event.schema}.{event.table} comes without column names",
+                "SET PERSIST binlog_row_metadata = 'FULL';",
+            )
+        if known is None:
+            why = self._unknowable.get((event.schema, event.table))
+            if why:
+                raise ValueError(f"its layout at this place is not known: {why}")
+            self.wanted = (event.schema, event.table)
+            raise SchemaNeeded
+        why = misfit(known, event.types, event.nulls)
+        if why:
+            raise ValueError(f"its rows do not fit what is known of it: {why}")
+        return known
+
+    def learned(self, why_not: str = "") -> None:
+        """Goes on after `wanted`: its layout is in the history now, or can't be found because of `why_not`."""
+        assert self.wanted is not None
+        if why_not:
+            self._unknowable[self.wanted] = why_not
+        self.wanted = None
+
+    def _on_layouts_changed(self) -> None:
+        self._maps.clear()
+        self._unknowable.clear()
+
+    def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
+        super()._on_commit()
+        if len(self._tables) > _MAP_CACHE:  # every transaction describes its tables anew
+            self._tables.clear()
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def _rows_handler(self, kind: int, operation: Operation, extra: bool) -> Handler:
         """The handler of one rows event type; `extra`: version 2, with a block of extra data before the columns."""
         update = operation is Operation.UPDATE
+        images = 2 if update else 1
+        diffs = kind == ev.PARTIAL_UPDATE_ROWS
 
         def on_rows(data: bytes, at: int, stop: int) -> None:
+            if self._in_xa:
+                self._hold(kind, data, at, stop)
+                return
             self.events_done += 1
             table = self._tables.get(data[at : at + 6])
             if table is None:
                 raise self._not_understood("rows of a table that was not described before them")
-            if table.decode is None or self.events_done <= self._skip_events or self._skipping():
+            if table.layout is None or self.events_done <= self._skip_events or self._skipping():
                 return
-            if self._in_xa:
-                raise self._not_understood(
-                    f"an XA transaction changes {table.name}, and XA is not supported yet",
-                    "leave the table out of [filter] include, or use plain transactions",
-                )
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
-            p = self._present(table, data, p, update)
+            if table.count < 251:
+                count, p = data[p], p + 1
+            else:
+                count, p = _from_bytes(data[p + 1 : p + 3], "little"), p + 3
+            q = p + (table.count + 7) // 8 * images
+            bitmaps = data[p:q]
+            decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
+            if decode is None or count != table.count:
+                decode = self._new_decoder(table, bitmaps, count, images, diffs)
             try:
-                images = table.decode(data, p, stop)
-            except _ROW_ERRORS as error:
+                rows = decode(data, q, stop)
+            except MissingBase as error:
+                raise self._not_understood(
+                    f"an update of {table.name}: {error}",
+                    "SET PERSIST binlog_row_image = 'FULL'; or SET PERSIST binlog_row_value_options = '';",
+                ) from error
+            except BROKEN as error:
                 raise self._not_understood(f"rows of {table.name} do not fit its columns: {error}") from error
             before = None
             if update:
-                before, images = images[0::2], images[1::2]
-                if len(before) != len(images):
+                before, rows = rows[0::2], rows[1::2]
+                if len(before) != len(rows):
                     raise self._not_understood(f"an update of {table.name} has an odd number of row images")
             self._captured_rows = True
-            self._give(table, operation, images, before)
+            self._give(table, operation, rows, before, bool(table.partial) and bitmaps in table.partial)
 
         return on_rows
+
+    def _hold(self, kind: int, data: bytes, at: int, stop: int) -> None:
+        """Rows of an XA transaction wait for its COMMIT."""
+        table = self._tables.get(data[at : at + 6])
+        if table is None:
+            raise self._not_understood("rows of a table that was not described before them")
+        if table.layout is not None and self._wants_xa():
+            self._spool.add(self._time, kind, data[at:stop])
 
     def _give(
         self,
@@ -160,175 +239,72 @@ class Decoder(EventCutter):
         operation: Operation,
         rows: list[tuple[object, ...]],
         before: list[tuple[object, ...]] | None,
+        partial: bool,
     ) -> None:
         if self._skip_rows:  # confirmed before a restart in the middle of this event; the numbers go on behind them
             n, self._skip_rows = self._skip_rows, 0
             rows, before = rows[n:], before[n:] if before is not None else None
-        pos = self.commit_time_us << POS_SHIFT
-        if pos <= self.last_pos:
-            pos = self.last_pos + 1
-        self.last_pos = pos + len(rows) - 1
-        if self.last_pos >= POS_LIMIT:
-            raise self._not_understood(f"the commit time {self.commit_time_us} us is beyond what _pos can hold")
-        assert table.schema is not None
-        self._emit(RowsChange(table.schema, operation, rows, before, pos, self.commit_time_us, self.gtid))
+        assert table.layout is not None
+        if self._emit_mark is not None:
+            self._count(table.name, len(rows))
+        if self._statement is not None:
+            self._give_statement(table.layout.schema)
+        pos = self._next_pos(len(rows))
+        self._emit(
+            RowsChange(table.layout.schema, operation, rows, before, pos, self.commit_time_us, self.gtid, partial)
+        )
 
-    def _present(self, table: _Table, data: bytes, p: int, update: bool) -> int:
-        """Checks that the row images have all columns; returns where the rows begin."""
-        width = (table.count + 7) // 8
-        if table.count < 251:
-            count, p = data[p], p + 1
-        else:
-            count, p = _from_bytes(data[p + 1 : p + 3], "little"), p + 3
+    def _new_decoder(self, table: _Table, bitmaps: bytes, count: int, images: int, diffs: bool) -> RowDecoder:
+        """The decoder of row images that have the columns of `bitmaps`."""
+        assert table.layout is not None
         if count != table.count:
             raise self._not_understood(f"rows of {table.name} have {count} columns, its description {table.count}")
-        stop = p + width * (2 if update else 1)
-        bitmaps = data[p:stop]
-        if bitmaps not in table.full:
-            mask = (1 << table.count) - 1
-            for i in range(0, len(bitmaps), width):
-                if _from_bytes(bitmaps[i : i + width], "little") & mask != mask:
-                    raise self._not_understood(
-                        f"rows of {table.name} lack columns: the row image is not FULL",
-                        "SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect",
-                    )
-            table.full |= {bitmaps}
-        return stop
-
-    # -- transactions -------------------------------------------------------------------------------------------
-
-    def _on_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._begin_group()
-        if stop - at >= 49:
-            # The 55th bit says that the original commit time follows; the low bits are the immediate one.
-            self.commit_time_us = _from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
+        width = (count + 7) // 8
+        if len(bitmaps) != width * images:
+            raise self._not_understood(f"rows of {table.name} end within their head")
+        whole = (1 << count) - 1
+        sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+        if any(columns != whole for columns in sets):
+            if not self._options.partial_images:
+                raise self._not_understood(
+                    f"rows of {table.name} lack columns: the row image is not FULL",
+                    "SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect; or take such rows with "
+                    "[source] row_image = 'any'",
+                )
+            table.partial.add(bitmaps)
+        layout = table.layout
+        if diffs:
+            decoder: RowDecoder = PartialUpdates(layout.fields, layout.kinds, *sets)
         else:
-            self.commit_time_us = self._time * 1_000_000
-        raw = data[at + 1 : at + 17]
-        (gno,) = _GTID(data, at + 17)
-        if gno:
-            sid = self._sids.get(raw)
-            if sid is None:
-                h = raw.hex()
-                sid = self._sids[raw] = f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-            self.gtid = f"{sid}:{gno}"
-            self._gtid_key = (sid, gno)
-        else:
-            self.gtid, self._gtid_key = "", None
+            decoder = make_decoder(layout.fields, *(sets if bitmaps in table.partial else ()))
+        if len(table.decoders) > 100:
+            table.decoders.clear()
+        table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder
+        return decoder
 
-    def _on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._begin_group()
-        sequence, domain, flags = struct.unpack_from("<QIB", data, at)
-        self.commit_time_us = self._time * 1_000_000
-        (server,) = struct.unpack_from("<I", data, at - 14)
-        self.gtid = f"{domain}-{server}-{sequence}"
-        self._in_transaction = not flags & 1  # 1: a statement that is a group by itself
-        if flags & 0x40:  # FL_PREPARED_XA: the group ends in XA PREPARE
-            self._in_xa = True
+    def _decompressing(self, handler: Handler, kind: int) -> Handler:
+        """MariaDB's compressed rows: what follows the bitmaps is compressed (log_bin_compress)."""
 
-    def _begin_group(self) -> None:
-        if self._in_transaction:
-            raise self._not_understood(f"a transaction begins before the one at {self.tx_start} has ended")
-        self.tx_start, self.events_done = self._start, 0
-        self._grouped, self._captured_rows, self._in_xa = True, False, False
-        self._skip_events = self._skip_rows = 0
-        if self._resume is not None:
-            # Only the very transaction that was under way is resumed inside; any other begins at its start.
-            if (self.file, self.tx_start) == (self._resume.file, self._resume.offset):
-                self._skip_events, self._skip_rows = self._resume.events_done, self._resume.rows_done
-            self._resume = None
-
-    def _skipping(self) -> bool:
-        if self._skip_before and self.tx_start < self._skip_before:
-            return True
-        return bool(self._skip_until_us) and self.commit_time_us < self._skip_until_us
-
-    def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        if self._gtid_key is not None:
-            if self.gtids is None:
-                self.gtids = GtidSet()
-            self.gtids.add(*self._gtid_key)
-            self._gtid_key = None
-        self._in_transaction = self._grouped = self._in_xa = self._captured_rows = False
-        self._last_commit_us = self.commit_time_us
-        self.events_done = 0
-        self.transactions += 1
-        if len(self._tables) > _MAP_CACHE:  # every transaction describes its tables anew
-            self._tables.clear()
-
-    def _on_query(self, data: bytes, at: int, stop: int) -> None:
-        if data[stop - 6 : stop] == b"\0BEGIN":
-            if not self._grouped:
-                self._begin_group()
-                self.commit_time_us, self.gtid = self._time * 1_000_000, ""
-            self._in_transaction = True
-            return
-        schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
-        schema_at = at + 13 + variables
-        text = data[schema_at + schema_length + 1 : stop]
-        if not self._grouped:
-            self._begin_group()
-            self.commit_time_us, self.gtid = self._time * 1_000_000, ""
-        kind = classify(text)
-        if kind is Statement.XA_START:
-            self._in_transaction = self._in_xa = True
-        elif kind is Statement.INSIDE or (kind is Statement.OTHER and self._in_transaction):
-            pass  # SAVEPOINT; DDL of a temporary table within a transaction
-        elif kind is Statement.ROLLBACK and self._captured_rows:
-            raise self._not_understood("a transaction that changed captured tables ends in a ROLLBACK")
-        elif kind is Statement.DML and not self._skipping():
-            schema = data[schema_at : schema_at + schema_length].decode("utf-8", "replace")
-            raise self._not_understood(
-                f"a statement in schema '{schema}' was written as text, its rows are not in the binlog",
-                "SET PERSIST binlog_format = 'ROW'; and let old sessions reconnect",
+        def on_compressed(data: bytes, at: int, stop: int) -> None:
+            table = self._tables.get(data[at : at + 6])
+            if table is None or table.layout is None:
+                handler(data, at, stop)
+                return
+            p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if kind >= ev.WRITE_ROWS else 0)
+            p += (1 if table.count < 251 else 3) + (table.count + 7) // 8 * (
+                2 if _OPERATIONS[kind] is Operation.UPDATE else 1
             )
-        elif kind is Statement.ATOMIC_DDL:
-            self._in_transaction = True  # CREATE TABLE ... SELECT: its rows follow in the same group
-        else:
-            self._on_commit()
+            plain = data[at:p] + decompress(data, p, stop)
+            handler(plain, 0, len(plain))
 
-    # -- the place ----------------------------------------------------------------------------------------------
+        return on_compressed
 
-    def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        (offset,) = struct.unpack_from("<Q", data, at)
-        file = data[at + 8 : stop].decode()
-        if file != self.file:  # the one that opens a dump only repeats where we are
-            self.file, self.end = file, offset
-        if self._skip_before and self._time:
-            self._skip_before = 0
-        if not self._grouped:
-            self.tx_start = self.end
 
-    def _on_format(self, data: bytes, at: int, stop: int) -> None:
-        version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
-        if version != 4 or header != 19:
-            raise self._not_understood(f"binlog version {version} with headers of {header} bytes")
-        algorithm = data[stop - 1]
-        if algorithm > 1:
-            raise self._not_understood(f"checksum algorithm {algorithm} is unknown")
-        self._crc = algorithm == 1
-
-    def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
-        if self.gtids is None:
-            try:
-                self.gtids = GtidSet.unpack(data[at:stop])
-            except (ValueError, struct.error) as error:
-                raise self._not_understood(f"the executed GTIDs are not understood: {error}") from error
-
-    def _on_nothing(self, data: bytes, at: int, stop: int) -> None:
-        """An event that changes no rows."""
-
-    def position(self) -> Position:
-        """From where reading would go on if everything given out so far were confirmed."""
-        if self._resume is not None:
-            return self._resume  # nothing came yet: what was done of the transaction under way still holds
-        if self.end < self._skip_before:
-            return self._begin  # on the way to where we are to begin
-        gtids = str(self.gtids) if self.gtids else ""
-        if self._grouped:
-            offset, done, when = self.tx_start, self.events_done, self._last_commit_us
-            if done < self._skip_events:
-                done = self._skip_events
-        else:
-            offset, done, when = self.end, 0, self.commit_time_us
-        return Position(self.server_uuid, self.file, offset, gtids, done, 0, (), self.last_pos, when)
+def _declared(described: TableSchema, known: TableSchema) -> TableSchema:
+    """The stream's description, with what the history knows besides where both are about the same columns."""
+    pairs = zip(described.columns, known.columns, strict=True)
+    same = all(
+        (a.name, a.unsigned, a.labels) == (b.name, b.unsigned, b.labels) and a.charset in ("", b.charset)
+        for a, b in pairs
+    )
+    return TableSchema(described.schema, described.table, known.columns, described.keys) if same else described

@@ -6,52 +6,86 @@ import re
 import struct
 import uuid
 
-_ITEM = re.compile(r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})((?::\d+(?:-\d+)?)+)")
+_SID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
+_TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_TAGGED_FORMAT = 1
 
 
 class GtidSet:
-    """Intervals of transaction numbers a server uuid, both ends included, sorted and apart.
+    """Intervals of transaction numbers a source, both ends included, sorted and apart.
 
-    Tagged GTIDs (MySQL 8.3 and later) are refused with ValueError.
+    A source is a server uuid, or `uuid:tag` for transactions with a tag (MySQL 8.3 and later).
     """
 
     def __init__(self, text: str = "") -> None:
         self._sets: dict[str, list[list[int]]] = {}
         self._text: str | None = None
         for item in filter(None, (part.strip() for part in text.replace("\n", "").split(","))):
-            match = _ITEM.fullmatch(item)
-            if not match:
-                raise ValueError(f"'{item}' is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
-            for interval in match[2][1:].split(":"):
-                first, _, last = interval.partition("-")
-                if int(first) < 1 or int(last or first) < int(first):
-                    raise ValueError(f"'{interval}' is not an interval of transaction numbers")
-                self._merge(match[1].lower(), int(first), int(last or first))
+            self._read(item)
 
-    def _merge(self, sid: str, first: int, last: int) -> None:
+    def _read(self, item: str) -> None:
+        sid, *parts = item.split(":")
+        if not _SID.fullmatch(sid) or not parts:
+            raise ValueError(f"'{item}' is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
+        source, open_tag = sid.lower(), False
+        for part in (part.strip() for part in parts):
+            interval = _INTERVAL.fullmatch(part)
+            if interval:
+                first, last = int(interval[1]), int(interval[2] or interval[1])
+                if first < 1 or last < first:
+                    raise ValueError(f"'{part}' is not an interval of transaction numbers")
+                self._merge(source, first, last)
+                open_tag = False
+            elif _TAG.fullmatch(part) and not open_tag:
+                source, open_tag = f"{sid.lower()}:{part.lower()}", True
+            else:
+                raise ValueError(f"'{part}' is neither an interval of transaction numbers nor a tag")
+        if open_tag:
+            raise ValueError(f"'{item}' ends with a tag that has no transaction numbers")
+
+    def _merge(self, source: str, first: int, last: int) -> None:
         self._text = None
         merged: list[list[int]] = []
-        for low, high in sorted([*self._sets.get(sid, []), [first, last]]):
+        for low, high in sorted([*self._sets.get(source, []), [first, last]]):
             if merged and low <= merged[-1][1] + 1:
                 merged[-1][1] = max(merged[-1][1], high)
             else:
                 merged.append([low, high])
-        self._sets[sid] = merged
+        self._sets[source] = merged
 
-    def add(self, sid: str, gno: int) -> None:
+    def add(self, source: str, gno: int) -> None:
         """Adds one transaction; the next in line, nearly every one, costs a comparison."""
-        intervals = self._sets.get(sid)
+        intervals = self._sets.get(source)
         if intervals and intervals[-1][1] + 1 == gno:
             intervals[-1][1] = gno
             self._text = None
         else:
-            self._merge(sid, gno, gno)
+            self._merge(source, gno, gno)
+
+    def without(self, gtids: list[str]) -> GtidSet:
+        """The set less single transactions (`uuid:7`, `uuid:tag:7`); those that it does not have change nothing."""
+        result = GtidSet(str(self))
+        for gtid in gtids:
+            source, _, number = gtid.rpartition(":")
+            gno, kept = int(number), []
+            for low, high in result._sets.get(source, []):
+                if low <= gno <= high:
+                    kept += [part for part in ([low, gno - 1], [gno + 1, high]) if part[0] <= part[1]]
+                else:
+                    kept.append([low, high])
+            if kept:
+                result._sets[source] = kept
+            else:
+                result._sets.pop(source, None)
+        result._text = None
+        return result
 
     def contains(self, other: GtidSet) -> bool:
         """Whether every transaction of `other` is in here."""
         return all(
-            any(low <= a and b <= high for low, high in self._sets.get(sid, []))
-            for sid, intervals in other._sets.items()
+            any(low <= a and b <= high for low, high in self._sets.get(source, []))
+            for source, intervals in other._sets.items()
             for a, b in intervals
         )
 
@@ -60,34 +94,53 @@ class GtidSet:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = ",".join(
-                sid + "".join(f":{a}-{b}" if a != b else f":{a}" for a, b in intervals)
-                for sid, intervals in sorted(self._sets.items())
-            )
+            groups: dict[str, str] = {}
+            for source, intervals in sorted(self._sets.items()):  # a uuid sorts before the same with a tag
+                sid, _, tag = source.partition(":")
+                text = "".join(f":{a}-{b}" if a != b else f":{a}" for a, b in intervals)
+                groups[sid] = groups.get(sid, sid) + (f":{tag}" if tag else "") + text
+            self._text = ",".join(groups.values())
         return self._text
 
     def pack(self) -> bytes:
-        """For COM_BINLOG_DUMP_GTID: count; each uuid, interval count, intervals with the end excluded."""
-        out = [struct.pack("<Q", len(self._sets))]
-        for sid, intervals in sorted(self._sets.items()):
-            out.append(uuid.UUID(sid).bytes + struct.pack("<Q", len(intervals)))
+        """For COM_BINLOG_DUMP_GTID: count; each uuid, interval count, intervals with the end excluded. With tags, the
+        count stands between two bytes that name the format, and each uuid is followed by its tag."""
+        tagged = any(":" in source for source in self._sets)
+        count = len(self._sets)
+        out = [struct.pack("<Q", count if not tagged else count << 8 | _TAGGED_FORMAT | _TAGGED_FORMAT << 56)]
+        for source, intervals in sorted(self._sets.items()):
+            sid, _, tag = source.partition(":")
+            out.append(uuid.UUID(sid).bytes)
+            if tagged:
+                out.append(bytes([len(tag) << 1]) + tag.encode())
+            out.append(struct.pack("<Q", len(intervals)))
             out.extend(struct.pack("<QQ", a, b + 1) for a, b in intervals)
         return b"".join(out)
 
     @classmethod
     def unpack(cls, body: bytes) -> GtidSet:
-        """From the body of a PREVIOUS_GTIDS event; ValueError for the tagged format and for what does not fit."""
+        """From the body of a PREVIOUS_GTIDS event; ValueError or struct.error for what does not fit."""
         result = cls()
         (count,) = struct.unpack_from("<Q", body)
-        if count >> 56:
-            raise ValueError("the set holds tagged GTIDs")
+        form = count >> 56
+        if form > _TAGGED_FORMAT:
+            raise ValueError(f"the set has the unknown format {form}")
+        if form:
+            count = count >> 8 & 0xFFFFFFFFFFFF
         at = 8
         for _ in range(count):
-            sid = str(uuid.UUID(bytes=body[at : at + 16]))
-            (intervals,) = struct.unpack_from("<Q", body, at + 16)
-            at += 24
+            source = str(uuid.UUID(bytes=body[at : at + 16]))
+            at += 16
+            if form:
+                size = body[at] >> 1  # a varint; tags are short, so it has one byte
+                tag = body[at + 1 : at + 1 + size].decode("ascii")
+                source, at = f"{source}:{tag}" if tag else source, at + 1 + size
+            (intervals,) = struct.unpack_from("<Q", body, at)
+            at += 8
             for _ in range(intervals):
                 first, end = struct.unpack_from("<QQ", body, at)
-                result._merge(sid, first, end - 1)
+                if not 0 < first < end:
+                    raise ValueError(f"{first}..{end} is no interval of transaction numbers")
+                result._merge(source, first, end - 1)
                 at += 16
         return result

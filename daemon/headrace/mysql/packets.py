@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import IO
 from zlib import crc32
 
 from headrace.errors import NotUnderstood, SourceError
 from headrace.mysql import event_types as ev
 from headrace.mysql.dump_errors import dump_error
+from headrace.mysql.inner import InnerEvents, LargeEvent, open_payload
 
 _PACKET = struct.Struct("<IBIBIIIH").unpack_from
 """Packet length and sequence, status byte, then the event header: time, type, server id, size, end position, flags."""
@@ -17,26 +21,50 @@ _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
+_WRAP = 1 << 32
+"""Event headers hold the low 32 bits of a position only; a large transaction leads a file beyond them."""
 _from_bytes = int.from_bytes
-_BROKEN = (ValueError, LookupError, struct.error, OverflowError)
+BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
+"""What reading bytes that lie about themselves may raise."""
 
 Handler = Callable[[bytes, int, int], None]
 """(bytes, start of the event's body, its end without the checksum)"""
 
 
+class EnterInner(Exception):
+    """The event holds others, which `_inner` gives; they come before what follows."""
+
+
+class SchemaNeeded(Exception):
+    """The event can't be read before the layout of a table is known; it is given again."""
+
+
 class EventCutter:
     """The place in the binlog and the handlers of its events; what the events mean is the subclass's.
 
-    Readable between two calls of feed(): `file`, `end` (offset behind the last event), `need`, `events`.
+    Readable between two calls of feed(): `file`, `end` (offset behind the last event), `need`, `events`, `skipped`.
+    `skip_events` are places (`file:offset`) whose events an operator has chosen to pass over when they can't be read.
     """
 
-    def __init__(self, file: str, end: int, *, checksums: bool) -> None:
+    def __init__(
+        self,
+        file: str,
+        end: int,
+        *,
+        checksums: bool,
+        spool: Path | None = None,
+        skip_events: frozenset[str] = frozenset(),
+    ) -> None:
         self.file, self.end = file, end
-        self.events = 0
+        self.events = self.skipped = 0
         self.need = 4
         self._crc = checksums
+        self._spool_folder, self._skip_named = spool, skip_events
         self._time = self._flags = self._start = 0
-        self._handlers: dict[int, Handler] = {}
+        self._high = end & -_WRAP
+        self._inner: InnerEvents | None = None
+        self._large: LargeEvent | None = None
+        self._handlers: dict[int, Handler] = {ev.TRANSACTION_PAYLOAD: self._on_payload}
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
@@ -45,66 +73,166 @@ class EventCutter:
         says so after an event, or after 8 ms, so that the event loop breathes.
         """
         try:
+            if self._inner is not None and not self._feed_inner(self._inner, enough):
+                return at, not self._waits()
+            if self._large is not None:
+                at, whole = self._continue_large(data, at)
+                return at, whole
             return self._feed(data, at, enough)
-        except _BROKEN as error:  # a part of an event that lies about its length, or text that is none
+        except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._not_understood(f"an event can't be read: {error}") from error
+
+    def _waits(self) -> bool:
+        """Whether nothing goes on before somebody outside has done something."""
+        return False
 
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         size, handlers, view = len(data), self._handlers, memoryview(data)
         deadline = time.monotonic() + _SLICE_SECONDS
         count = 0
-        while size - at >= _HEAD:
-            head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
-            head &= _LARGE
-            end = at + 4 + head
-            if status or head == _LARGE or head < _HEAD - 4:
-                at, done = self._unusual(data, at, status, head)
-                if done:
-                    return at, False
-                continue
-            if end > size:
-                self.need = 4 + head
-                return at, False
-            if length != head - 1:
-                raise self._not_understood(f"an event says it has {length} bytes and its packet has {head - 1}")
-            body = at + _HEAD
-            if self._crc or kind == ev.FORMAT_DESCRIPTION:
-                stop = end - 4
-                if (
-                    crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little")
-                    and kind != ev.FORMAT_DESCRIPTION
-                ):
-                    raise self._corrupt(kind, log_pos, length)
-            else:
-                stop = end
-            at = end
-            self._time, self._flags = when, flags
-            if log_pos:
-                self._start = log_pos - length
-            handler = handlers.get(kind)
-            if handler is None:
-                self._on_unknown(kind, flags)
-            else:
-                handler(data, body, stop)
-            if log_pos and kind != ev.ROTATE:
-                self.end = log_pos
-            count += 1
-            if not count & 15 and (enough() or time.monotonic() > deadline):
+        while True:
+            try:
+                while size - at >= _HEAD:
+                    head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
+                    head &= _LARGE
+                    end = at + 4 + head
+                    if status or head == _LARGE or head < _HEAD - 4:
+                        self.events += count
+                        return self._unusual(data, at, status, head)
+                    if end > size:
+                        self.need = 4 + head
+                        self.events += count
+                        return at, False
+                    if log_pos:
+                        start = self._high + log_pos - length
+                        if start < self.end:
+                            start = self._behind(kind, start)
+                    else:
+                        start = self._unplaced(kind, flags)
+                    self._start = start
+                    if length != head - 1:
+                        raise self._not_understood(f"an event says it has {length} bytes, its packet {head - 1}")
+                    if self._crc or kind == ev.FORMAT_DESCRIPTION:
+                        stop = end - 4
+                        if (
+                            crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little")
+                            and kind != ev.FORMAT_DESCRIPTION
+                        ):
+                            raise self._corrupt(kind)
+                    else:
+                        stop = end
+                    self._time, self._flags = when, flags
+                    handler = handlers.get(kind)
+                    if handler is None:
+                        self._on_unknown(kind, flags)
+                    else:
+                        handler(data, at + _HEAD, stop)
+                    if start >= 0 and kind != ev.ROTATE:
+                        self.end = start + length
+                    at = end
+                    count += 1
+                    if not count & 15 and (enough() or time.monotonic() > deadline):
+                        self.events += count
+                        return at, size - at >= 4
                 self.events += count
-                return at, size - at >= 4
-        self.events += count
-        if size - at >= 5 and data[at + 4]:
-            return self._unusual(data, at, data[at + 4], _from_bytes(data[at : at + 3], "little"))[0], False
-        self.need = 4 + _from_bytes(data[at : at + 3], "little") if size - at >= 4 else 4
-        return at, False
+                if size - at >= 5 and data[at + 4]:
+                    return self._unusual(data, at, data[at + 4], _from_bytes(data[at : at + 3], "little"))
+                self.need = 4 + _from_bytes(data[at : at + 3], "little") if size - at >= 4 else 4
+                return at, False
+            except SchemaNeeded:
+                self.events += count
+                return at, False
+            except EnterInner:
+                self.end = start + length if start >= 0 else self.end
+                self.events += count
+                return end, True
+            except (NotUnderstood, *BROKEN) as error:
+                self._pass_over(error)
+                if start >= 0 and kind != ev.ROTATE:
+                    self.end = start + length
+                at = end
+
+    def _behind(self, kind: int, start: int) -> int:
+        """An event that says it begins before the last one's end: the 32 bits of its position began anew, or it is a
+        heartbeat, which only repeats where the source is."""
+        if kind in (ev.HEARTBEAT, ev.HEARTBEAT_V2):
+            return -1
+        if self.end - start > _WRAP // 2:
+            self._high += _WRAP
+            start += _WRAP
+        return start
+
+    def _unplaced(self, kind: int, flags: int) -> int:
+        """An event without a position: made up for the dump, or written so (MariaDB since 11.4, within a
+        transaction), and then it stands behind the one before."""
+        if kind in ev.MADE_UP or flags & ev.ARTIFICIAL_FLAG:
+            return -1
+        return self.end
+
+    def _pass_over(self, error: Exception) -> None:
+        """Raises, unless the operator has named this very place."""
+        if self._where() not in self._skip_named:
+            if isinstance(error, NotUnderstood):
+                raise error
+            raise self._not_understood(f"an event can't be read: {error}") from error
+        self._on_skipped(str(error))
+
+    def _on_skipped(self, why: str) -> None:
+        """An event was passed over at the operator's word."""
+        self.skipped += 1
+        if self._inner is not None:  # the place is that of the event around it: all of it goes
+            self._inner.close()
+            self._inner = None
+
+    # -- events within events, and events in several packets ----------------------------------------------------
+
+    def _on_payload(self, data: bytes, at: int, stop: int) -> None:
+        self._enter(open_payload(io.BytesIO(data[at:stop]), stop - at))
+
+    def _enter(self, inner: InnerEvents) -> None:
+        if self._inner is not None:
+            inner.close()
+            raise ValueError("a compressed transaction holds another one")
+        self._inner = inner
+        raise EnterInner
+
+    def _feed_inner(self, inner: InnerEvents, enough: Callable[[], bool]) -> bool:
+        """Whether all inner events are done."""
+        handlers, deadline = self._handlers, time.monotonic() + _SLICE_SECONDS
+        try:
+            while event := inner.peek():
+                self._time, kind, self._flags, data, at, stop = event
+                handler = handlers.get(kind)
+                if handler is None:
+                    self._on_unknown(kind, self._flags)
+                else:
+                    handler(data, at, stop)
+                inner.advance()
+                self.events += 1
+                if enough() or time.monotonic() > deadline:
+                    return False
+        except SchemaNeeded:
+            return False
+        except (NotUnderstood, *BROKEN) as error:
+            self._pass_over(error)
+            return True
+        inner.close()
+        self._inner = None
+        self._on_inner_end()
+        return True
+
+    def _on_inner_end(self) -> None:
+        """All inner events were given."""
 
     def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
         """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
-        if status == 0 and head == _LARGE:
-            return self._large(data, at)
         if len(data) < at + 4 + head:
             self.need = 4 + head
-            return at, True
+            return at, False
+        if status == 0 and head == _LARGE:
+            self._large = LargeEvent(data[at + 9] == ev.TRANSACTION_PAYLOAD, self._spool_folder, self._crc)
+            self._large.add(data[at + 5 : at + 4 + head])
+            return at + 4 + head, True
         payload = data[at + 4 : at + 4 + head]
         if status == 0xFF:
             raise dump_error(payload, f"{self.file}:{self.end}")
@@ -112,36 +240,58 @@ class EventCutter:
             raise SourceError(f"the source ended the binlog dump behind {self.file}:{self.end}")
         raise self._not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
-    def _large(self, data: bytes, at: int) -> tuple[int, bool]:
-        parts, p = [], at
-        while True:
-            if len(data) - p < 4:
-                self.need = p - at + 4
-                return at, True
-            head = _from_bytes(data[p : p + 3], "little")
-            if len(data) - p < 4 + head:
-                self.need = p - at + 4 + head
-                return at, True
-            parts.append(data[p + 4 : p + 4 + head])
-            p += 4 + head
-            if head < _LARGE:
-                break
-        event = b"".join(parts)[1:]
-        when, kind, _, length, log_pos, flags = _HEADER(event, 0)
-        if length != len(event):
-            raise self._not_understood(f"an event says it has {length} bytes and has {len(event)}")
-        stop = len(event) - 4 if self._crc else len(event)
-        if self._crc and crc32(memoryview(event)[:stop]) != _from_bytes(event[stop:], "little"):
-            raise self._corrupt(kind, log_pos, length)
-        self._time, self._flags, self._start = when, flags, log_pos - length
-        handler = self._handlers.get(kind)
-        if handler is None:
-            self._on_unknown(kind, flags)
-        else:
-            handler(event, _HEAD - 5, stop)
-        self.end = log_pos or self.end
+    def _continue_large(self, data: bytes, at: int) -> tuple[int, bool]:
+        """The next packet of an event in several; a packet that is not full is its last."""
+        large = self._large
+        assert large is not None
+        head = _from_bytes(data[at : at + 3], "little") if len(data) - at >= 4 else 0
+        if len(data) - at < 4 + head:
+            self.need = 4 + head
+            return at, False
+        large.add(data[at + 4 : at + 4 + head])
+        at += 4 + head
+        self.need = 4
+        if head == _LARGE:
+            return at, True
+        return at, self._finish_large(large)
+
+    def _finish_large(self, large: LargeEvent) -> bool:
+        when, kind, _, length, log_pos, flags = _HEADER(large.head, 0)
+        start = self._high + log_pos - length if log_pos else self._unplaced(kind, flags)
+        if log_pos and start < self.end:
+            start = self._behind(kind, start)
+        self._start, self._time, self._flags = start, when, flags
+        stop = large.size - 4 if self._crc else large.size
+        data: bytes = b""
+        try:
+            if length != large.size:
+                raise self._not_understood(f"an event says it has {length} bytes and has {large.size}")
+            if not large.sound:
+                raise self._corrupt(kind)
+            if large.file is not None:
+                self._enter_file(large.file, stop - 19)
+            data = large.whole()
+            handler = self._handlers.get(kind)
+            if handler is None:
+                self._on_unknown(kind, flags)
+            else:
+                handler(data, 19, stop)
+        except EnterInner:
+            pass
+        except SchemaNeeded:  # begin anew with what is here, once the layout is known
+            raise self._not_understood("an event of 16 MB and more describes a table") from None
+        except (NotUnderstood, *BROKEN) as error:
+            self._pass_over(error)
+        self._large = None
+        self.end = start + length if start >= 0 else self.end
         self.events += 1
-        return p, False
+        return True
+
+    def _enter_file(self, file: IO[bytes], size: int) -> None:
+        file.seek(19)
+        self._enter(open_payload(file, size))
+
+    # -- what can't be read ---------------------------------------------------------------------------------------
 
     def _on_unknown(self, kind: int, flags: int) -> None:
         if flags & ev.IGNORABLE_FLAG:
@@ -150,13 +300,13 @@ class EventCutter:
         raise self._not_understood(f"event type {kind} ({name}) is not supported", ev.REMEDIES.get(kind, ""))
 
     def _where(self) -> str:
-        return f"{self.file}:{self._start}"
+        return f"{self.file}:{self._start if self._start >= 0 else self.end}"
 
     def _not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
         return NotUnderstood(f"at {self._where()}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")
 
-    def _corrupt(self, kind: int, log_pos: int, length: int) -> NotUnderstood:
+    def _corrupt(self, kind: int) -> NotUnderstood:
         return NotUnderstood(
-            f"at {self.file}:{log_pos - length}: the CRC32 of an event of type {kind} is wrong",
+            f"at {self._where()}: the CRC32 of an event of type {kind} is wrong",
             remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
         )

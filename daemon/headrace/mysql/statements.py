@@ -1,4 +1,4 @@
-"""What a QUERY event does, told by its first words: enough to keep transactions and to stop at statement DML."""
+"""What a QUERY event does to the transaction it stands in, told by its first words; DDL is the ddl package's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from enum import Enum, auto
 
 
 class Statement(Enum):
-    """Kinds of QUERY events. OTHER (DDL, account statements) is a group of its own."""
+    """Kinds of QUERY events. OTHER (DDL, account statements) is a group of its own, unless one is open."""
 
     XA_START = auto()
+    XA_END = auto()
+    """XA COMMIT or XA ROLLBACK of a prepared transaction."""
     INSIDE = auto()
     """Within a transaction: SAVEPOINT, XA END."""
     COMMIT = auto()
@@ -19,9 +21,9 @@ class Statement(Enum):
     OTHER = auto()
 
 
-_COMMENT = re.compile(rb"(?:\s+|--[ \t][^\n]*\n|#[^\n]*\n|/\*(?!!)(?:[^*]|\*(?!/))*\*/|/\*!\d*|\*/)+")
+_COMMENT = re.compile(rb"(?:\s+|--[ \t][^\n]*\n|#[^\n]*\n|/\*(?!M?!)(?:[^*]|\*(?!/))*\*/|/\*M?!\d*|\*/)+")
 _WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")
-_DML = frozenset({b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH"})
+_DML = frozenset({b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH", b"CALL"})
 
 
 def classify(text: bytes) -> Statement:
@@ -37,9 +39,8 @@ def classify(text: bytes) -> Statement:
     if first in _DML:
         return Statement.DML
     if first == b"XA":
-        if second in (b"START", b"BEGIN"):
-            return Statement.XA_START
-        return Statement.INSIDE if second == b"END" else Statement.OTHER
+        kinds = {b"START": Statement.XA_START, b"BEGIN": Statement.XA_START, b"END": Statement.INSIDE}
+        return kinds.get(second, Statement.XA_END)
     if first == b"SAVEPOINT" or (
         first == b"ROLLBACK" and second in (b"TO", b"WORK") and b"TO" in text[:40].upper().split()
     ):

@@ -1,13 +1,13 @@
-"""TABLE_MAP events with full metadata into table layouts (wire format: MySQL's Table_map_event)."""
+"""TABLE_MAP events into table layouts (wire format: MySQL's Table_map_event)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
 
-from headrace.model import Column, TableSchema
+from headrace.model import TableSchema
 from headrace.mysql import column_types as ct
-from headrace.mysql.column_types import Field, UnknownType
+from headrace.mysql.column_types import Field, UnknownType, ValueOptions
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 8, 9, 10, 11
@@ -15,10 +15,11 @@ _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 8, 9, 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """A table as the stream shows it: the schema for everyone, the fields for the row decoder."""
+    """A table as the row decoder needs it: the schema for everyone, and how each column stands in a row."""
 
     schema: TableSchema
     fields: tuple[Field, ...]
+    kinds: tuple[int, ...]
 
 
 def lenenc(b: bytes, at: int) -> tuple[int, int]:
@@ -50,42 +51,66 @@ def table_name(body: bytes) -> tuple[str, str, int]:
     return schema, body[at + 1 : at + 1 + m].decode(), at + 1 + m + 1
 
 
-def parse(body: bytes) -> TableLayout:
-    """The layout from a TABLE_MAP body without its table id.
+class TableMap:
+    """What a TABLE_MAP event says: types, metadata and NULL bits always, names and the rest when the server writes
+    binlog_row_metadata=FULL.
 
     Raises UnknownType for a column that headrace does not decode, ValueError or IndexError for bytes that are no
-    TABLE_MAP, and MissingMetadata when the server does not write binlog_row_metadata=FULL.
+    TABLE_MAP.
     """
-    schema, table, at = table_name(body)
-    count, at = lenenc(body, at)
-    kinds = body[at : at + count]
-    meta_block, at = _string(body, at + count)
-    nulls = int.from_bytes(body[at : at + (count + 7) // 8], "little")
-    blocks = _optional(body, at + (count + 7) // 8)
-    if _NAMES not in blocks and count:
-        raise MissingMetadata(f"table {schema}.{table} comes without column names")
-    columns = _Columns(kinds, _metadata(kinds, meta_block), blocks)
-    names = columns.names()
-    if len(names) != count:
-        raise ValueError(f"table {schema}.{table} has {count} columns and {len(names)} names")
-    made: list[Column] = []
-    fields: list[Field] = []
-    for i, (kind, meta) in enumerate(columns.types):
-        try:
-            column = ct.column_from_map(
-                names[i],
-                kind,
-                meta,
-                unsigned=columns.unsigned[i],
-                charset=ct.charset_of(columns.collations[i]) if columns.collations[i] else "",
-                labels=columns.labels[i],
-                nullable=bool(nulls >> i & 1),
-            )
-            fields.append(ct.field_of(kind, meta, column, ct.ValueOptions()))
-        except UnknownType as error:
-            raise UnknownType(f"column `{names[i]}` of {schema}.{table}: {error}") from None
-        made.append(column)
-    return TableLayout(TableSchema(schema, table, tuple(made), columns.keys()), tuple(fields))
+
+    def __init__(self, body: bytes) -> None:
+        """`body` is the event's, without the table id."""
+        self.schema, self.table, at = table_name(body)
+        count, at = lenenc(body, at)
+        kinds = body[at : at + count]
+        if len(kinds) != count:
+            raise ValueError("the column types end behind their event")
+        meta_block, at = _string(body, at + count)
+        self.types = _metadata(kinds, meta_block)
+        width = (count + 7) // 8
+        self.nulls = int.from_bytes(body[at : at + width], "little") & ((1 << count) - 1)
+        self._blocks = _optional(body, at + width)
+        self.has_names = _NAMES in self._blocks or not count
+
+    def described(self) -> TableSchema:
+        """The table as full metadata describes it. Raises MissingMetadata when there is none."""
+        if not self.has_names:
+            raise MissingMetadata(f"table {self.schema}.{self.table} comes without column names")
+        columns = _Columns(self.types, self._blocks)
+        names = columns.names()
+        if len(names) != len(self.types):
+            raise ValueError(f"the table has {len(self.types)} columns and {len(names)} names")
+        keys = columns.keys()
+        if keys and max(keys) >= len(names):
+            raise ValueError("the primary key names a column that the table does not have")
+        made = []
+        for i, (kind, meta) in enumerate(self.types):
+            try:
+                made.append(
+                    ct.column_from_map(
+                        names[i],
+                        kind,
+                        meta,
+                        unsigned=columns.unsigned[i],
+                        charset=ct.charset_of(columns.collations[i]) if columns.collations[i] else "",
+                        labels=columns.labels[i],
+                        nullable=bool(self.nulls >> i & 1),
+                    )
+                )
+            except UnknownType as error:
+                raise UnknownType(f"column `{names[i]}`: {error}") from None
+        return TableSchema(self.schema, self.table, tuple(made), keys)
+
+    def layout(self, schema: TableSchema, options: ValueOptions) -> TableLayout:
+        """How rows of the table stand, given what its columns are."""
+        fields = []
+        for (kind, meta), column in zip(self.types, schema.columns, strict=True):
+            try:
+                fields.append(ct.field_of(kind, meta, column, options))
+            except UnknownType as error:
+                raise UnknownType(f"column `{column.name}`: {error}") from None
+        return TableLayout(schema, tuple(fields), tuple(kind for kind, _ in self.types))
 
 
 class MissingMetadata(ValueError):
@@ -118,7 +143,7 @@ def _optional(body: bytes, at: int) -> dict[int, bytes]:
 class _Columns:
     """What the optional blocks say, spread over the columns that each of them means."""
 
-    def __init__(self, kinds: bytes, types: list[tuple[int, int]], blocks: dict[int, bytes]) -> None:
+    def __init__(self, types: list[tuple[int, int]], blocks: dict[int, bytes]) -> None:
         self.types, self._blocks = types, blocks
         self.unsigned = [False] * len(types)
         signs = blocks.get(_SIGNEDNESS, b"")

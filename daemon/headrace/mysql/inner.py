@@ -1,0 +1,159 @@
+"""Events within events: a compressed transaction, or the rows of an XA transaction, read piece by piece."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+import zstandard
+
+_HEADER = struct.Struct("<IBIIIH").unpack_from
+_PIECE = 1 << 20
+_LARGEST_READ = 16 << 20
+_CRC_RESIDUE = 0x2144DF1C
+"""What CRC32 gives for bytes followed by their own CRC32."""
+
+
+class InnerEvents:
+    """Events one after the other out of `read`, `size` bytes in all; they have no checksums of their own. Holds about
+    1 MB, or one event when that is larger."""
+
+    def __init__(self, read: Callable[[int], bytes], size: int, close: Callable[[], None]) -> None:
+        self._read, self._left, self.close = read, size, close
+        self._data, self._at, self._next = b"", 0, 0
+
+    def peek(self) -> tuple[int, int, int, bytes, int, int] | None:
+        """(time, type, flags, bytes, start of the body, its end) of the next event; None behind the last.
+
+        Raises ValueError when the bytes do not end with an event.
+        """
+        if not self._left and self._at == len(self._data):
+            return None
+        self._fill(19)
+        when, kind, _, length, _, flags = _HEADER(self._data, self._at)
+        if length < 19 or length - (len(self._data) - self._at) > self._left:
+            raise ValueError(f"an event within an event says it has {length} bytes")
+        self._fill(length)
+        self._next = self._at + length
+        return when, kind, flags, self._data, self._at + 19, self._next
+
+    def advance(self) -> None:
+        """Passes the event that peek() gave."""
+        self._at = self._next
+
+    def _fill(self, size: int) -> None:
+        have = len(self._data) - self._at
+        if have >= size:
+            return
+        parts = [self._data[self._at :]]
+        while have < size:
+            piece = self._read(min(max(_PIECE, size - have), _LARGEST_READ, self._left))
+            if not piece:
+                raise ValueError("the events within an event end too early")
+            self._left -= len(piece)
+            have += len(piece)
+            parts.append(piece)
+        self._data, self._at = b"".join(parts), 0
+
+
+class _Limited:
+    """The next `size` bytes of a file: what follows them, such as a checksum, is not the reader's."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._left = file, size
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+def open_payload(file: IO[bytes], size: int) -> InnerEvents:
+    """The events of a TRANSACTION_PAYLOAD event whose body is the next `size` bytes of `file` (MySQL's
+    Transaction_payload_event: fields of type, length, value up to a zero, then the payload).
+
+    Raises ValueError for another compression than zstd or none.
+    """
+    fields = {1: 0, 2: 0, 3: 0}
+    head = file.read(min(size, 256))
+    at = 0
+    while (kind := _lenenc(head, at))[0]:
+        length, p = _lenenc(head, kind[1])
+        if length > 9 or p + length > len(head):
+            raise ValueError("a compressed transaction has no readable head")
+        fields[kind[0]], _ = _lenenc(head, p)
+        at = p + length
+    at = kind[1]
+    payload, algorithm, whole = fields[1], fields[2], fields[3]
+    if payload != size - at:
+        raise ValueError(f"a compressed transaction says it has {payload} bytes and has {size - at}")
+    file.seek(at - len(head), io.SEEK_CUR)
+    source: Any = _Limited(file, payload)
+    if algorithm == 255:
+        return InnerEvents(source.read, payload, file.close)
+    if algorithm != 0:
+        raise ValueError(f"a transaction is compressed by algorithm {algorithm}, which is not known")
+    reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+
+    def read(count: int) -> bytes:
+        try:
+            return reader.read(count)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"a compressed transaction can't be decompressed: {error}") from error
+
+    return InnerEvents(read, whole, file.close)
+
+
+def _lenenc(data: bytes, at: int) -> tuple[int, int]:
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    size = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+
+
+class LargeEvent:
+    """An event of 16 MB and more, from the packets that it comes in. A compressed transaction goes to a file at once,
+    so that its size does not matter; any other has to be in memory as a whole."""
+
+    def __init__(self, payload: bool, folder: Path | None, checksum: bool) -> None:
+        self.file: IO[bytes] | None = None
+        if payload:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            self.file = TemporaryFile(dir=folder)  # noqa: SIM115  (closed when its events are read)
+        self._parts: list[bytes] = []
+        self._checksum, self._crc, self.size = checksum, 0, 0
+        self.head = b""
+
+    def add(self, part: bytes) -> None:
+        """The next packet's part of the event."""
+        if not self.head:
+            self.head = part[:19]
+        if self._checksum:
+            self._crc = zlib.crc32(part, self._crc)
+        self.size += len(part)
+        if self.file is not None:
+            self.file.write(part)
+        else:
+            self._parts.append(part)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the checksum, if there is one, is right; known when all parts are here."""
+        return not self._checksum or self._crc == _CRC_RESIDUE
+
+    def whole(self) -> bytes:
+        """The event's bytes, header and checksum included."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Gives the file back."""
+        if self.file is not None:
+            self.file.close()
