@@ -124,7 +124,7 @@ class Outlet:
 
     def _place(self) -> Place:
         decoder = self._decoder
-        return Place(decoder.file, decoder.tx_start, 0)
+        return Place(decoder.file, decoder._start, decoder.tx_start)
 
     def _put_few(self, messages: Messages, id_: str, pos: int, commit_time_us: int) -> None:
         """Messages that are not about rows, into a batch of their topic."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
@@ -28,11 +27,10 @@ Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,249}$"), AfterValidator
 
 
 def _check_zone(value: str) -> str:
-    if not re.fullmatch(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]", value):
-        try:
-            ZoneInfo(value)
-        except (KeyError, OSError, ValueError) as error:
-            raise ValueError('should be a time zone such as "UTC", "Asia/Shanghai" or "+08:00"') from error
+    try:
+        ZoneInfo(value)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError('should be a time zone such as "UTC" or "Asia/Shanghai"') from error
     return value
 
 
@@ -110,7 +108,7 @@ class MessageSettings(Section):
     )
     time_zone: Annotated[str, AfterValidator(_check_zone)] = Field(
         default="UTC",
-        description='Canal\'s format: the zone that TIMESTAMP is printed in: "UTC", "Asia/Shanghai" or "+08:00".',
+        description='Canal\'s format: the zone that TIMESTAMP is printed in, such as "UTC" or "Asia/Shanghai".',
     )
     compat: Literal["none", "canal"] = Field(
         default="none",

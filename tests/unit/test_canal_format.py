@@ -81,7 +81,7 @@ def test_messages_of_one_process_are_counted() -> None:
     assert ids == [1, 2, 3, 4]
 
 
-PLACE = Place("bin.000001", 4, 1)
+PLACE = Place("bin.000001", 4, 4)
 
 
 def one(fmt: CanalFormat, mysql_type: str, value: Any, sql_type: int = 12) -> Any:
@@ -151,10 +151,7 @@ def test_enums_are_labels_or_numbers() -> None:
     assert json.loads(CanalFormat().encode(change, 0))["sqlType"] == {"e": 12, "s": 12}
 
 
-def test_a_vector_is_a_list_of_numbers() -> None:
-    assert (
-        one(CanalFormat(), "vector(3)", struct.pack("<4f", 1, -2.5, 0.1, 3.4028234e38)) == "[1,-2.5,0.1,3.40282347e38]"
-    )
+def test_a_vector_is_its_text() -> None:
     assert one(CanalFormat(), "vector(2)", "[1,2]") == "[1,2]"
 
 

@@ -18,12 +18,14 @@ class Place:
     file: str
     offset: int
     """Where its event begins."""
-    server_id: int
-    """Of the server that executed it."""
+    transaction: int
+    """Where its transaction begins."""
+    server_id: int = 0
+    """Of the server that executed it; 0 when it is not known."""
     thread: int = 0
     """The session's connection id there; 0 when it is not known."""
     query: str = ""
-    """The statement's text, where the source writes it (ROWS_QUERY, ANNOTATE_ROWS)."""
+    """The statement's text, where it is known."""
 
 
 @dataclass(slots=True)

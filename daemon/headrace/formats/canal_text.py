@@ -26,7 +26,7 @@ _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit"
 _TIMES = frozenset({"date", "datetime", "timestamp", "time", "year"})
 _PLAIN = _NUMBERS | _TIMES
 """Types whose printed value needs no escape."""
-_TEXTS = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "json"})
+_TEXTS = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "json", "vector"})
 _LABELLED = frozenset({"enum", "set"})
 _FLOATS = frozenset({"float", "double"})
 _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
@@ -63,26 +63,6 @@ def fixed_float(kind: str, decimals: int) -> _Text:
     return text
 
 
-def vector_text(value: Any) -> str:
-    """A VECTOR as a list of numbers; `value` is its bytes or the text already."""
-    if isinstance(value, bytes):
-        return f'"[{",".join(map(float_text, vector_numbers(value)))}]"'
-    return quote(str(value))
-
-
-def vector_numbers(value: bytes) -> list[float]:
-    """The numbers of a VECTOR, each as the shortest that is the same FLOAT: 4 bytes each, little endian."""
-    return [_shortest(number) for number in struct.unpack(f"<{len(value) // 4}f", value)]
-
-
-def _shortest(number: float) -> float:
-    for digits in (6, 7, 8):
-        short = float(f"{number:.{digits}g}")
-        if abs(short) < 3.4028235e38 and struct.pack("<f", short) == struct.pack("<f", number):
-            return short
-    return float(f"{number:.9g}")
-
-
 class Texts:
     """How values become text, by [message] binary."""
 
@@ -114,8 +94,6 @@ class Texts:
             return fixed_float(found[1], int(found[2]))
         if kind in _FLOATS:
             return lambda value: f'"{float_text(value)}"'
-        if kind == "vector":
-            return vector_text
         return self.text_of
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from headrace.formats.base import Format
 from headrace.formats.canal import CanalFormat, CompatFormat
+from headrace.formats.debezium import DebeziumFormat
 from headrace.settings import DestinationSettings
 
 
 def make_format(settings: DestinationSettings) -> Format:
     """A new format, as the destination's [message] says."""
     message = settings.message
+    if message.format == "debezium":
+        return DebeziumFormat(message.debezium.model_copy(update={"name": message.debezium.name or settings.name}))
     canal = CompatFormat if message.compat == "canal" else CanalFormat
     return canal(message.binary_text, message.enum_index)

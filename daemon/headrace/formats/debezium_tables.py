@@ -1,0 +1,79 @@
+"""Table layouts as Debezium's schema changes describe them (tableChanges)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from headrace.model import Column, DdlKind, TableChange, TableSchema
+
+_TYPES = {DdlKind.CREATE: "CREATE", DdlKind.ERASE: "DROP"}
+_JDBC = {
+    **dict.fromkeys(("tinyint", "smallint"), 5),
+    **dict.fromkeys(("mediumint", "int", "year"), 4),
+    "bigint": -5,
+    "float": 6,
+    "double": 8,
+    "decimal": 3,
+    "bit": -7,
+    "date": 91,
+    "time": 92,
+    "datetime": 93,
+    "timestamp": 2014,
+    **dict.fromkeys(("char", "enum", "set"), 1),
+    **dict.fromkeys(("varchar", "tinytext", "text", "mediumtext", "longtext"), 12),
+    "binary": -2,
+    "varbinary": -3,
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), 2004),
+}
+"""java.sql.Types as Debezium's parser of DDL gives them; all other types are OTHER."""
+_OTHER = 1111
+
+
+def table_changes(changes: tuple[TableChange, ...]) -> list[dict[str, Any]]:
+    """The list of `tableChanges`. A TRUNCATE changes no table in this sense."""
+    return [_change(change) for change in changes if change.kind is not DdlKind.TRUNCATE]
+
+
+def _change(change: TableChange) -> dict[str, Any]:
+    name = _quoted(change.schema, change.table)
+    if change.renamed_from:
+        name = f"{_quoted(*change.renamed_from)},{name}"
+    table = _table(change.after) if change.after is not None else None
+    return {"type": _TYPES.get(change.kind, "ALTER"), "id": name, "table": table}
+
+
+def _quoted(*parts: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def _table(schema: TableSchema) -> dict[str, Any]:
+    return {
+        "defaultCharsetName": None,
+        "primaryKeyColumnNames": [schema.columns[i].name for i in schema.keys],
+        "columns": [_column(column, place) for place, column in enumerate(schema.columns, 1)],
+        "comment": None,
+    }
+
+
+def _column(column: Column, place: int) -> dict[str, Any]:
+    kind = column.kind
+    # What stands in brackets has fields of its own; MySQL writes types in lower case, Debezium in capitals.
+    name = re.sub(r"\(.*\)", "", column.mysql_type, flags=re.DOTALL).upper()
+    return {
+        "name": column.name,
+        "jdbcType": _JDBC.get(kind, _OTHER),
+        "nativeType": None,
+        "typeName": name,
+        "typeExpression": name,
+        "charsetName": column.charset if column.charset not in ("", "binary") else None,
+        "length": column.length or None,
+        "scale": column.scale if kind == "decimal" else None,
+        "position": place,
+        "optional": column.nullable,
+        "autoIncremented": column.auto_increment,
+        "generated": column.auto_increment or column.generated,
+        "comment": column.comment or None,
+        "defaultValueExpression": column.default,
+        "enumValues": list(column.labels) or None,
+    }

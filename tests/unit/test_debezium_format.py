@@ -1,0 +1,429 @@
+"""Debezium's change events: envelope, keys, tombstones, changed keys, transactions, schema changes, schemas."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import __version__
+from headrace.formats.base import Messages, Place
+from headrace.formats.debezium import DebeziumFormat
+from headrace.formats.registry import make_format
+from headrace.model import (
+    ABSENT,
+    Column,
+    DdlKind,
+    Operation,
+    RowsChange,
+    SchemaChange,
+    TableChange,
+    TableSchema,
+    TransactionMark,
+)
+from headrace.settings import DebeziumSettings, DestinationSettings
+
+PLACE = Place("mysql-bin.000003", 805, 570, 223344, 7, "DELETE FROM customers")
+US = 1_465_581_902_300_123
+CUSTOMERS = TableSchema(
+    "inventory",
+    "customers",
+    (
+        Column("id", "int", 4, nullable=False, auto_increment=True),
+        Column("first_name", "varchar(255)", 12, nullable=False, charset="utf8mb4", length=255),
+        Column("email", "varchar(255)", 12, charset="utf8mb4", length=255, default="x", comment="where to"),
+    ),
+    (0,),
+)
+ANNE, BOB = (1004, "Anne", "annek@noanswer.org"), (1005, "Bob", None)
+
+
+def debezium(**settings: Any) -> DebeziumFormat:
+    return DebeziumFormat(DebeziumSettings(**{"name": "server-1", "schemas": False, **settings}))
+
+
+def change(
+    operation: Operation,
+    *rows: tuple[Any, ...],
+    before: list[tuple[Any, ...]] | None = None,
+    schema: TableSchema = CUSTOMERS,
+    gtid: str = "u:1",
+    partial: bool = False,
+) -> RowsChange:
+    return RowsChange(schema, operation, list(rows), before, 1 << 40, US, gtid, partial)
+
+
+def read(made: Messages) -> list[tuple[Any, Any]]:
+    """Key and value of each message; None is a tombstone."""
+    return [
+        (json.loads(key) if key is not None else None, json.loads(value) if value is not None else None)
+        for key, value in zip(made.keys, made.values, strict=True)
+    ]
+
+
+def test_an_insert_is_a_create_with_key_and_source() -> None:
+    made = debezium().rows(change(Operation.INSERT, ANNE, BOB), PLACE, 1465581902461)
+    (key, first), (_, second) = read(made)
+    assert key == {"id": 1004}
+    assert list(first) == ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns"]
+    assert first == {
+        "before": None,
+        "after": {"id": 1004, "first_name": "Anne", "email": "annek@noanswer.org"},
+        "source": {
+            "version": __version__,
+            "connector": "mysql",
+            "name": "server-1",
+            "ts_ms": 1465581902300,
+            "snapshot": "false",
+            "db": "inventory",
+            "sequence": None,
+            "ts_us": 1465581902300123,
+            "ts_ns": 1465581902300123000,
+            "table": "customers",
+            "server_id": 223344,
+            "gtid": "u:1",
+            "file": "mysql-bin.000003",
+            "pos": 805,
+            "row": 0,
+            "thread": 7,
+            "query": "DELETE FROM customers",
+        },
+        "transaction": None,
+        "op": "c",
+        "ts_ms": 1465581902461,
+        "ts_us": 1465581902461000,
+        "ts_ns": 1465581902461000000,
+    }
+    assert second["after"] == {"id": 1005, "first_name": "Bob", "email": None}
+    assert second["source"] == {**first["source"], "row": 1}
+    assert made.rows == [0, 1]
+
+
+def test_what_is_not_known_of_the_source_is_null() -> None:
+    ((_, value),) = read(debezium().rows(change(Operation.INSERT, BOB, gtid=""), Place("f", 4, 4), 1))
+    assert {key for key, of in value["source"].items() if of is None} == {"sequence", "gtid", "thread", "query"}
+
+
+def test_an_update_has_both_images() -> None:
+    ((key, value),) = read(debezium().rows(change(Operation.UPDATE, BOB, before=[(1005, "Rob", None)]), PLACE, 1))
+    assert (key, value["op"]) == ({"id": 1005}, "u")
+    assert (value["before"]["first_name"], value["after"]["first_name"]) == ("Rob", "Bob")
+
+
+def test_a_delete_is_followed_by_a_tombstone() -> None:
+    made = debezium().rows(change(Operation.DELETE, ANNE, BOB), PLACE, 1)
+    messages = read(made)
+    assert [key["id"] for key, _ in messages] == [1004, 1004, 1005, 1005]
+    assert [value and value["op"] for _, value in messages] == ["d", None, "d", None]
+    assert (messages[0][1]["before"]["id"], messages[0][1]["after"]) == (1004, None)
+    assert made.rows == [0, 0, 1, 1]
+    assert len(debezium(tombstones=False).rows(change(Operation.DELETE, ANNE), PLACE, 1).values) == 1
+
+
+@pytest.mark.parametrize("tombstones", [True, False])
+def test_a_changed_key_is_a_delete_and_a_create_that_name_each_other(tombstones: bool) -> None:
+    same = ((1, "a", None), (1, "b", None))
+    update = change(Operation.UPDATE, BOB, same[1], before=[ANNE, same[0]])
+    made = debezium(tombstones=tombstones).rows(update, PLACE, 1)
+    messages = read(made)
+    dead = [({"id": 1004}, None)] if tombstones else []
+    assert [(key, value and value["op"]) for key, value in messages] == [
+        ({"id": 1004}, "d"),
+        *dead,
+        ({"id": 1005}, "c"),
+        ({"id": 1}, "u"),
+    ]
+    assert (messages[0][1]["before"]["id"], messages[0][1]["after"]) == (1004, None)
+    create = messages[1 + tombstones][1]
+    assert (create["before"], create["after"]["id"]) == (None, 1005)
+    old, new = made.keys[0], made.keys[1 + tombstones]
+    expected = {0: ("__debezium.newkey", new), 1 + tombstones: ("__debezium.oldkey", old)}
+    if tombstones:
+        expected[1] = ("__debezium.newkey", new)
+    assert made.headers == expected
+    assert made.rows == ([0, 0, 0, 1] if tombstones else [0, 0, 1])
+
+
+def test_a_table_without_a_primary_key_has_neither_keys_nor_tombstones() -> None:
+    schema = TableSchema("s", "t", CUSTOMERS.columns, ())
+    fmt = debezium()
+    for operation in Operation:
+        before = [ANNE] if operation is Operation.UPDATE else None
+        made = fmt.rows(change(operation, BOB, before=before, schema=schema), PLACE, 1)
+        assert [(key, value["op"]) for key, value in read(made)] == [(None, operation[0].lower().replace("i", "c"))]
+
+
+def test_columns_of_a_key_stand_in_its_order() -> None:
+    schema = TableSchema("s", "t", CUSTOMERS.columns, (1, 0))
+    made = debezium().rows(change(Operation.INSERT, ANNE, schema=schema), PLACE, 1)
+    assert made.keys == [b'{"first_name":"Anne","id":1004}']
+
+
+def test_absent_columns_are_left_out() -> None:
+    fmt = debezium()
+    update = change(Operation.UPDATE, (1, ABSENT, None), before=[(1, ABSENT, ABSENT)], partial=True)
+    ((key, value),) = read(fmt.rows(update, PLACE, 1))
+    assert (key, value["op"]) == ({"id": 1}, "u")
+    assert (value["before"], value["after"]) == ({"id": 1}, {"id": 1, "email": None})
+    moved = change(Operation.UPDATE, (2, ABSENT, None), before=[(1, ABSENT, ABSENT)], partial=True)
+    assert [key["id"] for key, _ in read(fmt.rows(moved, PLACE, 1))] == [1, 1, 2]
+    ((key, value), (_, dead)) = read(fmt.rows(change(Operation.DELETE, (1, ABSENT, ABSENT), partial=True), PLACE, 1))
+    assert (key, value["before"], value["after"], dead) == ({"id": 1}, {"id": 1}, None, None)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=4, unique=True), st.data())
+def test_any_names_and_values_come_back(names: list[str], data: st.DataObject) -> None:
+    columns = tuple(Column(name, "int" if i == 0 else "varchar(9)", 12) for i, name in enumerate(names))
+    values = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))
+    row = (5, *(data.draw(values) for _ in names[1:]))
+    schema = TableSchema(names[0], names[1], columns, (0,))
+    made = debezium(schemas=data.draw(st.booleans())).rows(change(Operation.INSERT, row, schema=schema), PLACE, 1)
+    ((key, value),) = read(made)
+    assert value.get("payload", value)["after"] == dict(zip(names, row, strict=True))
+    assert value.get("payload", value)["source"]["table"] == names[1]
+    assert key.get("payload", key) == {names[0]: 5}
+
+
+# -- schemas ------------------------------------------------------------------------------------------------------
+
+
+def check(schema: dict[str, Any], value: Any) -> None:
+    """That Kafka Connect's JSON converter would take the value for one of the schema."""
+    if value is None:
+        assert schema["optional"] or "default" in schema, schema
+        return
+    kinds: dict[str, Any] = {
+        "string": str,
+        "bytes": str,
+        "boolean": bool,
+        "double": (int, float),
+        "float": (int, float),
+        "array": list,
+        "struct": dict,
+    }
+    assert isinstance(value, kinds.get(schema["type"], int)), (schema, value)
+    if schema["type"].startswith("int"):
+        bits = int(schema["type"][3:]) - 1
+        assert -(1 << bits) <= value < 1 << bits, (schema, value)
+    if schema["type"] == "array":
+        for item in value:
+            check(schema["items"], item)
+    if schema["type"] == "struct":
+        assert list(value) == [field["field"] for field in schema["fields"]]
+        for field in schema["fields"]:
+            check(field, value[field["field"]])
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+def test_every_value_fits_the_schema_that_it_carries(operation: Operation) -> None:
+    columns = (
+        Column("id", "bigint unsigned", -5, unsigned=True, nullable=False),
+        Column("price", "decimal(10,2)", 3, length=10, scale=2),
+        Column("bits", "bit(9)", -7, length=9),
+        Column("e", "enum('a')", 12, labels=("a",)),
+        Column("at", "datetime(6)", 93, length=6),
+        Column("p", "point", 0),
+        Column("v", "vector(1)", 0),
+    )
+    rows = [(1, "1.50", 300, "a", "2026-11-21 09:30:00.000000", bytes(4) + b"\x01" + bytes(20), "[1.5]")]
+    rows.append((2, None, None, None, None, None, None))  # type: ignore[arg-type]
+    before = [(1, *rows[1][1:]), (3, *rows[0][1:])] if operation is Operation.UPDATE else None
+    fmt = debezium(schemas=True, transaction_topic="tx")
+    made = fmt.rows(
+        change(operation, *rows, before=before, schema=TableSchema("s", "t", columns, (0,))), PLACE, 1_465_581_902_461
+    )
+    assert len(made.values) >= 2
+    for key, value in read(made):
+        check(key["schema"], key["payload"])
+        if value is not None:
+            check(value["schema"], value["payload"])
+
+
+def test_the_names_of_schemas_are_debeziums() -> None:
+    ((key, value),) = read(debezium(schemas=True).rows(change(Operation.INSERT, ANNE), PLACE, 1))
+    assert key == {
+        "schema": {
+            "type": "struct",
+            "fields": [{"type": "int32", "optional": False, "field": "id"}],
+            "optional": False,
+            "name": "server-1.inventory.customers.Key",
+        },
+        "payload": {"id": 1004},
+    }
+    schema = value["schema"]
+    assert (schema["name"], schema["version"], schema["optional"]) == (
+        "server-1.inventory.customers.Envelope",
+        2,
+        False,
+    )
+    fields = {field["field"]: field for field in schema["fields"]}
+    assert fields["before"] == {
+        "type": "struct",
+        "fields": [
+            {"type": "int32", "optional": False, "field": "id"},
+            {"type": "string", "optional": False, "field": "first_name"},
+            {"type": "string", "optional": True, "field": "email"},
+        ],
+        "optional": True,
+        "name": "server-1.inventory.customers.Value",
+        "field": "before",
+    }
+    assert fields["after"] == {**fields["before"], "field": "after"}
+    assert (fields["source"]["name"], fields["source"]["version"]) == ("io.debezium.connector.mysql.Source", 1)
+    assert (fields["transaction"]["name"], fields["transaction"]["optional"]) == ("event.block", True)
+    assert fields["op"] == {"type": "string", "optional": False, "field": "op"}
+
+
+# -- transactions -------------------------------------------------------------------------------------------------
+
+
+def mark(begin: bool, gtid: str = "u:10") -> TransactionMark:
+    return TransactionMark(
+        begin, gtid or "mysql-bin.000003:570", 1, US, gtid, {} if begin else {"inventory.customers": 3}
+    )
+
+
+def only(messages: list[Messages]) -> tuple[str, Any, Any]:
+    (made,) = messages
+    ((key, value),) = read(made)
+    return made.topic, key, value
+
+
+@pytest.mark.parametrize(("gtid", "id_"), [("u:10", "u:10"), ("", "file=mysql-bin.000003,pos=570")])
+def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
+    fmt = debezium(transaction_topic="tx")
+    other = TableSchema("inventory", "orders", CUSTOMERS.columns, (0,))
+    for _ in range(2):  # the second counts anew
+        assert only(fmt.mark(mark(True, gtid), PLACE, 5)) == (
+            "tx",
+            {"id": id_},
+            {"status": "BEGIN", "id": id_, "event_count": None, "data_collections": None, "ts_ms": US // 1000},
+        )
+        blocks = [
+            value["transaction"]
+            for made in (
+                fmt.rows(change(Operation.INSERT, ANNE, gtid=gtid), PLACE, 1),
+                fmt.rows(change(Operation.DELETE, BOB, schema=other, gtid=gtid), PLACE, 1),
+                fmt.rows(change(Operation.UPDATE, BOB, before=[ANNE], gtid=gtid), PLACE, 1),
+            )
+            for _, value in read(made)
+            if value is not None
+        ]
+        assert blocks == [
+            {"id": id_, "total_order": total, "data_collection_order": order}
+            for total, order in ((1, 1), (2, 1), (3, 2), (4, 3))
+        ]
+        assert only(fmt.mark(mark(False, gtid), PLACE, 5))[2] == {
+            "status": "END",
+            "id": id_,
+            "event_count": 4,
+            "data_collections": [
+                {"data_collection": "inventory.customers", "event_count": 3},
+                {"data_collection": "inventory.orders", "event_count": 1},
+            ],
+            "ts_ms": US // 1000,
+        }
+
+
+def test_transactions_are_not_told_without_a_topic() -> None:
+    assert debezium().mark(mark(True), PLACE, 5) == []
+
+
+# -- schema changes -----------------------------------------------------------------------------------------------
+
+
+def ddl(kind: DdlKind, *tables: TableChange, is_ddl: bool = True) -> SchemaChange:
+    return SchemaChange(kind, is_ddl, "inventory", "customers", "ALTER TABLE x", tables, 1, US, "u:9")
+
+
+def test_a_schema_change_describes_the_table_after_it() -> None:
+    fmt = debezium(schema_topic="server-1")
+    alter = TableChange(DdlKind.ALTER, "inventory", "customers", CUSTOMERS)
+    topic, key, value = only(fmt.schema_change(ddl(DdlKind.ALTER, alter), PLACE, 77))
+    assert (topic, key) == ("server-1", {"databaseName": "inventory"})
+    assert list(value) == ["source", "ts_ms", "databaseName", "schemaName", "ddl", "tableChanges"]
+    assert (value["source"]["pos"], value["source"]["table"], value["source"]["row"]) == (805, "customers", 0)
+    assert (value["ts_ms"], value["databaseName"], value["ddl"]) == (77, "inventory", "ALTER TABLE x")
+    (made,) = value["tableChanges"]
+    assert (made["type"], made["id"]) == ("ALTER", '"inventory"."customers"')
+    assert made["table"]["primaryKeyColumnNames"] == ["id"]
+    assert made["table"]["columns"][0] == {
+        "name": "id",
+        "jdbcType": 4,
+        "nativeType": None,
+        "typeName": "INT",
+        "typeExpression": "INT",
+        "charsetName": None,
+        "length": None,
+        "scale": None,
+        "position": 1,
+        "optional": False,
+        "autoIncremented": True,
+        "generated": True,
+        "comment": None,
+        "defaultValueExpression": None,
+        "enumValues": None,
+    }
+    last = made["table"]["columns"][2]
+    assert (last["typeName"], last["length"], last["charsetName"], last["jdbcType"]) == ("VARCHAR", 255, "utf8mb4", 12)
+    assert (last["optional"], last["defaultValueExpression"], last["comment"]) == (True, "x", "where to")
+
+
+def test_kinds_of_table_changes() -> None:
+    fmt = debezium(schema_topic="s")
+    changes = (
+        TableChange(DdlKind.CREATE, "a", "b", CUSTOMERS),
+        TableChange(DdlKind.ERASE, "a", 'q"b'),
+        TableChange(DdlKind.RENAME, "a", "new", CUSTOMERS, ("z", "old")),
+        TableChange(DdlKind.CREATE_INDEX, "a", "b", CUSTOMERS),
+        TableChange(DdlKind.TRUNCATE, "a", "b", CUSTOMERS),
+    )
+    made = only(fmt.schema_change(ddl(DdlKind.CREATE, *changes), PLACE, 1))[2]["tableChanges"]
+    assert [(one["type"], one["id"], one["table"] is None) for one in made] == [
+        ("CREATE", '"a"."b"', False),
+        ("DROP", '"a"."q""b"', True),
+        ("ALTER", '"z"."old","a"."new"', False),
+        ("ALTER", '"a"."b"', False),
+    ]
+
+
+def test_schema_changes_fit_their_schema_and_so_do_transactions() -> None:
+    fmt = debezium(schemas=True, schema_topic="s", transaction_topic="t")
+    column = Column("c", "decimal(10,2) unsigned", 3, length=10, scale=2)
+    enum = Column("e", "enum('a','b')", 12, labels=("a", "b"), charset="latin1")
+    table = TableSchema("a", "b", (*CUSTOMERS.columns, column, enum), ())
+    made = fmt.schema_change(ddl(DdlKind.CREATE, TableChange(DdlKind.CREATE, "a", "b", table)), PLACE, 1)
+    columns = only(made)[2]["payload"]["tableChanges"][0]["table"]["columns"]
+    assert (columns[3]["typeName"], columns[3]["length"], columns[3]["scale"]) == ("DECIMAL UNSIGNED", 10, 2)
+    assert (columns[4]["typeName"], columns[4]["enumValues"]) == ("ENUM", ["a", "b"])
+    for messages in (made, fmt.mark(mark(True), PLACE, 1), fmt.mark(mark(False), PLACE, 1)):
+        _, key, value = only(messages)
+        check(key["schema"], key["payload"])
+        check(value["schema"], value["payload"])
+
+
+def test_only_ddl_has_a_place_and_only_with_a_topic() -> None:
+    assert debezium().schema_change(ddl(DdlKind.ALTER), PLACE, 1) == []
+    assert debezium(schema_topic="s").schema_change(ddl(DdlKind.QUERY, is_ddl=False), PLACE, 1) == []
+
+
+def test_the_name_is_the_destinations_unless_given() -> None:
+    def name(**more: Any) -> str:
+        settings = DestinationSettings.model_validate(
+            {
+                "name": "shop",
+                "source": {"host": "h", "user": "u", "password": "p"},
+                "message": {"format": "debezium", "debezium": {"schemas": False, **more}},
+                "sink": {"type": "null"},
+            }
+        )
+        ((_, value),) = read(make_format(settings).rows(change(Operation.INSERT, BOB), PLACE, 1))
+        return str(value["source"]["name"])
+
+    assert (name(), name(name="server-1")) == ("shop", "server-1")
