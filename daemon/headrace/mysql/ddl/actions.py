@@ -43,6 +43,8 @@ class ColumnDef:
     generated: bool = False
     invisible: bool = False
     primary: bool = False
+    row_time: bool = False
+    """MariaDB's GENERATED ALWAYS AS ROW START or END."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,6 @@ class AlterTable:
     name: TableName
     specs: tuple[AlterSpec, ...]
     if_exists: bool = False
-    wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

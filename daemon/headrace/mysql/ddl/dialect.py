@@ -1,0 +1,83 @@
+"""What differs between servers for a DDL's meaning: kind, version, character sets, and the session's SQL mode."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_REAL_AS_FLOAT = 1
+_FOREIGN_MODES = 256 | 512 | 1024 | 2048 | 4096
+"""MariaDB's POSTGRESQL, ORACLE, MSSQL, DB2 and MAXDB, in which some types mean others."""
+
+WIDTHS = {
+    **dict.fromkeys(("latin1", "latin2", "latin5", "latin7", "ascii", "binary", "cp1250", "cp1251", "cp1256"), 1),
+    **dict.fromkeys(("cp1257", "cp850", "cp852", "cp866", "dec8", "hp8", "koi8r", "koi8u", "swe7", "hebrew"), 1),
+    **dict.fromkeys(("tis620", "greek", "armscii8", "keybcs2", "macce", "macroman", "geostd8"), 1),
+    **dict.fromkeys(("big5", "gbk", "gb2312", "sjis", "cp932", "euckr", "ucs2"), 2),
+    **dict.fromkeys(("utf8mb3", "ujis", "eucjpms"), 3),
+    **dict.fromkeys(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"), 4),
+}
+"""The most bytes of a character, for every character set of either server."""
+
+CODECS = {
+    **dict.fromkeys(("utf8mb4", "utf8mb3"), "utf-8"),
+    **{name: name for name in ("ascii", "gbk", "gb18030", "big5", "cp850", "cp852", "cp866", "gb2312")},
+    **{name: name for name in ("cp1250", "cp1251", "cp1256", "cp1257", "cp932")},
+    "latin1": "cp1252", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "greek": "iso8859-7",
+    "hebrew": "iso8859-8", "koi8r": "koi8-r", "koi8u": "koi8-u", "sjis": "shift_jis", "ujis": "euc_jp",
+    "euckr": "euc_kr", "eucjpms": "euc_jp", "tis620": "tis-620", "macroman": "mac-roman",
+    "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ucs2": "utf-16-be",
+}  # fmt: skip
+"""Python's codecs, to see whether a text can be written in a character set at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One server and session. `version` as in executable comments: 80404, 101106."""
+
+    mariadb: bool
+    version: int
+    sql_mode: int = 0
+    server_charset: str = ""
+    """What a CREATE DATABASE without a character set means; "" when the event does not say."""
+
+    @property
+    def real_is_float(self) -> bool:
+        """Whether REAL is FLOAT rather than DOUBLE (sql_mode REAL_AS_FLOAT)."""
+        return bool(self.sql_mode & _REAL_AS_FLOAT)
+
+    @property
+    def foreign_mode(self) -> bool:
+        """Whether the session speaks MariaDB's Oracle or another dialect, whose types are not known here."""
+        return self.mariadb and bool(self.sql_mode & _FOREIGN_MODES)
+
+    @property
+    def shows_widths(self) -> bool:
+        """Whether information_schema prints int(11) rather than int."""
+        return self.mariadb or self.version < 80019
+
+    @property
+    def timestamp_is_null(self) -> bool:
+        """Whether a TIMESTAMP that says neither NULL nor NOT NULL may be NULL (explicit_defaults_for_timestamp)."""
+        return self.version >= (101000 if self.mariadb else 80002)
+
+
+def dialect_of(version: str, *, mariadb: bool, sql_mode: int = 0, server_charset: str = "") -> Dialect:
+    """From @@version: "8.4.4-log" is 80404, "10.11.6-MariaDB" 101106; what can't be read counts as 0."""
+    numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if not numbers:
+        return Dialect(mariadb, 0, sql_mode, server_charset)
+    major, minor, patch = int(numbers[1]), int(numbers[2]), int(numbers[3] or 0)
+    return Dialect(mariadb, major * 10000 + minor * 100 + patch, sql_mode, server_charset)
+
+
+def charset_named(name: str) -> str:
+    """A character set's own name in lower case: utf8 is utf8mb3 to both servers."""
+    lower = name.lower()
+    return "utf8mb3" if lower == "utf8" else lower
+
+
+def charset_of_collation(name: str) -> str:
+    """The character set that a collation's name begins with; "" for MariaDB's names that fit several sets."""
+    head = name.lower().split("_", 1)[0]
+    return charset_named(head) if charset_named(head) in WIDTHS else ""
