@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from headrace.model import DdlKind, TableChange
+from headrace.model import Column, DdlKind, TableChange
 from headrace.mysql.ddl.actions import (
     Action,
     AlterDatabase,
@@ -90,7 +90,7 @@ class Applied:
         else:
             made = created(action, states.charset(name[0]), self._dialect)
             if shown and (action.atomic_select or self._dialect.mariadb):
-                _require_sound_labels(made)
+                require_sound_labels(made.columns)
             states.set(name, made)
         self._changed(name)
 
@@ -128,8 +128,8 @@ class Applied:
         self._states.new_schema(action.schema, action.charset)
 
 
-def _require_sound_labels(layout: Layout) -> None:
-    """The servers print members in three-byte UTF-8: a character beyond becomes a question mark."""
+def require_sound_labels(columns: Iterable[Column]) -> None:
+    """The servers print members in three-byte UTF-8: a character beyond becomes a question mark. Raises NotParsed."""
     wide = ("utf8mb4", "utf16", "utf16le", "utf32", "gb18030")
-    if any("?" in label for column in layout.columns if column.charset in wide for label in column.labels):
+    if any("?" in label for column in columns if column.charset in wide for label in column.labels):
         raise NotParsed("a member of an ENUM or SET has a question mark, which may stand for another character")

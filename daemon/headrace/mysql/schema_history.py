@@ -87,6 +87,7 @@ class SchemaHistory:
         self._pending: dict[TableName, tuple[Layout, Place]] = {}
         self._pending_schemas: dict[str, tuple[str, Place]] = {}
         self._pos = 0
+        self._place: Place = ("", 0)
 
     @property
     def version(self) -> int:
@@ -109,6 +110,11 @@ class SchemaHistory:
         """Whether it is known which tables a schema has."""
         return self._states.complete(schema)
 
+    @property
+    def listed(self) -> bool:
+        """Whether it is known which schemas there are."""
+        return self._states.listed
+
     def adopt(self, reading: Reading) -> None:
         """Takes a reading for what is not known; what holds only from a later place waits until apply() gets there."""
         states = self._states
@@ -130,6 +136,7 @@ class SchemaHistory:
                 states.set_schema(schema, charset, complete=True)
         if reading.listed:
             states.set_listed()
+        self._take_pending(self._place)
 
     def table(self, schema: str, table: str) -> TableSchema | None:
         """The layout here; None when it is not known."""
@@ -157,10 +164,11 @@ class SchemaHistory:
         effect.temporary = info.temporary
         effect.atomic_select = bool(getattr(info.action, "atomic_select", False))
         self._pos = max(self._pos, pos)
+        self._place = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):
             self._states.at(pos, f"{file}:{end}")
             effect.tables = self._apply(info, query)
-            self._take_pending((file, end))
+            self._take_pending(self._place)
         return effect
 
     def _apply(self, info: StatementInfo, query: QueryEvent) -> tuple[TableChange, ...]:
@@ -182,6 +190,8 @@ class SchemaHistory:
         return dialect_of(self._server_version, mariadb=self._mariadb, sql_mode=query.sql_mode)
 
     def _take_pending(self, place: Place) -> None:
+        if not place[0]:
+            return
         for key in [key for key, (_, place_of) in self._pending.items() if reached(place, place_of)]:
             self._states.set(key, self._pending.pop(key)[0])
         for schema in [s for s, (_, place_of) in self._pending_schemas.items() if reached(place, place_of)]:

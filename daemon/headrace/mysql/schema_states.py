@@ -48,7 +48,7 @@ class States:
         self._captures, self._lower = captures, lower_case_table_names
         self._tables: dict[TableName, State] = {}
         self._schemas: dict[str, _Schema | None] = {}
-        self._listed = False
+        self.listed = False
         self._fresh: list[dict[str, Any]] = []
         self._pos, self._at = 0, ""
         self._made: dict[TableName, TableSchema] = {}
@@ -73,7 +73,7 @@ class States:
         if key[0] in self._schemas:
             schema = self._schemas[key[0]]
             return None if schema is None or schema.complete else NEVER
-        return None if self._listed else NEVER
+        return None if self.listed else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
         """The model's form of a known layout, one object as long as it holds."""
@@ -123,14 +123,14 @@ class States:
         if folded in self._schemas:
             known = self._schemas[folded]
             return known is None or known.complete
-        return self._listed
+        return self.listed
 
     def exists(self, schema: str) -> bool | None:
         """Whether a schema exists; None when that is not known."""
         folded = self.fold(schema)
         if folded in self._schemas:
             return self._schemas[folded] is not None
-        return False if self._listed else None
+        return False if self.listed else None
 
     def set_schema(self, schema: str, charset: str, *, complete: bool) -> None:
         """A schema's default character set, and whether all of its tables have a state."""
@@ -159,8 +159,8 @@ class States:
 
     def set_listed(self) -> None:
         """From here on a schema that has no state does not exist."""
-        if not self._listed:
-            self._listed = True
+        if not self.listed:
+            self.listed = True
             self._fresh.append({"kind": "listed", "pos": self._pos, "at": self._at})
 
     def doubt(self, why: str) -> None:
@@ -171,7 +171,7 @@ class States:
     def _doubt(self, why: str) -> None:
         self._tables = dict.fromkeys(self._tables, why)
         self._schemas = {name: _Schema("", False) for name, schema in self._schemas.items() if schema is not None}
-        self._listed = False
+        self.listed = False
         self._made.clear()
         self.version += 1
 
@@ -209,7 +209,7 @@ class States:
                 self._schemas[name] = _Schema(str(entry["charset"]), bool(entry["complete"]))
                 self._tables |= {(name, table): UNREAD for table in entry.get("unread", ())}
         elif kind == "listed":
-            self._listed = True
+            self.listed = True
         elif kind == "doubt":
             self._doubt(str(entry["why"]))
         else:

@@ -1,0 +1,212 @@
+"""The DDL between a position and the end of the binlog: which tables it may have touched, and where last."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+from headrace.errors import SourceError, SourceMisconfigured
+from headrace.model import Position
+from headrace.mysql import event_types as ev
+from headrace.mysql.checks import address_of
+from headrace.mysql.compressed import decompress
+from headrace.mysql.connection import QueryFailed, SourceConnection
+from headrace.mysql.ddl.actions import CreateDatabase, DropDatabase
+from headrace.mysql.ddl.classify import classify
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.packets import EventCutter
+from headrace.mysql.query_event import QueryEvent, parse_query
+from headrace.mysql.schema_states import Place, reached
+from headrace.mysql.stream import PacketStream
+from headrace.settings import SourceSettings
+
+_BUFFER = 1 << 20
+_HEARTBEAT = 1.0
+_PROBE_BIT = 0x40000000
+"""Makes the scan's server id another than the destination's: the server would end the older of two."""
+_SAY_EVERY = 10.0
+
+
+async def current_place(connection: SourceConnection) -> Place:
+    """The end of the server's binlog; the statement's name changed in MySQL 8.2 and is the old one in MariaDB."""
+    rows: list[dict[str, Any]] = []
+    for sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+        try:
+            rows = await connection.query(sql)
+            break
+        except QueryFailed as error:
+            if error.errno != 1064:
+                raise
+    if not rows:
+        raise SourceMisconfigured("the source does not say where its binlog ends", remedy="enable log_bin")
+    return str(rows[0]["File"]), int(str(rows[0]["Position"]))
+
+
+class DdlScan:
+    """A dump of its own from a position on, looked through for statements only. `folds`: the server compares the
+    names of schemas and tables without regard to case."""
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        position: Position,
+        *,
+        mariadb: bool,
+        version: str,
+        gtid_mode: bool,
+        server_id: int,
+        folds: bool,
+        log: Any = None,
+    ) -> None:
+        self._folds = folds
+        self._source, self._position, self._log = source, position, log
+        self._server_id = (server_id ^ _PROBE_BIT) & 0xFFFFFFFF
+        self._gtids = GtidSet(position.gtid_set) if gtid_mode and position.gtid_set else None
+        self._statements = _Statements(position, mariadb=mariadb, version=version)
+        self._connection: SourceConnection | None = None
+        self._stream: PacketStream | None = None
+        self._data = b""
+
+    def _fold(self, name: str) -> str:
+        return name.lower() if self._folds else name
+
+    async def run_to(self, end: Place) -> None:
+        """Looks at all statements up to `end`, which must be a place that the server has reached."""
+        start = self._position.file, self._position.offset
+        if self._stream is None and self._position.file and reached(start, end):
+            return
+        if self._stream is None:
+            await self._open()
+        assert self._stream is not None
+        found, said = self._statements, time.monotonic()
+        while not reached(found.reached, end):
+            self._data = await self._stream.read(self._data, found.need, 2 * _HEARTBEAT + self._source.connect_timeout)
+            at, more = 0, True
+            while more:
+                at, more = found.feed(self._data, at, lambda: False)
+            self._data = self._data[at:]
+            if self._log is not None and time.monotonic() - said > _SAY_EVERY:
+                said = time.monotonic()
+                self._log.info("looking for DDL behind the position", at=f"{found.file}:{found.end}", to=f"{end}")
+
+    async def _open(self) -> None:
+        connection = self._connection = await SourceConnection.open(address_of(self._source))
+        await connection.load_variables()
+        await connection.register(self._server_id, _HEARTBEAT)
+        position = self._position
+        self._stream = await connection.dump(
+            self._server_id,
+            file="" if self._gtids is not None else position.file,
+            offset=4 if self._gtids is not None else position.offset,
+            gtids=self._gtids,
+            buffer=_BUFFER,
+        )
+
+    async def close(self) -> None:
+        """Ends the dump."""
+        if self._stream is not None:
+            await self._stream.close()
+        if self._connection is not None:
+            await self._connection.close()
+
+    @property
+    def schemas_changed(self) -> bool:
+        """Whether a schema was made or dropped."""
+        return self._statements.schemas_changed or self._statements.any_table is not None
+
+    def last_of_table(self, schema: str, table: str) -> Place | None:
+        """Behind the last DDL that touched the table or may have; None for none."""
+        found, key = self._statements, (self._fold(schema), self._fold(table))
+        places = [place for name, place in found.tables.items() if (self._fold(name[0]), self._fold(name[1])) == key]
+        return _latest(*places, self._schema_itself(schema), found.any_table)
+
+    def last_of_schema(self, schema: str) -> Place | None:
+        """Behind the last DDL that touched the schema or any of its tables, or may have; None for none."""
+        found, key = self._statements, self._fold(schema)
+        places = [place for name, place in found.tables.items() if self._fold(name[0]) == key]
+        return _latest(*places, self._schema_itself(schema), found.any_table)
+
+    def _schema_itself(self, schema: str) -> Place | None:
+        found, key = self._statements, self._fold(schema)
+        return _latest(*(place for name, place in found.schemas.items() if self._fold(name) == key))
+
+
+def _latest(*places: Place | None) -> Place | None:
+    latest: Place | None = None
+    for place in places:
+        if place is not None and (latest is None or reached(place, latest)):
+            latest = place
+    return latest
+
+
+class _Statements(EventCutter):
+    """QUERY events only; every other event is passed over, known or not."""
+
+    def __init__(self, position: Position, *, mariadb: bool, version: str) -> None:
+        super().__init__(position.file, position.offset, checksums=False)
+        self._mariadb, self._version = mariadb, version
+        self.tables: dict[tuple[str, str], Place] = {}
+        self.schemas: dict[str, Place] = {}
+        self.any_table: Place | None = None
+        self.schemas_changed = False
+        self._heard: Place = ("", 0)
+        self._handlers = {
+            ev.QUERY: self._on_query,
+            ev.QUERY_COMPRESSED: self._on_query_compressed,
+            ev.ROTATE: self._on_rotate,
+            ev.FORMAT_DESCRIPTION: self._on_format,
+            ev.HEARTBEAT: self._on_heartbeat,
+        }
+
+    @property
+    def reached(self) -> Place:
+        """Up to where everything was seen."""
+        here = self.file, self.end
+        return self._heard if self._heard[0] == self.file and self._heard[1] > self.end else here
+
+    def _on_unknown(self, kind: int, flags: int) -> None:
+        """Only statements count here."""
+
+    def _on_query(self, data: bytes, at: int, stop: int) -> None:
+        if data[stop - 6 : stop] != b"\0BEGIN":
+            self._note(parse_query(data, at, stop), at, stop)
+
+    def _on_query_compressed(self, data: bytes, at: int, stop: int) -> None:
+        schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
+        text_at = at + 13 + variables + schema_length + 1
+        plain = data[at:text_at] + decompress(data, text_at, stop)
+        self._note(parse_query(plain, 0, len(plain)), at, stop)
+
+    def _note(self, query: QueryEvent, at: int, stop: int) -> None:
+        info = classify(query, mariadb=self._mariadb, version=self._version)
+        if info.category != "ddl" or info.temporary or (info.action is None and not info.problem):
+            return
+        if query.alter_phase in ("start", "rollback"):
+            return
+        place = self.file, self._start + 19 + stop - at + (4 if self._crc else 0)
+        for name in info.tables or ():
+            self.tables[name] = place
+        for schema in info.names:
+            self.schemas[schema] = place
+        if isinstance(info.action, CreateDatabase | DropDatabase):
+            self.schemas_changed = True
+        if info.tables is None:
+            self.any_table = place
+
+    def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
+        (offset,) = struct.unpack_from("<Q", data, at)
+        file = data[at + 8 : stop].decode()
+        if file != self.file:
+            self.file, self.end, self._high = file, offset, offset & -(1 << 32)
+
+    def _on_format(self, data: bytes, at: int, stop: int) -> None:
+        if data[stop - 1] > 1:
+            raise SourceError(f"checksum algorithm {data[stop - 1]} is unknown")
+        self._crc = data[stop - 1] == 1
+
+    def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
+        """The server is idle, or has passed over what we have by GTID: it says how far it is."""
+        (log_pos,) = struct.unpack_from("<I", data, at - 6)
+        if log_pos:
+            self._heard = self.file, self._high + log_pos
