@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import __version__
-from headrace.cli import check, run
+from headrace.cli import check, decode, run
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings import Settings, load
 
@@ -21,6 +21,8 @@ Command = Callable[[Settings], Coroutine[Any, Any, int]]
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status: 0 well, 1 something failed, 2 the configuration or the command is wrong."""
     arguments = _parser().parse_args(argv)
+    if "config" not in arguments:
+        return _guarded(lambda: decode.run(arguments))
     try:
         settings = load(arguments.config, os.environ)
     except ConfigError as error:
@@ -28,9 +30,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(problem, file=sys.stderr)
         return 2
     command: Command = arguments.command
-    try:
+
+    def run_command() -> int:
         with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
             return runner.run(command(settings))
+
+    return _guarded(run_command)
+
+
+def _guarded(call: Callable[[], int]) -> int:
+    try:
+        return call()
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
@@ -54,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
             help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
         )
         command.set_defaults(command=module.command)
+    decode.add_arguments(
+        commands.add_parser("decode", help=decode.HELP, description=decode.DESCRIPTION, allow_abbrev=False)
+    )
     return parser
 
 

@@ -20,6 +20,7 @@ Printer = Callable[[Any], str]
 _INTS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
 _UNSIGNED = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64"}
 _BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _GEOMETRIES = frozenset({"geometry", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"})
 _GEOMETRIES |= {"geometrycollection", "geomcollection"}
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -54,7 +55,7 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
     if kind == "vector":
         array = {"type": "array", "items": {"type": "float", "optional": False}}
         return {**array, "name": "io.debezium.data.FloatVector", "version": 1}, str
-    return {"type": "string"}, _text
+    return {"type": "string"}, quote if kind in _TEXTS else _text
 
 
 def _named(kind: str, name: str, **parameters: str) -> Schema:

@@ -26,6 +26,7 @@ def packets(path: Path) -> Iterator[bytes]:
             size = struct.unpack_from("<I", head, 9)[0] if len(head) == 19 else 0
             rest = file.read(size - 19) if size >= 19 else b""
             if len(head) + len(rest) != size:
+                yield bytes(chunk)  # what came before is whole
                 raise NotUnderstood(f"at {path.name}:{at}: the file ends within an event")
             at += size
             chunk += packet(head + rest)

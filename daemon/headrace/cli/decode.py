@@ -1,0 +1,178 @@
+"""`headrace decode`: binlog files, or a server's binlog, as JSON lines of changes. Needs no configuration."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import getpass
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import ValidationError
+
+from headrace.cli.decode_output import Lines, Output, Stats
+from headrace.cli.decode_read import Window, read_files, read_server
+from headrace.errors import HeadraceError
+from headrace.settings import DestinationSettings, derive_server_id
+from headrace.settings_values import Start, StartAt, StartTime, compile_filter, parse_place, parse_start
+
+HELP = "print binlog files, or a server's binlog, as JSON lines"
+DESCRIPTION = (
+    "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "
+    "no configuration. Exit status 0: all was decoded; 1: something was not, said on standard error; 2: the command is "
+    "wrong."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="binlog files, in order")
+    parser.add_argument("--format", choices=("canal", "debezium"), default="canal", help="default: %(default)s")
+    parser.add_argument(
+        "--table", default="", metavar="REGEX", help="only tables whose schema.table matches; several with commas"
+    )
+    parser.add_argument(
+        "--from",
+        dest="first",
+        metavar="PLACE",
+        help="only transactions that begin there or later: an offset (in the first file), file:offset, or a time with "
+        "its zone such as 2026-01-31T12:00:00Z; with --host also earliest (default), latest or a GTID set",
+    )
+    parser.add_argument(
+        "--to",
+        dest="last",
+        metavar="PLACE",
+        help="only transactions that begin before: an offset (in the last file), file:offset, or a time",
+    )
+    parser.add_argument("--stats", action="store_true", help="instead of lines: events and rows by table and kind")
+    parser.add_argument(
+        "--skip-event",
+        action="append",
+        default=[],
+        metavar="FILE:OFFSET",
+        help="pass over the event there, which can't be decoded; may be given again",
+    )
+    server = parser.add_argument_group("instead of files, a server")
+    server.add_argument("--host", help="its host name or address")
+    server.add_argument("--port", type=int, default=3306, help="default: %(default)s")
+    server.add_argument("--user", help="an account with the grants that a destination needs")
+    password = server.add_mutually_exclusive_group()
+    password.add_argument("--password-env", metavar="NAME", help="the environment variable that holds its password")
+    password.add_argument("--ask-password", action="store_true", help="ask for it on the terminal")
+    server.add_argument("--follow", action="store_true", help="go on with what the server writes, until interrupted")
+    parser.set_defaults(parser=parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Decodes; the exit status. Raises HeadraceError."""
+    try:
+        window = _window(arguments)
+        settings = _settings(arguments)
+    except ValueError as error:
+        arguments.parser.error(str(error))
+    output: Output = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
+    try:
+        with TemporaryDirectory(prefix="headrace-") as spool:
+            try:
+                if arguments.host:
+                    asyncio.run(read_server(settings, Path(spool), window, output, follow=arguments.follow))
+                else:
+                    read_files(arguments.files, settings, Path(spool), window, output)
+            finally:
+                output.finish(sys.stdout.buffer)  # what came before an error is true
+                sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough. Python would complain once more when it closes standard output.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise HeadraceError(f"{error.filename or 'the binlog'} can't be read: {error.strerror}") from error
+    return 0
+
+
+def _window(arguments: argparse.Namespace) -> Window:
+    """What part is wanted. Raises ValueError in words for people."""
+    if bool(arguments.files) == bool(arguments.host):
+        raise ValueError("give binlog files, or --host, and not both")
+    if arguments.follow and not arguments.host:
+        raise ValueError("--follow needs --host")
+    if arguments.host and not arguments.user:
+        raise ValueError("--host needs --user")
+    names = [path.name for path in arguments.files]
+    if len(set(names)) != len(names):
+        raise ValueError("two of the files have the same name")
+    first = None if arguments.host else _place(arguments.first, names[:1], "--from")
+    return Window(names, first, _place(arguments.last, names[-1:], "--to"))
+
+
+def _place(text: str | None, alone: list[str], option: str) -> tuple[str, int] | int | None:
+    """File and offset, or microseconds since 1970."""
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,19}", text) and alone:
+        return alone[0], int(text)
+    file, colon, offset = text.rpartition(":")
+    if colon and "/" not in file and re.fullmatch(r"[^\s:]+\.[^\s:]+", file) and re.fullmatch(r"[0-9]{1,19}", offset):
+        return file, int(offset)
+    start = _start(text, option)
+    if isinstance(start, StartTime):
+        return int(start.time.timestamp() * 1_000_000)
+    if isinstance(start, StartAt):
+        return start.file, start.offset
+    raise ValueError(f"{option} {text}: should be an offset, file:offset, or a time with its zone")
+
+
+def _start(text: str, option: str) -> Start:
+    try:
+        return parse_start(text)
+    except ValueError as error:
+        raise ValueError(f"{option} {text}: {error}") from None
+
+
+def _settings(arguments: argparse.Namespace) -> DestinationSettings:
+    """A destination that prints. Raises ValueError in words for people."""
+    try:
+        compile_filter(arguments.table)
+    except ValueError as error:
+        raise ValueError(f"--table: {error}") from None
+    try:
+        skipped = [parse_place(place) for place in arguments.skip_event]
+    except ValueError as error:
+        raise ValueError(f"--skip-event: {error}") from None
+    message: dict[str, Any] = {"format": arguments.format}
+    if arguments.format == "debezium":
+        message["debezium"] = {"schemas": False, "schema_topic": "decode"}
+    source: dict[str, Any] = {"host": "localhost", "user": "nobody", "password": "", "row_image": "any"}
+    if arguments.host:
+        number = derive_server_id(f"{socket.gethostname()}-{os.getpid()}", "decode")
+        source |= {"host": arguments.host, "port": arguments.port, "user": arguments.user, "server_id": number}
+        source |= {"password": _password(arguments), "start": _start(arguments.first or "earliest", "--from")}
+    try:
+        return DestinationSettings.model_validate(
+            {
+                "name": "decode",
+                "source": {**source, "skip_event": skipped},
+                "filter": {"include": arguments.table},
+                "message": message,
+                "route": {"topic": "decode"},
+                "sink": {"type": "jsonl", "path": "-"},
+            }
+        )
+    except ValidationError as error:
+        raise ValueError("; ".join(f"--{detail['loc'][-1]}: {detail['msg']}" for detail in error.errors())) from None
+
+
+def _password(arguments: argparse.Namespace) -> str:
+    if arguments.ask_password:
+        return getpass.getpass(f"Password of {arguments.user}: ")
+    if arguments.password_env:
+        if arguments.password_env not in os.environ:
+            raise ValueError(f"--password-env: the environment variable {arguments.password_env} is not set")
+        return os.environ[arguments.password_env]
+    return ""

@@ -1,0 +1,124 @@
+"""What `headrace decode` prints: messages, or counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import BinaryIO
+
+from headrace.batching import Outlet
+from headrace.formats.registry import make_format
+from headrace.model import RowsChange, SchemaChange
+from headrace.mysql.decoder import Decoder
+from headrace.settings import DestinationSettings
+
+
+class Output(ABC):
+    """Takes what the decoder emits."""
+
+    @abstractmethod
+    def bind(self, decoder: Decoder) -> None:
+        """The decoder that emits."""
+
+    @abstractmethod
+    def emit(self, change: RowsChange) -> None:
+        """Changes of rows."""
+
+    @abstractmethod
+    def emit_schema(self, change: SchemaChange) -> None:
+        """A statement."""
+
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether write() should be called before more comes."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Prints what came so far."""
+
+    @abstractmethod
+    def finish(self, out: BinaryIO) -> None:
+        """At the end, also after an error."""
+
+
+class Lines(Output):
+    """Messages as lines, made by what the daemon makes them with."""
+
+    def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
+        self._outlet = Outlet(make_format(settings), settings.route.topic, 0, 0, "", one_log=True)
+        self._out = out
+        self._decoder: Decoder
+
+    def bind(self, decoder: Decoder) -> None:
+        """See Output."""
+        self._decoder = decoder
+        self._outlet.bind(decoder)
+        self._outlet.tick()
+
+    def emit(self, change: RowsChange) -> None:
+        """See Output."""
+        self._outlet.emit(change)
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        """See Output."""
+        self._outlet.emit_schema(change)
+
+    def full(self) -> bool:
+        """See Output."""
+        return self._outlet.full()
+
+    def write(self) -> None:
+        """See Output."""
+        for batch in self._outlet.take(self._decoder.position(), 0.0):
+            self._out.write(b"".join(value + b"\n" for value in batch.values if value is not None))
+        self._outlet.tick()
+
+    def finish(self, out: BinaryIO) -> None:
+        """See Output."""
+        if hasattr(self, "_decoder"):
+            self.write()
+
+
+class Stats(Output):
+    """Events and rows by table and kind."""
+
+    def __init__(self) -> None:
+        self._events: Counter[tuple[str, str]] = Counter()
+        self._rows: Counter[tuple[str, str]] = Counter()
+        self._decoder: Decoder | None = None
+
+    def bind(self, decoder: Decoder) -> None:
+        """See Output."""
+        self._decoder = decoder
+
+    def emit(self, change: RowsChange) -> None:
+        """See Output."""
+        key = (change.schema.name, str(change.operation))
+        self._events[key] += 1
+        self._rows[key] += len(change.rows)
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        """See Output."""
+        name = f"{change.schema}.{change.table}" if change.table else change.schema or "-"
+        self._events[name, str(change.kind)] += 1
+
+    def full(self) -> bool:
+        """See Output."""
+        return False
+
+    def write(self) -> None:
+        """See Output."""
+
+    def finish(self, out: BinaryIO) -> None:
+        """See Output."""
+        names = sorted(self._events)
+        width = max([len(name) for name, _ in names] + [5])
+        lines = [f"{'table':<{width}}  {'kind':<8}  {'events':>10}  {'rows':>12}"]
+        lines += [
+            f"{name:<{width}}  {kind:<8}  {self._events[name, kind]:>10}  {self._rows[name, kind]:>12}"
+            for name, kind in names
+        ]
+        lines.append(f"{'all':<{width}}  {'':<8}  {self._events.total():>10}  {self._rows.total():>12}")
+        if self._decoder is not None:
+            lines.append(f"{self._decoder.transactions} transactions, {self._decoder.events} events of all kinds read")
+        out.write(("\n".join(lines) + "\n").encode())

@@ -1,0 +1,216 @@
+"""What `headrace decode` reads: binlog files, or a server's dump up to its present end."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from headrace.cli.decode_output import Output
+from headrace.errors import NotUnderstood, SourceError
+from headrace.layouts import Layouts
+from headrace.model import Position, RowsChange, SchemaChange
+from headrace.mysql import event_types as ev
+from headrace.mysql.binlog_file import packet, packets
+from headrace.mysql.checks import address_of
+from headrace.mysql.connection import SourceConnection
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.schema_history import SchemaHistory
+from headrace.mysql.source import open_source
+from headrace.mysql.transactions import DecoderOptions
+from headrace.routing import Routing
+from headrace.settings import DaemonSettings, DestinationSettings
+
+_NO_LAYOUT = (
+    "the binlog does not say its column names (binlog_row_metadata is not FULL), and its CREATE TABLE is not in what "
+    "was read. Begin with the file that has it, leave the table out with --table, or read from the server with --host"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which transactions are wanted, by where they begin or when they were committed (microseconds since 1970).
+    `files` is the order of files; when it is empty they are ordered by name."""
+
+    files: list[str]
+    first: tuple[str, int] | int | None
+    last: tuple[str, int] | int | None
+
+    def _order(self, place: tuple[str, int]) -> tuple[int, str, int]:
+        file, offset = place
+        return (self.files.index(file) if file in self.files else -1, "" if self.files else file, offset)
+
+    def _before(self, decoder: Decoder, place: tuple[str, int] | int) -> bool:
+        if isinstance(place, int):
+            return decoder.commit_time_us < place
+        return self._order((decoder.file, decoder.tx_start)) < self._order(place)
+
+    def holds(self, decoder: Decoder) -> bool:
+        """Whether the transaction under way is wanted."""
+        if self.first is not None and self._before(decoder, self.first):
+            return False
+        return self.last is None or self._before(decoder, self.last)
+
+    def over(self, decoder: Decoder) -> bool:
+        """Whether nothing that is wanted can follow. Commit times may go back, so a time does not say so."""
+        return isinstance(self.last, tuple) and not self._before(decoder, self.last)
+
+
+class _Wanted:
+    """Passes on what lies within the window."""
+
+    def __init__(self, window: Window, output: Output) -> None:
+        self._window, self._output = window, output
+        self.decoder: Decoder
+
+    def emit(self, change: RowsChange) -> None:
+        if self._window.holds(self.decoder):
+            self._output.emit(change)
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        if self._window.holds(self.decoder):
+            self._output.emit_schema(change)
+
+
+def _decoder(
+    start: Position,
+    history: SchemaHistory,
+    settings: DestinationSettings,
+    spool: Path,
+    wanted: _Wanted,
+    *,
+    checksums: bool,
+    skip_before: int = 0,
+    skip_until_us: int = 0,
+) -> Decoder:
+    decoder = Decoder(
+        start,
+        captures=Routing(settings).captures,
+        emit=wanted.emit,
+        emit_schema=wanted.emit_schema,
+        history=history,
+        options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
+        checksums=checksums,
+        skip_before=skip_before,
+        skip_until_us=skip_until_us,
+    )
+    wanted.decoder = decoder
+    return decoder
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def read_files(
+    paths: Sequence[Path], settings: DestinationSettings, spool: Path, window: Window, output: Output
+) -> None:
+    """Decodes files in order, as one stream. Raises OSError, or NotUnderstood with the place."""
+    for place in (window.first, window.last):
+        if isinstance(place, tuple) and place[0] not in window.files:
+            raise NotUnderstood(f"{place[0]} is none of the files given")
+    wanted = _Wanted(window, output)
+    decoder: Decoder | None = None
+    for path in paths:
+        begun = False
+        for chunk in packets(path):
+            if not begun:
+                begun = True
+                if decoder is None:
+                    decoder = _decoder(
+                        Position("", path.name, 4),
+                        _history(path, chunk, settings),
+                        settings,
+                        spool,
+                        wanted,
+                        checksums=False,
+                    )
+                    output.bind(decoder)
+                else:
+                    chunk = _rotate(path.name, decoder._crc) + chunk
+            _feed(decoder, chunk, output)  # type: ignore[arg-type]
+            if decoder is not None and window.over(decoder):
+                return
+
+
+def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
+    at, more = 0, True
+    while more:
+        try:
+            at, more = decoder.feed(data, at, output.full)
+        finally:
+            output.write()  # what was decoded before something that can't be is true
+        if decoder.wanted is not None:
+            decoder.learned(_NO_LAYOUT)
+            more = True
+
+
+def _history(path: Path, chunk: bytes, settings: DestinationSettings) -> SchemaHistory:
+    """An empty history for the server whose version the file's first event names."""
+    if len(chunk) < 76 or chunk[9] != ev.FORMAT_DESCRIPTION:
+        raise NotUnderstood(f"{path} does not begin with an event that describes its format")
+    version = chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
+    return SchemaHistory(
+        Routing(settings).captures, mariadb="mariadb" in version.lower(), version=version, lower_case_table_names=0
+    )
+
+
+def _rotate(file: str, checksum: bool) -> bytes:
+    """The event that a server sends before each file: what follows is in `file`."""
+    body = struct.pack("<Q", 4) + file.encode()
+    size = 19 + len(body) + (4 if checksum else 0)
+    event = struct.pack("<IBIIIH", 0, ev.ROTATE, 0, size, 0, ev.ARTIFICIAL_FLAG) + body
+    return packet(event + struct.pack("<I", crc32(event)) if checksum else event)
+
+
+# -- a server -----------------------------------------------------------------------------------------------------
+
+
+async def read_server(
+    settings: DestinationSettings, spool: Path, window: Window, output: Output, *, follow: bool
+) -> None:
+    """Decodes a server's binlog up to the end that it has now, or without end. Raises SourceError and NotUnderstood."""
+    end = None if follow else await _present_end(settings)
+    layouts, wanted = Layouts(settings, []), _Wanted(window, output)
+    source = await open_source(settings.source, settings.source.server_id, None, before_dump=layouts.open)
+    try:
+        decoder = _decoder(
+            source.start,
+            layouts.history,
+            settings,
+            spool,
+            wanted,
+            checksums=source.checksums,
+            skip_before=source.skip_before,
+            skip_until_us=source.skip_until_us,
+        )
+        output.bind(decoder)
+        data, deadline = b"", 2 * settings.source.heartbeat + 1
+        while not window.over(decoder) and (end is None or (decoder.file, decoder.end) < end):
+            data = await source.stream.read(data, decoder.need, deadline)
+            at, more = 0, True
+            while more:
+                try:
+                    at, more = decoder.feed(data, at, output.full)
+                finally:
+                    output.write()
+                if decoder.wanted is not None:
+                    decoder.learned(await layouts.learn(decoder.wanted, decoder.position()))
+                    more = True
+                await asyncio.sleep(0)
+            data = data[at:]
+    finally:
+        await source.stream.close()
+
+
+async def _present_end(settings: DestinationSettings) -> tuple[str, int]:
+    connection = await SourceConnection.open(address_of(settings.source))
+    try:
+        files = await connection.query("SHOW BINARY LOGS")
+    finally:
+        await connection.close()
+    if not files:
+        raise SourceError("the source lists no binlog")
+    return str(files[-1]["Log_name"]), int(files[-1]["File_size"])

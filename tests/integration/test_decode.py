@@ -1,0 +1,256 @@
+"""`headrace decode` on real binlog files of both servers, and on a server's stream, as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from devstack import Stack
+from tests.support import eventually
+
+pytestmark = pytest.mark.server
+
+COMMAND = [sys.executable, "-m", "headrace.cli.main", "decode"]
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), n DECIMAL(10,2), b BLOB) CHARSET utf8mb4"
+Run = Callable[..., Any]
+
+
+def decode(*arguments: str | Path, status: int = 0, **env: str) -> tuple[str, str]:
+    """What it printed to standard output and standard error."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, env={**os.environ, **env}
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout, done.stderr
+
+
+def lines(*arguments: str | Path, **env: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in decode(*arguments, **env)[0].splitlines()]
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def server(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "mysql":
+        yield request.getfixturevalue("mysql")
+        return
+    server = stack.mariadb()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def run(server: Any) -> Iterator[Run]:
+    """Runs statements in the schema `decoded`, which is new and alone in a new binlog file."""
+    with (
+        pymysql.connect(**server.connection("root"), autocommit=True, charset="utf8mb4") as connection,
+        connection.cursor() as cursor,
+    ):
+
+        def execute(*statements: str) -> Any:
+            for statement in statements:
+                cursor.execute(statement)
+            return cursor.fetchall()
+
+        execute("FLUSH BINARY LOGS", "DROP DATABASE IF EXISTS decoded", "CREATE DATABASE decoded", "USE decoded")
+        yield execute
+        execute("DROP DATABASE IF EXISTS decoded")
+
+
+def newest(server: Any, run: Run) -> Path:
+    return Path(server.datadir) / run("SHOW BINARY LOGS")[-1][0]
+
+
+CHANGES = (
+    TABLE,
+    "INSERT INTO t VALUES (1, '保洁', 1.50, x'00ff'), (2, NULL, -2, NULL)",
+    "UPDATE t SET n = 3 WHERE id = 2",
+    "ALTER TABLE t ADD COLUMN more INT AFTER id",
+    "INSERT INTO t (id, more) VALUES (3, 7)",
+    "DELETE FROM t WHERE id = 1",
+)
+
+
+def shape(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Statements by their kind, rows by their names and values."""
+    return [(m["type"], [list(row.items()) for row in m["data"] or []]) for m in messages]
+
+
+EXPECTED: list[tuple[str, Any]] = [
+    ("CREATE", []),
+    (
+        "INSERT",
+        [
+            [("id", "1"), ("name", "保洁"), ("n", "1.50"), ("b", "AP8=")],
+            [("id", "2"), ("name", None), ("n", "-2.00"), ("b", None)],
+        ],
+    ),
+    ("UPDATE", [[("id", "2"), ("name", None), ("n", "3.00"), ("b", None)]]),
+    ("ALTER", []),
+    ("INSERT", [[("id", "3"), ("more", "7"), ("name", None), ("n", None), ("b", None)]]),
+    ("DELETE", [[("id", "1"), ("more", None), ("name", "保洁"), ("n", "1.50"), ("b", "AP8=")]]),
+]
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_a_file_is_printed_whatever_its_metadata(server: Any, run: Run, metadata: str) -> None:
+    (before,) = run("SELECT @@global.binlog_row_metadata")[0]
+    run(f"SET GLOBAL binlog_row_metadata = '{metadata}'")
+    try:
+        run(*CHANGES)
+        messages = lines(newest(server, run), "--table", "decoded\\.t")
+    finally:
+        run(f"SET GLOBAL binlog_row_metadata = '{before}'")
+    assert shape(messages) == EXPECTED
+    assert messages[2]["old"] == [{"n": "-2.00"}]
+    assert messages[3]["isDdl"]
+    assert messages[3]["sql"] == CHANGES[3]
+
+
+def test_debezium_shows_rows_and_schema_changes(server: Any, run: Run) -> None:
+    run(*CHANGES)
+    messages = lines(newest(server, run), "--table", "decoded\\.t", "--format", "debezium")
+    assert [message.get("op") for message in messages] == [None, "c", "c", "u", None, "c", "d"]
+    assert messages[0]["tableChanges"][0]["id"] == '"decoded"."t"'
+    assert messages[1]["after"] == {"id": 1, "name": "保洁", "n": "AJY=", "b": "AP8="}
+    assert (messages[2]["source"]["row"], messages[2]["source"]["db"]) == (1, "decoded")
+
+
+def test_several_files_are_one_stream(server: Any, run: Run) -> None:
+    run(*CHANGES[:3])
+    first = newest(server, run)
+    run("FLUSH BINARY LOGS", *CHANGES[3:])
+    messages = lines(first, newest(server, run), "--table", "decoded\\.t")
+    assert shape(messages) == EXPECTED
+    numbers = [int(message["_pos"]) for message in messages]
+    assert numbers == sorted(numbers)
+
+
+def test_from_and_to_choose_transactions(server: Any, run: Run) -> None:
+    table, table_option = "decoded\\.t", "--table"
+    run(TABLE)
+    places = []
+    for i in range(4):
+        run(f"INSERT INTO t (id) VALUES ({i})")
+        places.append(run("SHOW BINARY LOGS")[-1][1])
+    path = newest(server, run)
+
+    def ids(*arguments: str) -> list[str]:
+        found = lines(path, table_option, table, *arguments)
+        return [row["id"] for message in found for row in message["data"] or []]
+
+    assert ids() == ["0", "1", "2", "3"]
+    assert ids("--from", str(places[1])) == ["2", "3"]
+    assert ids("--from", f"{path.name}:{places[0] + 1}") == ["2", "3"]
+    assert ids("--to", str(places[1])) == ["0", "1"]
+    assert ids("--from", str(places[0]), "--to", f"{path.name}:{places[2]}") == ["1", "2"]
+    assert ids("--from", "2000-01-01T00:00:00Z", "--to", "2990-01-01T00:00:00+08:00") == ["0", "1", "2", "3"]
+    assert ids("--to", "2000-01-01T00:00:00Z") == []
+    assert ids("--from", "2990-01-01T00:00:00Z") == []
+
+
+def test_stats_count_events_and_rows(server: Any, run: Run) -> None:
+    run(*CHANGES)
+    text, _ = decode(newest(server, run), "--table", "decoded\\.t", "--stats")
+    found = [line.split() for line in text.splitlines()]
+    assert found[:-1] == [
+        ["table", "kind", "events", "rows"],
+        ["decoded.t", "ALTER", "1", "0"],
+        ["decoded.t", "CREATE", "1", "0"],
+        ["decoded.t", "DELETE", "1", "1"],
+        ["decoded.t", "INSERT", "2", "3"],
+        ["decoded.t", "UPDATE", "1", "1"],
+        ["all", "6", "5"],
+    ]
+
+
+def test_a_table_that_nobody_described_is_said_with_the_remedy(server: Any, run: Run) -> None:
+    (before,) = run("SELECT @@global.binlog_row_metadata")[0]
+    run("SET GLOBAL binlog_row_metadata = 'MINIMAL'", TABLE, "FLUSH BINARY LOGS")
+    try:
+        run("CREATE TABLE u (id INT)", "INSERT INTO u VALUES (1)", "INSERT INTO t (id) VALUES (1)")
+        out, error = decode(newest(server, run), "--table", "decoded\\..*", status=1)
+    finally:
+        run(f"SET GLOBAL binlog_row_metadata = '{before}'")
+    assert [json.loads(line)["table"] for line in out.splitlines()] == ["u", "u"]
+    assert "decoded.t" in error
+    assert "--table" in error
+    assert "--host" in error
+    assert "Traceback" not in error
+
+
+def test_a_file_that_ends_within_an_event_gives_what_came_before(server: Any, run: Run, tmp_path: Path) -> None:
+    run(*CHANGES)
+    path = tmp_path / "cut.000001"
+    path.write_bytes(newest(server, run).read_bytes()[:-40])
+    out, error = decode(path, "--table", "decoded\\.t", status=1)
+    assert len(out.splitlines()) >= len(EXPECTED) - 1
+    assert "ends within an event" in error
+    assert "Traceback" not in error
+
+
+def test_a_damaged_event_is_said_with_its_place(server: Any, run: Run, tmp_path: Path) -> None:
+    run(TABLE)
+    place = run("SHOW BINARY LOGS")[-1][1]
+    run("INSERT INTO t (id) VALUES (1)", "INSERT INTO t (id) VALUES (2)")
+    raw = bytearray(newest(server, run).read_bytes())
+    raw[place + 30] ^= 1
+    path = tmp_path / "bad.000001"
+    path.write_bytes(raw)
+    out, error = decode(path, "--table", "decoded\\.t", status=1)
+    assert [json.loads(line)["type"] for line in out.splitlines()] == ["CREATE"]
+    assert f"bad.000001:{place}" in error
+    assert "CRC32" in error
+
+
+def test_a_servers_stream_ends_at_its_present_end(server: Any, run: Run) -> None:
+    run(*CHANGES)
+    place = f"{newest(server, run).name}:4"
+    login = ("--host", server.host, "--port", str(server.port), "--user", "canal", "--password-env", "SECRET")
+    messages = lines(*login, "--table", "decoded\\.t", "--from", place, SECRET="canal")
+    assert shape(messages) == EXPECTED
+
+
+def test_follow_goes_on_with_what_is_written(server: Any, run: Run) -> None:
+    run(TABLE)
+    login = ["--host", server.host, "--port", str(server.port), "--user", "canal", "--password-env", "SECRET"]
+    process = subprocess.Popen(
+        [*COMMAND, *login, "--table", "decoded\\.t", "--from", f"{newest(server, run).name}:4", "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SECRET": "canal"},
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["type"] == "CREATE"
+        run("INSERT INTO t (id) VALUES (5)")
+        assert json.loads(process.stdout.readline())["data"][0]["id"] == "5"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        _, error = process.communicate()
+    assert "Traceback" not in error
+
+
+def test_a_reader_that_leaves_early_is_no_error(server: Any, run: Run) -> None:
+    run(TABLE, "INSERT INTO t (id, b) VALUES (0, REPEAT('x', 60000))")
+    for step in range(7):
+        run(f"INSERT INTO t SELECT id + {1 << step}, name, n, b FROM t")
+    process = subprocess.Popen([*COMMAND, str(newest(server, run))], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    eventually(lambda: process.poll() is not None, 60)
+    assert process.stderr is not None
+    assert (process.returncode, process.stderr.read()) == (0, b"")
+    process.stderr.close()
