@@ -17,10 +17,12 @@ TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7,
 DATE, TIME, DATETIME, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 11, 12, 13, 15, 16, 17, 18, 19
 BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR = 140, 141, 242
 JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
-NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE})
-"""The types that have a bit in the signedness field."""
-CHARACTER = frozenset({VARCHAR, VAR_STRING, STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED})
-"""The types that have a collation, binary strings among them (collation 63)."""
+NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
+"""The types that have a bit in the signedness field; that of a YEAR says unsigned."""
+CHARACTER = frozenset({VARCHAR, VAR_STRING, STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR})
+"""The types that have a collation in the metadata, binary strings among them (collation 63)."""
+CHARACTER_MARIADB = CHARACTER | {GEOMETRY}
+"""The same of MariaDB, which gives its geometries one too."""
 
 METADATA_SIZE = {
     **dict.fromkeys((TINY, SHORT, LONG, LONGLONG, INT24, DATE, YEAR, TIMESTAMP, TIME, DATETIME), 0),
@@ -31,6 +33,7 @@ METADATA_SIZE = {
 __all__ = [
     "BINARY_COLLATION",
     "CHARACTER",
+    "CHARACTER_MARIADB",
     "METADATA_SIZE",
     "NUMERIC",
     "Field",
@@ -244,8 +247,7 @@ def column_from_map(
     MySQL's name, `labels` are decoded already, `dimensions` are those of a VECTOR where the event has them. Raises
     UnknownType."""
     declared, length, scale = _declared(kind, meta, charset, labels, dimensions)
-    if kind not in NUMERIC:
-        unsigned = False
+    unsigned = unsigned and kind in NUMERIC and kind != YEAR
     number = java_type(declared.partition("(")[0], unsigned=unsigned)
     return Column(
         name,
@@ -253,7 +255,7 @@ def column_from_map(
         number,
         unsigned,
         nullable,
-        charset if kind in CHARACTER or kind in (ENUM, SET) else "",
+        charset if (kind in CHARACTER and kind != VECTOR) or kind in (ENUM, SET) else "",
         labels,
         length,
         scale,

@@ -100,7 +100,10 @@ def _opaque(b: bytes, at: int) -> str:
         return f'"{packed_datetime(_I64(raw)[0])[:10]}"'
     if kind in (7, 12):
         return f'"{packed_datetime(_I64(raw)[0])}"'
-    return f'"base64:type{kind}:{base64.b64encode(raw).decode()}"'
+    text = base64.b64encode(raw).decode()
+    if n > 57:  # the server breaks its lines after 76 characters, and then escapes the breaks
+        text = "\\n".join([text[i : i + 76] for i in range(0, len(text), 76)])
+    return f'"base64:type{kind}:{text}"'
 
 
 _Text = Callable[[bytes, int, int], str]

@@ -268,7 +268,8 @@ def vector_text(raw: bytes) -> str:
     so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other bytes."""
     if len(raw) % 4:
         raise ValueError(f"a VECTOR of {len(raw)} bytes holds no whole number of float32")
-    return "[" + ",".join([double_text(float32(x)) for (x,) in struct.iter_unpack("<f", raw)]) + "]"
+    numbers = [double_text(float32(x)) if x else repr(x)[:-2] for (x,) in struct.iter_unpack("<f", raw)]
+    return "[" + ",".join(["-0.0" if number == "-0" else number for number in numbers]) + "]"
 
 
 def big_int(raw: bytes) -> int:
