@@ -92,6 +92,7 @@ def _layout(
         columns.append(make_column(definition, charset, dialect))
     if versioned and not any(c.generated and c.mysql_type == "timestamp(6)" for c in columns):
         columns += row_times(dialect)
+        primary = [*primary, "row_end"] if primary else primary
     places = {column.name: i for i, column in enumerate(columns)}
     made = TableSchema(schema, table, tuple(columns), tuple(places[name] for name in primary))
     require_sound_labels(columns)

@@ -43,8 +43,8 @@ class ColumnDef:
     generated: bool = False
     invisible: bool = False
     primary: bool = False
-    row_time: bool = False
-    """MariaDB's GENERATED ALWAYS AS ROW START or END."""
+    row_time: str = ""
+    """START or END of MariaDB's GENERATED ALWAYS AS ROW START or END."""
 
 
 @dataclass(frozen=True, slots=True)

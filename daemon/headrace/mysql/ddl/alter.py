@@ -108,7 +108,7 @@ class Alter:
         if_not_exists = c.takes("IF", "NOT", "EXISTS")
         if c.takes("("):
             while True:
-                if explicit or not self._key():
+                if not self._key():
                     self._added(None, if_not_exists)
                 if not c.takes(","):
                     break

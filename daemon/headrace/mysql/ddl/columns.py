@@ -92,9 +92,10 @@ def _generated(c: Cursor, made: ColumnDef) -> ColumnDef:
         c.expect("ALWAYS")
     c.expect("AS")
     if c.takes("ROW"):
-        if not c.takes_any("START", "END"):
+        end = c.takes_any("START", "END")
+        if not end:
             raise c.problem("START or END was expected")
-        return replace(made, generated=True, nullable=False, row_time=True)
+        return replace(made, generated=True, nullable=False, row_time=end)
     c.parens()
     c.takes_any("VIRTUAL", "STORED", "PERSISTENT")
     return replace(made, generated=True)

@@ -27,6 +27,8 @@ class Options:
     charset: str | None = None
     collation: str = ""
     versioned: bool = False
+    start_transaction: bool = False
+    """What MySQL writes behind CREATE ... SELECT."""
 
     @property
     def final(self) -> str | None:
@@ -51,6 +53,9 @@ def table_option(c: Cursor, found: Options) -> bool:
         c.expect("DIRECTORY")
         c.takes("=")
         c.string()
+        return True
+    if c.takes("START", "TRANSACTION"):
+        found.start_transaction = True
         return True
     if c.takes("WITH", "SYSTEM", "VERSIONING"):
         found.versioned = True
@@ -93,10 +98,7 @@ def create_table(c: Cursor, *, replaces: bool) -> CreateTable:
         if not c.done:
             raise c.problem("the end was expected")
         return replace(made, like=like)
-    atomic = [token.upper for token in c.tokens[-2:]] == ["START", "TRANSACTION"]
-    if atomic:
-        del c.tokens[-2:]
-    made = replace(_body(c, made), atomic_select=atomic)
+    made = _body(c, made)
     options = Options()
     while table_option(c, options):
         c.takes(",")
@@ -104,7 +106,9 @@ def create_table(c: Cursor, *, replaces: bool) -> CreateTable:
         partitions(c)
     if not c.done:
         raise c.problem("the end was expected")
-    return replace(made, charset=options.final or "", versioned=options.versioned or made.versioned)
+    return replace(
+        made, charset=options.final or "", versioned=options.versioned, atomic_select=options.start_transaction
+    )
 
 
 def _like(c: Cursor) -> TableName | None:

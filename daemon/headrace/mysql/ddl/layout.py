@@ -43,9 +43,13 @@ def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> Layou
     """The layout of a new table. Raises NotParsed when it can't be told exactly."""
     charset = action.charset or schema_charset
     columns = [make_column(column, charset, dialect) for column in action.columns]
-    if action.versioned and not any(column.row_time for column in action.columns):
-        columns += row_times(dialect)
-    return _finish(columns, action.primary, charset)
+    primary = action.primary
+    if action.versioned:
+        ends = tuple(column.name for column in action.columns if column.row_time == "END")
+        if not ends:
+            columns += row_times(dialect)
+        primary += (ends or ("row_end",)) if primary else ()  # old rows need a key of their own
+    return _finish(columns, primary, charset)
 
 
 def row_times(dialect: Dialect) -> list[Column]:
@@ -120,11 +124,14 @@ class _Change:
             if isinstance(spec, AddColumn):
                 self._add(spec)
             elif isinstance(spec, ChangeColumn) and spec.after is not None and spec.old.lower() in names:
-                self._place(self._made(spec.column), spec.after)
-            elif isinstance(spec, Versioning):
-                self._version(spec, hidden)
+                moved = next(c for c in self._columns if c.name.lower() == spec.column.name.lower())
+                self._columns.remove(moved)
+                self._place(moved, spec.after)
         self._primary = [names[name.lower()] for name in self._primary if name.lower() in names]
         self._keys()
+        for spec in self._specs:
+            if isinstance(spec, Versioning):
+                self._version(spec, hidden)
         return _finish(self._columns, self._primary, self._charset)
 
     def _by_old_name(self) -> dict[str, list[object]]:
@@ -159,10 +166,7 @@ class _Change:
                 column = replace(column, name=name)
             elif isinstance(spec, AlterColumn):
                 column = _alter(column, spec)
-        if changed is None:
-            self._columns.append(column)
-        elif changed.after is None:
-            self._columns.append(self._made(changed.column))
+        self._columns.append(column if changed is None else self._made(changed.column))
         return name
 
     def _made(self, column: ColumnDef) -> Column:
@@ -189,9 +193,16 @@ class _Change:
 
     def _version(self, spec: Versioning, hidden: bool) -> None:
         if spec.add:
+            if any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
+                raise NotParsed("versioning with columns of its own")
             self._columns += row_times(self._dialect)
+            if self._primary:
+                self._primary.append("row_end")
         elif hidden:
             del self._columns[-2:]
+            self._primary = [name for name in self._primary if name != "row_end"]
+        elif self._primary and any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
+            raise NotParsed("the end of versioning with columns of its own")
 
     def _keys(self) -> None:
         """The primary key after drops, which the servers make before they add."""

@@ -102,9 +102,15 @@ def _database_options(c: Cursor) -> Options:
 
 
 _SEQUENCE = (
-    ("next_not_cached_value", "bigint", 21, False), ("minimum_value", "bigint", 21, False),
-    ("maximum_value", "bigint", 21, False), ("start_value", "bigint", 21, False), ("increment", "bigint", 21, False),
-    ("cache_size", "bigint", 21, True), ("cycle_option", "tinyint", 1, True), ("cycle_count", "bigint", 21, False),
+    ("next_not_cached_value", "bigint", 21, False, ""),
+    ("minimum_value", "bigint", 21, False, ""),
+    ("maximum_value", "bigint", 21, False, ""),
+    ("start_value", "bigint", 21, False, "start value when sequences is created or value if RESTART is used"),
+    ("increment", "bigint", 21, False, "increment value"),
+    ("cache_size", "bigint", 21, True, ""),
+    ("cycle_option", "tinyint", 1, True, "0 if no cycles are allowed, 1 if the sequence should begin a new cycle when "
+     "maximum_value is passed"),
+    ("cycle_count", "bigint", 21, False, "How many cycles have been done"),
 )  # fmt: skip
 """The columns of the table that a MariaDB sequence is."""
 
@@ -116,8 +122,8 @@ def create_sequence(c: Cursor, *, replaces: bool) -> CreateTable:
     if c.dialect.version >= 110500:
         raise c.problem("the layout of a sequence in MariaDB 11.5")
     columns = tuple(
-        ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False)
-        for column, kind, width, unsigned in _SEQUENCE
+        ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False, comment=comment)
+        for column, kind, width, unsigned, comment in _SEQUENCE
     )
     return CreateTable(name, columns, if_not_exists=if_not_exists, replace=replaces, charset="utf8mb4")
 

@@ -278,10 +278,10 @@ def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
 def _charset(made: ColumnType, charset: str) -> str:
     if made.kind not in _STRINGS and made.kind != "blob":
         return ""
-    if made.charset or charset:
-        return made.charset or charset
     if made.kind == "blob":
         return "binary"
+    if made.charset or charset:
+        return made.charset or charset
     raise NotParsed("the default character set of its table is not known")
 
 

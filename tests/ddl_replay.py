@@ -1,0 +1,247 @@
+"""Runs DDL on a real server, notes after each statement what information_schema shows, and replays the binlog file
+through the schema history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from headrace.model import Column, TableSchema
+from headrace.mysql import event_types as ev
+from headrace.mysql.binlog_file import packets
+from headrace.mysql.compressed import decompress
+from headrace.mysql.ddl.dialect import dialect_of
+from headrace.mysql.packets import EventCutter
+from headrace.mysql.query_event import QueryEvent, parse_query
+from headrace.mysql.schema_history import SchemaHistory, misfit
+from headrace.mysql.schema_tables import layouts, statements
+from headrace.mysql.table_map import TableMap
+from tests.binlogs import new_file
+
+Truth = dict[tuple[str, str], TableSchema]
+
+
+@dataclass
+class Step:
+    """One statement that ran: the offset behind it, and the tables after it. `strange`: cannot be told from
+    information_schema."""
+
+    case: str
+    sql: str
+    end: int
+    tables: Truth
+    strange: set[tuple[str, str]] = field(default_factory=set)
+
+
+class Recorder:
+    """Runs statements on a server and notes what they made."""
+
+    def __init__(self, server: Any, *, rows: bool = True) -> None:
+        self.mariadb = "mariadb" in type(server).__name__.lower()
+        self.server, self.rows = server, rows
+        self.steps: list[Step] = []
+        self._looking = pymysql.connect(**server.connection("root"), autocommit=True, charset="utf8mb4")
+        self.cursor = self._looking.cursor(pymysql.cursors.DictCursor)
+        self.cursor.execute("SET SESSION sql_mode = ''")
+        self.version = str(self._all("SELECT @@version AS v")[0]["v"])
+        self.path: Path = new_file(server, self._looking.cursor())
+
+    def _all(self, sql: str) -> list[dict[str, Any]]:
+        self.cursor.execute(sql)
+        return list(self.cursor.fetchall())
+
+    def close(self) -> None:
+        self._looking.close()
+
+    def place(self) -> int:
+        row = self._all("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")[0]
+        assert row["File"] == self.path.name
+        return int(row["Position"])
+
+    def session(self, *, mode: str = "", names: str = "utf8mb4") -> Any:
+        connection = pymysql.connect(
+            **self.server.connection("root"), autocommit=True, charset=names, client_flag=CLIENT.MULTI_STATEMENTS
+        )
+        if mode:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET SESSION sql_mode = '{mode}'")
+        return connection
+
+    def run(self, case: str, cursor: Any, sql: str, schemas: list[str]) -> bool:
+        """Runs one statement; whether it succeeded."""
+        fine = True
+        try:
+            cursor.execute(sql)
+            while cursor.nextset():
+                pass
+        except pymysql.err.MySQLError:
+            fine = False
+        tables, strange = self.truth(schemas)
+        if self.rows:
+            self.insert(tables)
+        self.steps.append(Step(case, sql, self.place(), tables, strange))
+        return fine
+
+    def insert(self, tables: Truth) -> None:
+        """A row into each table that takes one, so that the binlog describes it."""
+        for schema, table in tables:
+            name = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, table))
+            try:
+                self.cursor.execute(f"INSERT IGNORE INTO {name} () VALUES ()")
+            except pymysql.err.MySQLError:
+                continue
+
+    def truth(self, schemas: list[str]) -> tuple[Truth, set[tuple[str, str]]]:
+        """What the server shows of all tables of some schemas."""
+        found: Truth = {}
+        strange: set[tuple[str, str]] = set()
+        for schema in schemas:
+            names = [
+                str(row["t"])
+                for row in self._all(
+                    "SELECT TABLE_NAME AS t FROM information_schema.TABLES WHERE TABLE_TYPE IN"
+                    f" ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') AND TABLE_SCHEMA = '{schema}'"
+                )
+            ]
+            if not names:
+                continue
+            columns, keys, tables = (self._all(sql) for sql in statements(schema, names))
+            dialect = dialect_of(self.version, mariadb=self.mariadb)
+            made, unknown = layouts(schema, columns, keys, tables, dialect)
+            strange |= {(schema, name) for name in unknown}
+            for name, (table, _) in made.items():
+                found[schema, name] = table
+                shown = {str(row["name"]): text(row["type"]) for row in columns if str(row["t"]) == name}
+                for column in table.columns:
+                    if column.name in shown:
+                        assert column.mysql_type == shown[column.name]
+        return found, strange
+
+
+def text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def shape(table: TableSchema) -> dict[str, Any]:
+    """What of a layout has to be right, in a form that shows differences well."""
+    return {
+        "keys": table.keys,
+        "columns": [
+            (
+                *(c.name, c.mysql_type, c.unsigned, c.nullable, c.charset, c.labels, c.length, c.scale, c.sql_type),
+                *(c.generated, c.invisible, c.auto_increment, c.comment),
+            )
+            for c in table.columns
+        ],
+    }
+
+
+class Replay(EventCutter):
+    """The statements of a binlog file through a history, compared with what was noted."""
+
+    def __init__(self, recorder: Recorder, history: SchemaHistory | None = None) -> None:
+        super().__init__(recorder.path.name, 4, checksums=True)
+        self.history = history or SchemaHistory(
+            lambda schema, table: True, mariadb=recorder.mariadb, version=recorder.version, lower_case_table_names=0
+        )
+        self._recorder = recorder
+        self._steps = list(recorder.steps)
+        self._pos = 0
+        self.problems: list[str] = []
+        self.unknown: list[tuple[str, str, str]] = []
+        """Case, table and why."""
+        self.differences: list[str] = []
+        self.exact = 0
+        self.maps = 0
+        self.statements: list[str] = []
+        self._handlers = {
+            ev.QUERY: self._on_query,
+            ev.QUERY_COMPRESSED: self._on_compressed,
+            ev.TABLE_MAP: self._on_map,
+            ev.FORMAT_DESCRIPTION: self._on_format,
+        }
+
+    def run(self) -> Replay:
+        for chunk in packets(self._recorder.path):
+            at, more = 0, True
+            while more:
+                at, more = self.feed(chunk, at, lambda: False)
+        self._compare(1 << 62)
+        return self
+
+    def _on_unknown(self, kind: int, flags: int) -> None:
+        pass
+
+    def _on_format(self, data: bytes, at: int, stop: int) -> None:
+        self._crc = data[stop - 1] == 1
+
+    def _on_query(self, data: bytes, at: int, stop: int) -> None:
+        self._apply(parse_query(data, at, stop), self._start + 19 + stop - at + (4 if self._crc else 0))
+
+    def _on_compressed(self, data: bytes, at: int, stop: int) -> None:
+        size = data[at + 8] + int.from_bytes(data[at + 11 : at + 13], "little")
+        text_at = at + 13 + size + 1
+        plain = data[at:text_at] + decompress(data, text_at, stop)
+        self._apply(parse_query(plain, 0, len(plain)), self._start + 19 + stop - at + (4 if self._crc else 0))
+
+    def _apply(self, query: QueryEvent, end: int) -> None:
+        self._compare(end)
+        self._pos += 1
+        effect = self.history.apply(query, file=self.file, end=end, pos=self._pos)
+        if effect.category == "ddl":
+            self.statements.append(query.sql)
+        if effect.problem:
+            self.problems.append(f"{effect.problem}: {query.sql}")
+
+    def _on_map(self, data: bytes, at: int, stop: int) -> None:
+        """A second witness: what the stream's full metadata says just then."""
+        event = TableMap(data[at + 6 : stop])
+        known = self.history.table(event.schema, event.table)
+        if known is None or event.schema in ("mysql", "sys"):
+            return
+        self.maps += 1
+        why = misfit(known, event.types, event.nulls)
+        if not why and event.has_names:
+            described = event.described()
+            seen = [_seen(c, k) for c, k in zip(described.columns, known.columns, strict=True)]
+            if seen != [_seen(c, c) for c in known.columns]:
+                why = f"the binlog says {seen}"
+            elif described.keys != known.keys and known.keys:  # the binlog has a unique key for a missing primary key
+                why = f"the binlog says that the key is {described.keys}, not {known.keys}"
+        if why:
+            self.differences.append(f"{event.schema}.{event.table} at {self._where()}: {why}")
+
+    def _compare(self, before: int) -> None:
+        while self._steps and self._steps[0].end < before:
+            step = self._steps.pop(0)
+            for name, truth in step.tables.items():
+                known = self.history.table(*name)
+                if known is None:
+                    self.unknown.append((step.case, name[1], self.history.unknown_because(*name)))
+                    continue
+                if shape(known) != shape(truth):
+                    self.differences.append(f"{step.case}: {name} after {step.sql}:\n{differ(known, truth)}")
+                self.exact += 1
+            for name in step.strange:
+                if self.history.table(*name) is not None:
+                    continue  # what information_schema can't show the statements may say
+                self.unknown.append((step.case, name[1], self.history.unknown_because(*name)))
+
+
+def differ(known: TableSchema, truth: TableSchema) -> str:
+    """The parts of two layouts that are not the same."""
+    a, b = shape(known), shape(truth)
+    lines = [f"  keys {a['keys']}, the server has {b['keys']}"] if a["keys"] != b["keys"] else []
+    pairs = zip_longest(a["columns"], b["columns"])
+    return "\n".join(lines + [f"  {x}\n  the server has\n  {y}" for x, y in pairs if x != y])
+
+
+def _seen(column: Column, known: Column) -> tuple[str, bool, str, tuple[str, ...]]:
+    """What full metadata says of a column; MariaDB's UUID and addresses are binary strings there."""
+    plain = known.kind in ("uuid", "inet4", "inet6")
+    return column.name, column.unsigned, "" if plain else column.charset, column.labels
