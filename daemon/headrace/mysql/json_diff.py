@@ -34,7 +34,7 @@ class Document:
     """
 
     def __init__(self, base: bytes) -> None:
-        self._budget = len(base) + 8
+        self._budget = 8 * len(base) + 64
         self._root = self._parsed(base)
 
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Document:
                 self._remove(path)
                 continue
             raw, at = _counted(diff, at)
-            self._budget = len(raw) + 8
+            self._budget = 8 * len(raw) + 64
             value = self._parsed(raw)
             (self._replace if operation == _REPLACE else self._insert)(path, value)
 
@@ -98,14 +98,14 @@ class Document:
 
     def _node(self, b: bytes, kind: int, at: int, depth: int) -> Node:
         if kind > 3:
-            return scalar(b, kind, at)
+            text = scalar(b, kind, at)
+            self._spend(len(text))
+            return text
         if depth > MAX_DEPTH:
             raise ValueError(f"a JSON document is nested deeper than {MAX_DEPTH}")
         large, start = bool(kind & 1), at
         (count,) = struct.unpack_from("<I" if large else "<H", b, at)
-        self._budget -= count  # a value takes three bytes at least, so a true document never uses it up
-        if self._budget < 0:
-            raise ValueError("a JSON document counts more members than it has bytes for")
+        self._spend(count)
         at += 8 if large else 4
         keys = []
         if kind < 2:
@@ -114,6 +114,7 @@ class Document:
                 raw = b[start + offset : start + offset + n]
                 if len(raw) != n:
                     raise ValueError("a JSON key ends behind its document")
+                self._spend(n)
                 keys.append(raw.decode())
                 at += 6 if large else 4
         values = []
@@ -123,6 +124,12 @@ class Document:
             values.append(self._node(b, inner, at + 1 if small else start + offset, depth + 1))
             at += 5 if large else 3
         return dict(zip(keys, values, strict=True)) if kind < 2 else values
+
+    def _spend(self, size: int) -> None:
+        """A true document never uses its budget up; one whose entries mean the same bytes many times does."""
+        self._budget -= size
+        if self._budget < 0:
+            raise ValueError("a JSON document uses its bytes more than once")
 
 
 def legs(path: str) -> list[Leg]:

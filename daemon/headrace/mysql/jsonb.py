@@ -23,8 +23,9 @@ _F64 = struct.Struct("<d").unpack_from
 LITERALS = ("null", "true", "false")
 MAX_DEPTH = 100
 """MySQL's own limit on the nesting of a document."""
-_KEY_TABLES = 2_000
-"""Lists of keys that are remembered: documents of one table have the same few."""
+_KEY_BYTES = 2 << 20
+"""Bytes of keys that are remembered as text, which takes up to 20 times as many: documents of one table have the same
+few."""
 
 
 def json_text(b: bytes) -> str:
@@ -123,36 +124,28 @@ def _containers(width: int) -> tuple[_Text, _Text]:
     inline = frozenset({5, 6} if width == 2 else {5, 6, 7, 8})
     half, whole = (1 << 15, 1 << 16) if width == 2 else (1 << 31, 1 << 32)
     tables: dict[bytes, tuple[int, int, dict[bytes, list[str]]]] = {}
+    kept = 0
 
     def keys_of(b: bytes, start: int, raw: bytes) -> list[str]:
         """The quoted keys with their colons; `raw` are their entries. The same entries and bytes mean the same keys."""
-        table = tables.get(raw)
-        if table is None:
-            if len(tables) >= _KEY_TABLES:
-                tables.clear()
-            spans = list(key_entries(raw))
-            first, last = min(o for o, _ in spans), max(o + n for o, n in spans)
-            if sum(n for _, n in spans) > last - first:
-                raise ValueError("a JSON document uses the bytes of its keys more than once")
-            table = (first, last, {})
-            if len(raw) <= 4096:
-                tables[raw] = table
-        first, last, known = table
+        nonlocal kept
+        spans = list(key_entries(raw))
+        first, last = min([o for o, _ in spans]), max([o + n for o, n in spans])
+        if sum([n for _, n in spans]) > last - first:
+            raise ValueError("a JSON document uses the bytes of its keys more than once")
         blob = b[start + first : start + last]
-        keys = known.get(blob)
-        if keys is None:
-            if len(known) >= _KEY_TABLES:
-                known.clear()
-            if len(blob) != last - first:
-                raise ValueError("a JSON key ends behind its document")
-            keys = [_quote(blob[o - first : o - first + n].decode()) + ": " for o, n in key_entries(raw)]
-            known[blob] = keys
+        if len(blob) != last - first:
+            raise ValueError("a JSON key ends behind its document")
+        keys = [_quote(blob[o - first : o - first + n].decode()) + ": " for o, n in spans]
+        kept += len(raw) + len(blob) + 100
+        if kept > _KEY_BYTES:
+            tables.clear()
+            kept = 0
+        tables.setdefault(raw, (first, last, {}))[2][blob] = keys
         return keys
 
-    def printed(b: bytes, start: int, kind: int, offset: int, depth: int) -> str:
-        """A value that is no string of less than 128 bytes. `offset` are the bytes of its entry as a number."""
-        if kind < 4:
-            return _CONTAINERS[kind](b, start + offset, depth)
+    def printed(b: bytes, start: int, kind: int, offset: int) -> str:
+        """A value that is neither string nor container. `offset` are the bytes of its entry as a number."""
         if kind == 0x04:
             return LITERALS[offset & 0xFF]
         if kind in inline:
@@ -190,12 +183,14 @@ def _containers(width: int) -> tuple[_Text, _Text]:
             elif kind == 5 and width == 2:
                 parts.append(str(offset - 0x10000 if offset & 0x8000 else offset))
                 continue
+            elif kind < 4:
+                text = _CONTAINERS[kind](b, start + offset, depth + 1)
             elif kind == 0x0B:
                 text = repr(_F64(b, start + offset)[0])
-                if len(text) > 17 or "e" in text or "n" in text:
+                if "e" in text or "n" in text or (len(text) > 17 and text.endswith(".0")):
                     text = json_double(_F64(b, start + offset)[0])
             else:
-                text = printed(b, start, kind, offset, depth + 1)
+                text = printed(b, start, kind, offset)
             parts.append(text)
             room -= len(text)
             if room < 0:
@@ -210,7 +205,10 @@ def _containers(width: int) -> tuple[_Text, _Text]:
         raw = b[at : at + count * key_size]
         if len(raw) != count * key_size:
             raise ValueError("a JSON document counts more members than it has bytes for")
-        keys = keys_of(b, start, raw)
+        table = tables.get(raw)
+        keys = table[2].get(b[start + table[0] : start + table[1]]) if table is not None else None
+        if keys is None:
+            keys = keys_of(b, start, raw)
         return "{" + ", ".join(map(str.__add__, keys, members(b, start, at + count * key_size, count, depth))) + "}"
 
     def array_text(b: bytes, start: int, depth: int) -> str:

@@ -223,15 +223,16 @@ def double_text(x: float) -> str:
     """A DOUBLE as MySQL prints it: the shortest digits that give the same number, written out when the exponent is from
     -15 to 14 or all digits stand before the point's place and beyond, else with an exponent without plus or zeros."""
     text = repr(x)
-    if "e" not in text and len(text) <= 16:
-        return text[:-2] if text.endswith(".0") else text
+    whole = text.endswith(".0")
+    if "e" not in text and "n" not in text and (not whole or len(text) <= 16):
+        return text[:-2] if whole else text
     if x != x or x in (math.inf, -math.inf):
         raise ValueError(f"MySQL has no number {text}")
     sign = "-" if text[0] == "-" else ""
     mantissa, _, exponent = text.lstrip("-").partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    before, _, behind = mantissa.partition(".")
+    digits = (before + behind).lstrip("0")
+    point = len(before) + int(exponent or 0) - (len(before + behind) - len(digits))
     digits = digits.rstrip("0")
     if point >= -14 and (point <= 15 or len(digits) > point):
         if point <= 0:
