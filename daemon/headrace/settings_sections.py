@@ -272,7 +272,7 @@ class DestinationSettings(Section):
     def wants_marks(self) -> bool:
         """Whether anything is published at the begin and end of transactions."""
         message = self.message
-        return self.filter.transactions or (message.format == "debezium" and bool(message.debezium.transaction_topic))
+        return bool(message.debezium.transaction_topic) if message.format == "debezium" else self.filter.transactions
 
     name: str = Field(description="Not a key: the file's name without .toml.")
     source: SourceSettings

@@ -212,7 +212,7 @@ def test_compat_chooses_what_is_not_chosen() -> None:
         ("", False),
         ("[filter]\ntransactions = true\n", True),
         ('[message.debezium]\ntransaction_topic = "t"\n', False),
-        ('[message]\nformat = "debezium"\n', False),
+        ('[message]\nformat = "debezium"\n[filter]\ntransactions = true\n', False),
         ('[message]\nformat = "debezium"\n[message.debezium]\ntransaction_topic = "t"\n', True),
     ],
 )
