@@ -88,7 +88,7 @@ def declared(cursor: Any, schema: str, table: str) -> TableSchema:
     columns, keys = [], []
     for name, kind, nullable, charset, characters, octets, precision, scale, fsp, key in cursor.fetchall():
         kind = kind.decode() if isinstance(kind, bytes) else kind
-        kind = re.sub(r" zerofill| /\*.*\*/", "", kind)
+        kind = kind.replace(" zerofill", "")
         bare = kind.split("(", 1)[0].split(" ", 1)[0]
         labels = tuple(m.replace("''", "'") for m in re.findall(r"'((?:[^']|'')*)'", kind))
         unsigned = kind.endswith(" unsigned")

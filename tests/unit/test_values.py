@@ -80,3 +80,11 @@ def test_a_set_with_a_bit_too_many_is_an_error() -> None:
     assert decode(b"\x00") == ""
     with pytest.raises(ValueError, match="2 members"):
         decode(b"\x04")
+
+
+def test_dates_that_can_not_be_are_errors() -> None:
+    with pytest.raises(ValueError, match="DATE has"):
+        values.date_text(b"\xa0\x01\x00")
+    for raw in ("7fffffffff", "ffffffffff", "80000180" + "00"):
+        with pytest.raises(ValueError, match="DATETIME has"):
+            values.datetime2(0)(bytes.fromhex(raw))

@@ -151,9 +151,8 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
 def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Field:
     """The digits of the fraction are known from the declared type only; a column from the event alone counts as one
     without, and rows that have one do not fit it."""
-    name, _, rest = column.mysql_type.partition("(")
-    fsp = int(rest.partition(")")[0] or 0) if name == _TEMPORAL[kind] else -1
-    if not 0 <= fsp <= 6:
+    fsp = column.length
+    if column.kind != _TEMPORAL[kind] or not 0 <= fsp <= 6:
         raise UnknownType(f"a column of type {kind} (old {_TEMPORAL[kind]}) is declared as {column.mysql_type}")
     if kind == TIMESTAMP:
         return Field("fixed", *old_temporal.timestamp(fsp, _zone(options)))

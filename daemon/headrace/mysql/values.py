@@ -19,6 +19,8 @@ _CACHE_LIMIT = 100_000
 def date_text(raw: bytes) -> str:
     """DATE: 3 bytes little endian, day 5 bits, month 4, year 15; zero dates stay what they are."""
     v = raw[0] | raw[1] << 8 | raw[2] << 16
+    if v >> 9 > 9999 or (v >> 5) & 15 > 12:
+        raise ValueError(f"a DATE has the bytes {raw.hex()}")
     return f"{v >> 9:04d}-{_PAIRS[(v >> 5) & 15]}-{_PAIRS[v & 31]}"
 
 
@@ -43,6 +45,8 @@ def datetime2(fsp: int) -> Callable[[bytes], str]:
             if len(hours) >= _CACHE_LIMIT:
                 hours.clear()
             year, month = divmod(v >> 22, 13)
+            if not 0 <= year <= 9999 or (v >> 12) & 31 > 23:
+                raise ValueError(f"a DATETIME has the bytes {raw.hex()}")
             prefix = hours[key] = f"{year:04d}-{_PAIRS[month]}-{_PAIRS[(v >> 17) & 31]} {_PAIRS[(v >> 12) & 31]}:"
         if fsp:
             return f"{prefix}{_PAIRS[(v >> 6) & 63]}:{_PAIRS[v & 63]}{_fraction(raw, 5, fsp)}"
@@ -220,8 +224,8 @@ def float32(value: float) -> float:
 
 
 def double_text(x: float) -> str:
-    """A DOUBLE as MySQL prints it: the shortest digits that give the same number, written out when the exponent is from
-    -15 to 14 or all digits stand before the point's place and beyond, else with an exponent without plus or zeros."""
+    """A DOUBLE as MySQL prints it: the shortest digits that give the same number. It is written with an exponent,
+    without plus or zeros, below 1e-15, and from 1e15 on when it is whole. Raises ValueError for NaN and infinity."""
     text = repr(x)
     whole = text.endswith(".0")
     if "e" not in text and "n" not in text and (not whole or len(text) <= 16):
@@ -234,7 +238,7 @@ def double_text(x: float) -> str:
     digits = (before + behind).lstrip("0")
     point = len(before) + int(exponent or 0) - (len(before + behind) - len(digits))
     digits = digits.rstrip("0")
-    if point >= -14 and (point <= 15 or len(digits) > point):
+    if -14 <= point <= 15:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
         if len(digits) <= point:
