@@ -128,12 +128,17 @@ def eventually(condition: Callable[[], bool], limit: float = 30, explain: Callab
         time.sleep(0.05)
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
+def read_messages(path: Path) -> list[dict[str, Any]]:
     """The messages of a jsonl sink so far; a line that is being written is left out."""
     if not path.exists():
         return []
     text = path.read_bytes()
     return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Those of them that carry rows, in Canal's format."""
+    return [message for message in read_messages(path) if message.get("data") is not None]
 
 
 async def read_topic(bootstrap: str, topic: str, partition: int = 0) -> list[Any]:
@@ -170,6 +175,8 @@ def replay(messages: list[dict[str, Any]]) -> Image:
     """The table that the messages make in the order they stand."""
     image: Image = {}
     for message in messages:
+        if message["isDdl"]:
+            continue
         for row, old in zip(message["data"], message["old"] or [None] * len(message["data"]), strict=True):
             apply(image, message, row, old)
     return image
@@ -184,7 +191,7 @@ def replay_by_pos(messages: list[dict[str, Any]]) -> Image:
             newest[key] = (version, row)
 
     for message in messages:
-        for i, row in enumerate(message["data"]):
+        for i, row in enumerate(message["data"] or ()):
             version = int(message["_pos"]) + i
             old = message["old"][i] if message["old"] else {}
             if "id" in old:

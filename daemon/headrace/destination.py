@@ -14,11 +14,12 @@ import structlog
 from headrace.batching import ByteQueue, Outlet
 from headrace.errors import Fenced, HeadraceError
 from headrace.formats.registry import make_format
+from headrace.layouts import Layouts
 from headrace.lock.base import Lock
 from headrace.model import MessageBatch, Position, State
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.source import OpenSource, open_source
-from headrace.routing import Routing
+from headrace.mysql.transactions import DecoderOptions
 from headrace.settings import DaemonSettings, DestinationSettings
 from headrace.sinks.base import Sink
 from headrace.sinks.registry import make_sink
@@ -56,11 +57,19 @@ class Destination:
             guard = await self._store.begin_epoch(self._settings.name)
             self.status.epoch, self.status.position = guard.epoch, stored.position
             async with self._open_sink() as sink:
-                source = await open_source(self._settings.source, self._settings.source.server_id, stored.position)
+                layouts = Layouts(self._settings, await self._store.schema_entries(self._settings.name))
+                source = await open_source(
+                    self._settings.source,
+                    self._settings.source.server_id,
+                    stored.position,
+                    before_dump=layouts.open,
+                    annotations=self._settings.filter.dml_queries,
+                )
                 try:
                     if stored.position is None:  # so that a crash before the first change does not begin elsewhere
-                        guard = await self._store.commit(self._settings.name, guard, StateChange(source.start))
-                    await _Stream(self, source, sink, guard).run(stop)
+                        first = StateChange(source.start, layouts.history.take_entries())
+                        guard = await self._store.commit(self._settings.name, guard, first)
+                    await _Stream(self, source, sink, guard, layouts).run(stop)
                 finally:
                     await source.stream.close()
         finally:
@@ -103,14 +112,17 @@ class Destination:
 class _Stream:
     """One run from an open source to an open sink. Four tasks: read, publish, confirm, and the clock's."""
 
-    def __init__(self, owner: Destination, source: OpenSource, sink: Sink, guard: Guard) -> None:
+    def __init__(self, owner: Destination, source: OpenSource, sink: Sink, guard: Guard, layouts: Layouts) -> None:
         self._settings, self._daemon, self._store = owner._settings, owner._daemon, owner._store
         self._owner, self._status, self._log, self._name = owner, owner.status, owner._log, owner.name
         self._source, self._sink, self._guard = source, sink, guard
         self._queue = ByteQueue(self._settings.queue.bytes)
         self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
         self._handed_event = asyncio.Event()
+        self._layouts = layouts
         self._confirmed: Position | None = None
+        self._entries: list[dict[str, Any]] = []
+        """Of the schema history: confirmed with the position, and not stored yet."""
         self._saved: Position | None = None
         self._waiting_since: deque[float] = deque()
         message, route = self._settings.message, self._settings.route
@@ -124,8 +136,12 @@ class _Stream:
         )
         self._decoder = Decoder(
             source.start,
-            captures=Routing(self._settings).captures,
+            captures=layouts.captures,
             emit=self._outlet.emit,
+            emit_schema=self._outlet.emit_schema,
+            emit_mark=self._outlet.emit_mark if self._settings.wants_marks else None,
+            history=layouts.history,
+            options=DecoderOptions.of(self._settings, owner._daemon),
             checksums=source.checksums,
             skip_before=source.skip_before,
             skip_until_us=source.skip_until_us,
@@ -173,7 +189,7 @@ class _Stream:
         """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
         stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
         deadline = 2 * self._settings.source.heartbeat + 1
-        data, rest, counted, events, newest = b"", 0, 0, 0, 0
+        data, rest, counted, events, skipped, newest = b"", 0, 0, 0, 0, 0
         while True:
             data = await stream.read(data, decoder.need, deadline)
             received, at, more = stream.last_receive, 0, True
@@ -183,11 +199,16 @@ class _Stream:
                 at, more = decoder.feed(data, at, outlet.full)
                 batches = outlet.take(decoder.position(), received)
                 batches[-1].transactions, counted = decoder.transactions - counted, decoder.transactions
+                batches[-1].schema_entries = self._layouts.history.take_entries()
                 for batch in batches:
                     if batch.values:
                         self._waiting_since.append(received)
                     await self._queue.put(batch)
+                if decoder.wanted is not None:
+                    decoder.learned(await self._layouts.learn(decoder.wanted, decoder.position()))
+                    more = True
                 await asyncio.sleep(0)
+            status.skipped_events, skipped = status.skipped_events + decoder.skipped - skipped, decoder.skipped
             status.events, events = status.events + decoder.events - events, decoder.events
             status.received_file, status.received_offset = decoder.file, decoder.end
             status.last_event_at = time.monotonic()
@@ -219,6 +240,7 @@ class _Stream:
             self._handed.popleft()
             if batch.position is not None:  # only the last of those taken together
                 self._confirmed = batch.position
+                self._entries += batch.schema_entries
             self._status.messages += len(batch.values)
             self._status.rows += batch.rows
             self._status.transactions += batch.transactions
@@ -250,10 +272,11 @@ class _Stream:
 
     async def _checkpoint(self) -> None:
         position = self._confirmed
-        if position is None or position == self._saved:
+        if position is None or (position == self._saved and not self._entries):
             return
+        entries, self._entries = self._entries, []
         try:
-            self._guard = await self._store.commit(self._name, self._guard, StateChange(position))
+            self._guard = await self._store.commit(self._name, self._guard, StateChange(position, tuple(entries)))
         except Fenced:
             self._confirmed = None  # nothing more may be written, not even at the end
             raise

@@ -33,6 +33,8 @@ class DestinationStatus:
     bytes_published: int = 0
     queue_bytes: int = 0
     restarts: int = 0
+    skipped_events: int = 0
+    """Events and tables passed over because an operator said so."""
     epoch: int = 0
     lag_seconds: float = 0.0
     """Age of the newest change received when it was read: now minus its commit time."""

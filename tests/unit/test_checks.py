@@ -29,7 +29,6 @@ def test_a_complete_server_passes() -> None:
         ("binlog_format", "MIXED", "ROW"),
         ("binlog_format", "STATEMENT", "ROW"),
         ("binlog_row_image", "MINIMAL", "FULL"),
-        ("binlog_row_metadata", "MINIMAL", "FULL"),
     ],
 )
 def test_a_setting_that_loses_something_is_refused_with_its_sql(
@@ -46,10 +45,19 @@ def test_a_server_without_a_binlog_is_refused() -> None:
         refuse_incomplete(variable_findings({**GOOD, "log_bin": "OFF"}))
 
 
-def test_a_server_too_old_for_row_metadata_is_named_as_such() -> None:
-    old = {name: value for name, value in GOOD.items() if name != "binlog_row_metadata"} | {"version": "5.7.44"}
-    with pytest.raises(SourceMisconfigured, match=r"version 5\.7\.44 has no binlog_row_metadata"):
-        refuse_incomplete(variable_findings(old))
+@pytest.mark.parametrize("metadata", ["MINIMAL", "NO_LOG", None])
+def test_without_full_metadata_the_schema_history_serves_and_full_is_advised(metadata: str | None) -> None:
+    variables = {name: value for name, value in GOOD.items() if name != "binlog_row_metadata"}
+    if metadata:
+        variables["binlog_row_metadata"] = metadata
+    findings = variable_findings(variables)
+    refuse_incomplete(findings)
+    assert "binlog_row_metadata = 'FULL'" in findings[-1].sentence
+    assert "SELECT" in findings[-1].sentence
+
+
+def test_row_images_that_lack_columns_are_taken_when_the_operator_says_so() -> None:
+    refuse_incomplete(variable_findings({**GOOD, "binlog_row_image": "MINIMAL"}, row_image="any"))
 
 
 def test_all_that_is_missing_is_said_at_once() -> None:

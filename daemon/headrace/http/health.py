@@ -41,6 +41,7 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
         "bytes_published": status.bytes_published,
         "queue_bytes": status.queue_bytes,
         "restarts": status.restarts,
+        "skipped_events": status.skipped_events,
         "epoch": status.epoch,
         "last_error": status.last_error,
         "last_error_at": rfc3339(status.last_error_at_us),

@@ -23,6 +23,7 @@ _COUNTERS = (
     ("received_bytes", "bytes_received", "Bytes received from the source."),
     ("published_bytes", "bytes_published", "Bytes of messages published and confirmed."),
     ("restarts", "restarts", "Restarts after a failure."),
+    ("skipped_events", "skipped_events", "Events and tables passed over because the configuration says so."),
 )
 _GAUGES = (
     ("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed."),

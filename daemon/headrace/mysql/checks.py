@@ -44,7 +44,7 @@ async def check_source(source: SourceSettings, server_id: int) -> list[Finding]:
         version = variables.get("version", "?")
         return [
             Finding("connection", True, f"{where} answers as {version}"),
-            *variable_findings(variables),
+            *variable_findings(variables, row_image=source.row_image),
             *await _grants(connection, source.user),
             _server_id(variables, server_id),
         ]
@@ -54,7 +54,7 @@ async def check_source(source: SourceSettings, server_id: int) -> list[Finding]:
         await connection.close()
 
 
-def variable_findings(variables: dict[str, str]) -> list[Finding]:
+def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
     """The server's settings that decide whether every change is in the binlog in full."""
     mariadb = "mariadb" in variables.get("version", "").lower()
     how = "GLOBAL" if mariadb else "PERSIST"
@@ -62,25 +62,33 @@ def variable_findings(variables: dict[str, str]) -> list[Finding]:
     if log_bin.upper() not in ("ON", "1"):
         remedy = "in my.cnf: [mysqld] log_bin = mysql-bin, server_id = 1; then restart the server"
         return [Finding("log_bin", False, "the server writes no binlog", remedy)]
-    wanted = (
-        ("binlog_format", "ROW", "changes are written as statements, not as rows"),
-        ("binlog_row_image", "FULL", "row images leave columns out"),
-        ("binlog_row_metadata", "FULL", "the binlog has no column names"),
-    )
+    wanted = [("binlog_format", "ROW", "changes are written as statements, not as rows")]
+    if row_image == "full":
+        wanted.append(("binlog_row_image", "FULL", "row images leave columns out"))
     findings = [Finding("log_bin", True, "the server writes a binlog")]
     for name, value, trouble in wanted:
-        if name not in variables and name != "binlog_format":  # that one may go away: ROW will be all there is
-            version = variables.get("version", "?")
-            sentence = f"version {version} has no {name}: {trouble}"
-            findings.append(Finding(name, False, sentence, "MySQL 8.0.1 or MariaDB 10.5 is the oldest that has it"))
-            continue
-        actual = variables.get(name, value).upper()
+        actual = variables.get(name, value).upper()  # binlog_format may go away: ROW will be all there is
         if actual == value:
             findings.append(Finding(name, True, f"{name} is {value}"))
         else:
             remedy = f"SET {how} {name} = '{value}'; and let old sessions reconnect"
+            if name == "binlog_row_image":
+                remedy += "; or take such rows with [source] row_image = 'any'"
             findings.append(Finding(name, False, f"{name} is {actual}: {trouble}", remedy))
+    findings.append(_metadata(variables, how))
     return findings
+
+
+def _metadata(variables: dict[str, str], how: str) -> Finding:
+    """Not a fault: without full metadata the schema history says what columns are."""
+    actual = variables.get("binlog_row_metadata", "not known to this version").upper()
+    if actual == "FULL":
+        return Finding("binlog_row_metadata", True, "binlog_row_metadata is FULL")
+    sentence = (
+        f"binlog_row_metadata is {actual}: column names come from the schema history, which needs the SELECT privilege "
+        f"on the tables; better is SET {how} binlog_row_metadata = 'FULL'"
+    )
+    return Finding("binlog_row_metadata", True, sentence)
 
 
 async def _grants(connection: SourceConnection, user: str) -> list[Finding]:
@@ -91,7 +99,10 @@ async def _grants(connection: SourceConnection, user: str) -> list[Finding]:
     everything = "ALL PRIVILEGES ON *.*" in text
     findings = []
     client = "BINLOG MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"
-    for grant in ("REPLICATION SLAVE", client):
+    grants = ["REPLICATION SLAVE", client]
+    if connection.variables.get("binlog_row_metadata", "").upper() != "FULL":
+        grants.append("SELECT")  # information_schema shows only tables that the account may read
+    for grant in grants:
         if everything or grant in text:
             findings.append(Finding(grant, True, f"{user} has {grant}"))
         else:
@@ -115,6 +126,7 @@ def refuse_incomplete(findings: list[Finding]) -> None:
         raise SourceMisconfigured(sentences, remedy=" ".join(f.remedy for f in missing if f.remedy))
 
 
-async def require_complete(connection: SourceConnection, user: str) -> None:
+async def require_complete(connection: SourceConnection, source: SourceSettings) -> None:
     """The same checks on a connection that is about to stream."""
-    refuse_incomplete([*variable_findings(connection.variables), *await _grants(connection, user)])
+    findings = variable_findings(connection.variables, row_image=source.row_image)
+    refuse_incomplete([*findings, *await _grants(connection, source.user)])

@@ -17,6 +17,7 @@ from headrace.mysql.gtid import GtidSet
 from headrace.mysql.stream import PacketStream
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
+_SEND_ANNOTATIONS = 2
 _ACCESS_DENIED = frozenset({1044, 1045, 1142, 1227, 1698, 3118, 3159})
 
 
@@ -128,11 +129,20 @@ class SourceConnection:
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             raise SourceError("the source did not answer the registration of our replica") from error
 
-    async def dump(self, server_id: int, *, file: str, offset: int, gtids: GtidSet | None, buffer: int) -> PacketStream:
+    async def dump(
+        self,
+        server_id: int,
+        *,
+        file: str,
+        offset: int,
+        gtids: GtidSet | None,
+        buffer: int,
+        annotations: bool = False,
+    ) -> PacketStream:
         """Turns the connection into a binlog stream: by GTID when a set is given, by file and offset else.
 
-        `buffer` bounds the bytes that are received and not yet taken. The connection object is kept by the stream,
-        because a dropped StreamWriter closes its transport.
+        `annotations` asks MariaDB for the texts of statements. `buffer` bounds the bytes that are received and not yet
+        taken. The connection object is kept by the stream, because a dropped StreamWriter closes its transport.
         """
         connection = self._connection
         if connection._reader._buffer:
@@ -142,8 +152,9 @@ class SourceConnection:
         stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
         transport.set_protocol(stream)
         name = file.encode()
+        flags = _SEND_ANNOTATIONS if annotations and self.is_mariadb else 0
         if gtids is None:
-            command = struct.pack("<BIHI", _COM_BINLOG_DUMP, offset, 0, server_id) + name
+            command = struct.pack("<BIHI", _COM_BINLOG_DUMP, offset, flags, server_id) + name
         else:
             packed = gtids.pack()
             head = struct.pack("<BHII", _COM_BINLOG_DUMP_GTID, 4, server_id, 0)  # 4: through GTID

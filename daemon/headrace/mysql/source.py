@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from headrace.errors import PositionLost, SourceChanged, SourceError, SourceMisconfigured
@@ -11,6 +12,7 @@ from headrace.mysql.checks import address_of, require_complete
 from headrace.mysql.connection import QueryFailed, SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.stream import PacketStream
+from headrace.mysql.transactions import dump_place
 from headrace.settings import SourceSettings, StartAt, StartEarliest, StartGtid, StartLatest, StartTime
 
 _STREAM_BUFFER = 2 << 20
@@ -25,21 +27,32 @@ class OpenSource:
     start: Position
     checksums: bool
     version: str
+    mariadb: bool = False
+    gtid_mode: bool = False
+    lower_case_table_names: int = 0
     skip_before: int = 0
     """Transactions of the first file that begin before this offset are only counted."""
     skip_until_us: int = 0
     """Transactions committed before this time, in microseconds since 1970, are only counted."""
 
 
-async def open_source(settings: SourceSettings, server_id: int, stored: Position | None) -> OpenSource:
+async def open_source(
+    settings: SourceSettings,
+    server_id: int,
+    stored: Position | None,
+    *,
+    before_dump: Callable[[OpenSource], Awaitable[None]] | None = None,
+    annotations: bool = False,
+) -> OpenSource:
     """Connects, checks, and begins the dump at `stored` or where the settings say.
 
-    Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
+    `before_dump` is awaited once the start is known and before anything is sent. `annotations`: MariaDB's statement
+    texts are wanted too. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
     """
     connection = await SourceConnection.open(address_of(settings))
     try:
         variables = await connection.load_variables()
-        await require_complete(connection, settings.user)
+        await require_complete(connection, settings)
         if variables.get("server_id") == str(server_id):
             raise SourceMisconfigured(f"our server id {server_id} is the source's own", remedy="set [source] server_id")
         identity = await _identity(connection)
@@ -49,6 +62,9 @@ async def open_source(settings: SourceSettings, server_id: int, stored: Position
             start=stored or Position(identity, "", 4),
             checksums=variables.get("binlog_checksum", "NONE").upper() == "CRC32",
             version=variables.get("version", "?"),
+            mariadb=connection.is_mariadb,
+            gtid_mode=gtid_mode,
+            lower_case_table_names=int(variables.get("lower_case_table_names", "0")),
         )
         if stored is None:
             await _first_start(connection, settings, made, identity, gtid_mode)
@@ -64,14 +80,17 @@ async def open_source(settings: SourceSettings, server_id: int, stored: Position
             made.skip_before = start.offset
         if gtid_mode and start.gtid_set and not made.skip_before:
             made.start = await _by_gtid(connection, start, identity)
-            gtids: GtidSet | None = GtidSet(start.gtid_set)
+            # Rows of XA transactions that are prepared and not decided are read again: they were never published.
+            gtids: GtidSet | None = GtidSet(start.gtid_set).without([xa.gtid for xa in start.open_xa if xa.gtid])
         else:
             gtids = None
-            await _require_file(connection, start)
+            await _require_file(connection, dump_place(start, made.skip_before)[0])
+        if before_dump is not None:
+            await before_dump(made)
         await connection.register(server_id, settings.heartbeat)
-        offset = 4 if made.skip_before else start.offset
+        file, offset = ("", 4) if gtids is not None else dump_place(start, made.skip_before)
         made.stream = await connection.dump(
-            server_id, file="" if gtids else start.file, offset=offset, gtids=gtids, buffer=_STREAM_BUFFER
+            server_id, file=file, offset=offset, gtids=gtids, buffer=_STREAM_BUFFER, annotations=annotations
         )
         return made
     except BaseException:
@@ -98,14 +117,22 @@ async def _by_gtid(connection: SourceConnection, start: Position, identity: str)
     if start.server_uuid == identity:
         return start
     # The ordinal within a transaction holds on its own server only: here the transaction begins anew.
-    return Position(identity, "", 4, start.gtid_set, last_pos=start.last_pos, commit_time_us=start.commit_time_us)
+    return Position(
+        identity,
+        "",
+        4,
+        start.gtid_set,
+        open_xa=tuple(replace(xa, file="", offset=0) for xa in start.open_xa),
+        last_pos=start.last_pos,
+        commit_time_us=start.commit_time_us,
+    )
 
 
-async def _require_file(connection: SourceConnection, start: Position) -> None:
+async def _require_file(connection: SourceConnection, file: str) -> None:
     files = {str(row["Log_name"]): int(row["File_size"]) for row in await connection.query("SHOW BINARY LOGS")}
-    if start.file not in files:
+    if file not in files:
         raise PositionLost(
-            f"the source no longer has {start.file} (its oldest is {min(files, default='none')})",
+            f"the source no longer has {file} (its oldest is {min(files, default='none')})",
             remedy="choose where to go on: see docs/operations.md, 'POSITION_LOST'",
         )
 

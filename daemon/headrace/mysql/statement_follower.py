@@ -57,14 +57,16 @@ class StatementFollower(TransactionFollower):
 
     def _on_statement(self, kind: Statement, query: QueryEvent, end: int) -> None:
         inside = self._in_transaction or kind is Statement.ATOMIC_DDL
-        if (
-            inside and kind is not Statement.DML
-        ):  # it counts as an event of its group, so that a restart goes on behind it
+        if inside and kind is not Statement.DML:  # counted, so that a restart within the group goes on behind it
             self.events_done += 1
-        done = self._skipping() or (inside and self.events_done <= self._skip_events)
+            done = self.events_done <= self._skip_events
+        else:
+            done = self.events_done < self._skip_events
+        # Before a place that is confirmed, the history has it already; before a time to start at, it only is not told.
+        done = done or self._skip_to is not None
         if self.history is not None and not done:
             self._apply(self.history, query, end)
-        elif kind is Statement.DML and not done:
+        elif kind is Statement.DML and not done and not self._skipping():
             self._refuse_dml(query, None)
         if kind is Statement.ATOMIC_DDL:
             self._in_transaction = True  # CREATE TABLE ... SELECT: its rows follow in the same group
@@ -72,17 +74,20 @@ class StatementFollower(TransactionFollower):
             self._on_commit()
 
     def _apply(self, history: SchemaHistory, query: QueryEvent, end: int) -> None:
-        effect = history.apply(query, file=self.file, end=end, pos=self.last_pos + 1)
+        # Given out whether it is told or not: what the history stores must not be of a later time than the position.
+        pos = self._next_pos(1)
+        effect = history.apply(query, file=self.file, end=end, pos=pos)
         if history.version != self._history_version:
             self._history_version = history.version
             self._on_layouts_changed()
+        if self._skipping():
+            return
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
             return
         wanted = {"ddl": True, "dcl": self._options.dcl}.get(effect.category, False)
         if not wanted or effect.temporary or not self._concerns(effect):
             return
-        pos = self._next_pos(1)
         if self._emit_schema is not None and (effect.category != "ddl" or self._options.ddl):
             self._emit_schema(
                 SchemaChange(

@@ -15,6 +15,7 @@ from headrace.mysql.gtid_event import parse_mariadb, parse_tagged, sid_text
 from headrace.mysql.packets import EventCutter
 from headrace.mysql.query_event import QueryEvent, parse_query
 from headrace.mysql.statements import Statement, classify
+from headrace.settings import DaemonSettings, DestinationSettings
 
 _GTID = struct.Struct("<Q").unpack_from
 _from_bytes = int.from_bytes
@@ -37,6 +38,33 @@ class DecoderOptions:
     spool: Path | None = None
     max_spool: int = 1 << 30
 
+    @classmethod
+    def of(cls, settings: DestinationSettings, daemon: DaemonSettings) -> DecoderOptions:
+        """As the destination's file says."""
+        source, wanted, message = settings.source, settings.filter, settings.message
+        return cls(
+            values=ValueOptions(time_zone=message.time_zone, enum_index=message.enum_index),
+            rows=wanted.rows,
+            ddl=wanted.ddl,
+            dcl=wanted.dcl,
+            dml_queries=wanted.dml_queries,
+            partial_images=source.row_image == "any",
+            skip_broken_tables=wanted.table_errors == "skip",
+            skip_events=frozenset(f"{file}:{offset}" for file, offset in source.skip_places),
+            spool=daemon.spool,
+            max_spool=source.max_spool,
+        )
+
+
+def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
+    """File and offset where a dump by place begins: at the start, at the file's beginning when what lies before has to
+    be seen, or at the oldest XA transaction whose rows have to be read again. The dump command has 32 bits for it."""
+    if skip_before:
+        return start.file, 4
+    if start.open_xa and not start.gtid_set:
+        start = Position(start.server_uuid, start.open_xa[0].file, start.open_xa[0].offset)
+    return start.file, start.offset if start.offset < 1 << 32 else 4
+
 
 class TransactionFollower(EventCutter):
     """The place in the binlog between transactions and inside one. What rows and statements mean is the subclass's.
@@ -54,9 +82,8 @@ class TransactionFollower(EventCutter):
         skip_until_us: int = 0,
         options: DecoderOptions,
     ) -> None:
-        super().__init__(
-            start.file, start.offset, checksums=checksums, spool=options.spool, skip_events=options.skip_events
-        )
+        file, offset = (start.file, start.offset) if start.gtid_set else dump_place(start, skip_before)
+        super().__init__(file, offset, checksums=checksums, spool=options.spool, skip_events=options.skip_events)
         self.server_uuid = start.server_uuid
         self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
         self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
@@ -65,7 +92,7 @@ class TransactionFollower(EventCutter):
         self.tx_start = start.offset
         self._last_commit_us, self._tx_last_pos = start.commit_time_us, start.last_pos
         self._begin = start
-        self._skip_to: tuple[str, int] | None = (start.file, skip_before) if skip_before else None
+        self._skip_to: tuple[str, int] | None = None
         """Transactions that begin before this place are confirmed already."""
         self._skip_until_us = skip_until_us
         self._resume: Position | None = start if start.events_done or start.rows_done or start.open_xa else None
@@ -77,10 +104,8 @@ class TransactionFollower(EventCutter):
         self._spool = xa.XaSpool(options.spool, options.max_spool)
         self._awaited: list[OpenXa] = list(start.open_xa)
         """XA transactions of the stored position whose rows have to be read again first."""
-        if self._awaited and not start.gtid_set:
-            self._skip_to = (start.file, start.offset)
-            oldest = start.open_xa[0]
-            self.file, self.end = oldest.file, oldest.offset
+        if (file, offset) != (start.file, start.offset):
+            self._skip_to = (start.file, skip_before or start.offset)
         self._whole_transactions = False
         self._sids: dict[bytes, str] = {}
         self._handlers |= {
