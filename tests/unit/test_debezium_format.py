@@ -107,6 +107,11 @@ def test_what_is_not_known_of_the_source_is_null() -> None:
     assert {key for key, of in value["source"].items() if of is None} == {"sequence", "gtid", "thread", "query"}
 
 
+def test_a_clock_at_1970_is_a_number_too() -> None:
+    ((_, value),) = read(debezium().rows(change(Operation.INSERT, BOB), PLACE, 0))
+    assert (value["ts_ms"], value["ts_us"], value["ts_ns"]) == (0, 0, 0)
+
+
 def test_an_update_has_both_images() -> None:
     ((key, value),) = read(debezium().rows(change(Operation.UPDATE, BOB, before=[(1005, "Rob", None)]), PLACE, 1))
     assert (key, value["op"]) == ({"id": 1005}, "u")
@@ -388,20 +393,19 @@ def test_kinds_of_table_changes() -> None:
     assert [(one["type"], one["id"], one["table"] is None) for one in made] == [
         ("CREATE", '"a"."b"', False),
         ("DROP", '"a"."q""b"', True),
-        ("ALTER", '"z"."old","a"."new"', False),
-        ("ALTER", '"a"."b"', False),
+        ("ALTER", '"a"."new"', False),
     ]
 
 
 def test_schema_changes_fit_their_schema_and_so_do_transactions() -> None:
     fmt = debezium(schemas=True, schema_topic="s", transaction_topic="t")
     column = Column("c", "decimal(10,2) unsigned", 3, length=10, scale=2)
-    enum = Column("e", "enum('a','b')", 12, labels=("a", "b"), charset="latin1")
+    enum = Column("e", "enum('a','it''s')", 12, labels=("a", "it's"), charset="latin1")
     table = TableSchema("a", "b", (*CUSTOMERS.columns, column, enum), ())
     made = fmt.schema_change(ddl(DdlKind.CREATE, TableChange(DdlKind.CREATE, "a", "b", table)), PLACE, 1)
     columns = only(made)[2]["payload"]["tableChanges"][0]["table"]["columns"]
     assert (columns[3]["typeName"], columns[3]["length"], columns[3]["scale"]) == ("DECIMAL UNSIGNED", 10, 2)
-    assert (columns[4]["typeName"], columns[4]["enumValues"]) == ("ENUM", ["a", "b"])
+    assert (columns[4]["typeName"], columns[4]["enumValues"]) == ("ENUM", ["'a'", "'it''s'"])
     for messages in (made, fmt.mark(mark(True), PLACE, 1), fmt.mark(mark(False), PLACE, 1)):
         _, key, value = only(messages)
         check(key["schema"], key["payload"])

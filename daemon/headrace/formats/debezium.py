@@ -126,7 +126,7 @@ class DebeziumFormat(Format):
         row = table.partial_row if change.partial else table.row
         middle, tail = (
             f',"source":{source}',
-            f',"ts_ms":{now_ms},"ts_us":{now_ms}000,"ts_ns":{now_ms}000000}}{table.tail}',
+            f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}',
         )
 
         def value(op: str, before: str, after: str, i: int) -> bytes:

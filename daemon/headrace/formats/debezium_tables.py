@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.model import Column, DdlKind, TableChange, TableSchema
 
+_NOT_DESCRIBED = frozenset({DdlKind.TRUNCATE, DdlKind.CREATE_INDEX, DdlKind.DROP_INDEX})
 _TYPES = {DdlKind.CREATE: "CREATE", DdlKind.ERASE: "DROP"}
 _JDBC = {
     **dict.fromkeys(("tinyint", "smallint"), 5),
@@ -28,23 +29,18 @@ _JDBC = {
 }
 """java.sql.Types as Debezium's parser of DDL gives them; all other types are OTHER."""
 _OTHER = 1111
+_SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
 def table_changes(changes: tuple[TableChange, ...]) -> list[dict[str, Any]]:
-    """The list of `tableChanges`. A TRUNCATE changes no table in this sense."""
-    return [_change(change) for change in changes if change.kind is not DdlKind.TRUNCATE]
+    """The list of `tableChanges`: what changed a table's description. Indexes and rows are no part of it."""
+    return [_change(change) for change in changes if change.kind not in _NOT_DESCRIBED]
 
 
 def _change(change: TableChange) -> dict[str, Any]:
-    name = _quoted(change.schema, change.table)
-    if change.renamed_from:
-        name = f"{_quoted(*change.renamed_from)},{name}"
+    name = ".".join('"' + part.replace('"', '""') + '"' for part in (change.schema, change.table))
     table = _table(change.after) if change.after is not None else None
     return {"type": _TYPES.get(change.kind, "ALTER"), "id": name, "table": table}
-
-
-def _quoted(*parts: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def _table(schema: TableSchema) -> dict[str, Any]:
@@ -58,6 +54,7 @@ def _table(schema: TableSchema) -> dict[str, Any]:
 
 def _column(column: Column, place: int) -> dict[str, Any]:
     kind = column.kind
+    sizes = _SIZES.search(column.mysql_type) if kind not in ("enum", "set") else None
     # What stands in brackets has fields of its own; MySQL writes types in lower case, Debezium in capitals.
     name = re.sub(r"\(.*\)", "", column.mysql_type, flags=re.DOTALL).upper()
     return {
@@ -67,13 +64,13 @@ def _column(column: Column, place: int) -> dict[str, Any]:
         "typeName": name,
         "typeExpression": name,
         "charsetName": column.charset if column.charset not in ("", "binary") else None,
-        "length": column.length or None,
-        "scale": column.scale if kind == "decimal" else None,
+        "length": int(sizes[1]) if sizes else column.length or None,
+        "scale": int(sizes[2]) if sizes and sizes[2] else None,
         "position": place,
         "optional": column.nullable,
         "autoIncremented": column.auto_increment,
         "generated": column.auto_increment or column.generated,
         "comment": column.comment or None,
         "defaultValueExpression": column.default,
-        "enumValues": list(column.labels) or None,
+        "enumValues": ["'" + label.replace("'", "''") + "'" for label in column.labels] or None,
     }
