@@ -51,5 +51,5 @@ def test_the_history_follows_every_statement_of_the_corpus_exactly(server: Any) 
     statements = sum(len(case.statements) for case in cases)
     print(f"{kind}: {statements} statements, {replay.exact} layouts compared, {replay.maps} row descriptions")
     assert statements >= 80
-    assert replay.exact > 2 * statements
-    assert replay.maps > statements
+    assert replay.exact > statements
+    assert replay.maps > statements / 2

@@ -92,7 +92,8 @@ class DdlScan:
 
     async def _open(self) -> None:
         connection = self._connection = await SourceConnection.open(address_of(self._source))
-        await connection.load_variables()
+        variables = await connection.load_variables()
+        self._statements.expect_checksums(variables.get("binlog_checksum", "NONE").upper() == "CRC32")
         await connection.register(self._server_id, _HEARTBEAT)
         position = self._position
         self._stream = await connection.dump(
@@ -158,6 +159,10 @@ class _Statements(EventCutter):
             ev.FORMAT_DESCRIPTION: self._on_format,
             ev.HEARTBEAT: self._on_heartbeat,
         }
+
+    def expect_checksums(self, checksums: bool) -> None:
+        """Whether events before the first FORMAT_DESCRIPTION end in a checksum."""
+        self._crc = checksums
 
     @property
     def reached(self) -> Place:

@@ -132,6 +132,8 @@ class SchemaHistory:
         for schema, (charset, place) in reading.schemas.items():
             if place is not None:
                 self._pending_schemas[states.fold(schema)] = charset, place
+                if states.exists(schema) is None:
+                    states.set_schema(schema, "", complete=False)
             elif not states.complete(schema):
                 states.set_schema(schema, charset, complete=True)
         if reading.listed:

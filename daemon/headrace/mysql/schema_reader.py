@@ -184,7 +184,7 @@ class _Reader:
                 del reading.schemas[schema]
             else:
                 reading.schemas[schema] = charset, place
-        reading.listed = not scan.schemas_changed
+        reading.listed = not scan.schemas_changed and not torn
         return torn and not final
 
 

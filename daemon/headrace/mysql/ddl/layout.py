@@ -104,6 +104,9 @@ class _Change:
                     raise NotParsed("the default character set of the schema is not known")
                 if isinstance(spec, ConvertCharset):
                     self._convert = self._charset
+        defaults = [spec.charset for spec in self._specs if isinstance(spec, ConvertCharset | TableCharset)]
+        if self._convert and len(set(defaults)) > 1:
+            raise NotParsed("a conversion to one character set with another as the default")
         if self._convert == "binary":
             raise NotParsed("CONVERT TO CHARACTER SET binary")
 
@@ -127,7 +130,8 @@ class _Change:
                 moved = next(c for c in self._columns if c.name.lower() == spec.column.name.lower())
                 self._columns.remove(moved)
                 self._place(moved, spec.after)
-        self._primary = [names[name.lower()] for name in self._primary if name.lower() in names]
+        self._primary = [self._key_part(name.lower(), names) for name in self._primary]
+        self._primary = [name for name in self._primary if name]
         self._keys()
         for spec in self._specs:
             if isinstance(spec, Versioning):
@@ -166,10 +170,14 @@ class _Change:
                 column = replace(column, name=name)
             elif isinstance(spec, AlterColumn):
                 column = _alter(column, spec)
+        if changed is not None and self._convert and changed.column.type.kind.endswith(("text", "blob")):
+            raise NotParsed(f"`{name}` is changed in a statement that converts the table's character set")
         self._columns.append(column if changed is None else self._made(changed.column))
         return name
 
     def _made(self, column: ColumnDef) -> Column:
+        if self._convert and column.type.kind == "json" and self._dialect.mariadb:
+            raise NotParsed(f"`{column.name}` is made JSON in a statement that converts the table's character set")
         if self._convert and column.type.charset not in ("", "binary"):
             column = replace(column, type=replace(column.type, charset=self._convert))
         return make_column(column, self._charset, self._dialect)
@@ -190,6 +198,13 @@ class _Change:
             if not places:
                 raise NotParsed(f"column `{after}` is not known")
             self._columns.insert(places[0] + 1, column)
+
+    def _key_part(self, old: str, names: dict[str, str]) -> str:
+        """Which column stands for a part of the primary key: the first that was it, or that has its name and is new.
+        So a column that is dropped and made again stays in the key."""
+        was = {new.lower(): name for name, new in names.items()}
+        found = (c.name for c in self._columns if was.get(c.name.lower(), c.name.lower()) == old)
+        return next(found, "")
 
     def _version(self, spec: Versioning, hidden: bool) -> None:
         if spec.add:
@@ -226,6 +241,12 @@ def converted(column: Column, charset: str, dialect: Dialect) -> Column:
     if not column.charset or column.charset == "binary":
         return column
     made = parse_type(column.mysql_type, dialect)
+    if column.labels and column.charset != charset:
+        # MySQL sometimes keeps the members' bytes, and then they may be other characters.
+        ascii_sets = not {column.charset, charset} & {"ucs2", "utf16", "utf16le", "utf32"}
+        same = {column.charset, charset} <= {"utf8mb3", "utf8mb4"}
+        if not same and not (ascii_sets and all(label.isascii() for label in column.labels)):
+            raise NotParsed(f"the members of `{column.name}` go into another character set")
     if made.kind in _TEXTS:
         size = _TEXTS[made.kind] // WIDTHS[column.charset] * WIDTHS[charset]
         kind = next((kind for kind, most in _TEXTS.items() if size <= most), "longtext")

@@ -1,0 +1,223 @@
+"""Readings of information_schema on real servers: from where on they hold, and that a wrong one is never used."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from devstack import Stack
+from headrace.model import Position
+from headrace.mysql.query_event import QueryEvent
+from headrace.mysql.schema_history import Reading, SchemaHistory
+from headrace.mysql.schema_reader import read_schemas
+from headrace.settings import SourceSettings
+from tests.ddl_replay import Recorder, Replay
+
+pytestmark = pytest.mark.server
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
+    return stack.mysql() if request.param == "mysql" else stack.mariadb()
+
+
+class Shop:
+    """A schema on a server, and readings of it."""
+
+    def __init__(self, server: Any, recorder: Recorder) -> None:
+        self.server, self.recorder = server, recorder
+        self.name = f"reading{next(_numbers)}"
+        connection = recorder.session()
+        self.cursor = connection.cursor()
+        self.run(f"CREATE DATABASE {self.name} CHARACTER SET utf8mb4", f"USE {self.name}")
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            assert self.recorder.run(self.name, self.cursor, statement, [self.name]), statement
+
+    def here(self) -> Position:
+        gtids = ""
+        if not self.recorder.mariadb:
+            self.cursor.execute("SELECT @@global.gtid_executed")
+            gtids = str(self.cursor.fetchone()[0]).replace("\n", "")
+        return Position("server", self.recorder.path.name, self.recorder.place(), gtids)
+
+    def captures(self, schema: str, table: str) -> bool:
+        return schema == self.name
+
+    def history(self) -> SchemaHistory:
+        return SchemaHistory(
+            self.captures, mariadb=self.recorder.mariadb, version=self.recorder.version, lower_case_table_names=0
+        )
+
+    async def read(self, position: Position, history: SchemaHistory | None = None) -> Reading:
+        settings = SourceSettings(
+            host=self.server.host, port=self.server.port, user=self.server.user, password=self.server.password
+        )
+        return await read_schemas(
+            settings,
+            position,
+            self.captures,
+            mariadb=self.recorder.mariadb,
+            version=self.recorder.version,
+            lower_case_table_names=0,
+            gtid_mode=not self.recorder.mariadb,
+            server_id=7_000 + next(_numbers),
+            history=history,
+        )
+
+
+@pytest.fixture
+def shop(server: Any) -> Iterator[Shop]:
+    recorder = Recorder(server)
+    made = Shop(server, recorder)
+    yield made
+    made.cursor.execute(f"DROP DATABASE {made.name}")
+    recorder.close()
+
+
+def names(history: SchemaHistory, shop: Shop, table: str) -> list[str] | None:
+    known = history.table(shop.name, table)
+    return None if known is None else [column.name for column in known.columns]
+
+
+async def test_a_reading_without_ddl_behind_the_position_holds_at_once(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a varchar(9) CHARACTER SET latin1)")
+    position = shop.here()
+    shop.run("INSERT INTO t VALUES (77, 'x')")
+    history = shop.history()
+    history.adopt(await shop.read(position, history))
+    known = history.table(shop.name, "t")
+    assert known is not None
+    assert [(c.name, c.mysql_type, c.charset) for c in known.columns][1] == ("a", "varchar(9)", "latin1")
+    assert known.keys == (0,)
+    assert history.complete(shop.name)
+    assert history.knows(shop.name, "never_made")
+
+
+async def test_two_columns_swapped_while_the_daemon_was_behind_are_unknown_until_the_swap(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE quiet (x int)")
+    position = shop.here()
+    shop.run("INSERT INTO t VALUES (5, 6, 7)")
+    swap = "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"
+    shop.run(swap)
+    behind = shop.recorder.steps[-1].end
+    history = shop.history()
+    history.adopt(await shop.read(position, history))
+    assert names(history, shop, "t") is None
+    assert "holds only behind" in history.unknown_because(shop.name, "t")
+    assert names(history, shop, "quiet") == ["x"]
+    replay = Replay(shop.recorder, history).run()
+    assert replay.differences == []
+    assert names(history, shop, "t") == ["id", "b", "a"]
+    assert behind > position.offset
+
+
+async def test_several_ddls_behind_the_position_leave_the_old_shapes_unknown(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int, a int, b int)")
+    position = shop.here()
+    shop.run("ALTER TABLE t ADD c int", "ALTER TABLE t RENAME COLUMN a TO z", "ALTER TABLE t DROP b")
+    history = shop.history()
+    reading = await shop.read(position, history)
+    place = reading.tables[shop.name, "t"].valid_from
+    assert place is not None
+    assert place[1] > shop.recorder.steps[-2].end
+    assert place[1] <= shop.recorder.steps[-1].end
+    history.adopt(reading)
+    assert names(history, shop, "t") is None
+    query = QueryEvent(shop.name, b"ALTER TABLE t ADD c int")
+    history.apply(query, file=place[0], end=place[1] - 1, pos=1)
+    assert names(history, shop, "t") is None
+    history.apply(query, file=place[0], end=place[1], pos=2)
+    assert names(history, shop, "t") == ["id", "z", "c"]
+
+
+async def test_a_statement_that_is_not_understood_puts_every_table_in_doubt(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int)", "CREATE TABLE u (id int)")
+    position = shop.here()
+    history = shop.history()
+    history.adopt(await shop.read(position, history))
+    history.apply(QueryEvent(shop.name, b"ALTER TABLE t FROBNICATE"), file=position.file, end=position.offset, pos=3)
+    assert names(history, shop, "t") is None
+    assert names(history, shop, "u") == ["id"]
+    history.apply(QueryEvent(shop.name, b"CREATE STRANGE THING"), file=position.file, end=position.offset, pos=4)
+    assert names(history, shop, "u") is None
+    assert "CREATE STRANGE THING" in history.unknown_because(shop.name, "u")
+    # The server shows what they are, and the binlog shows no DDL behind the position: known again.
+    history.adopt(await shop.read(position, history))
+    assert (names(history, shop, "t"), names(history, shop, "u")) == (["id"], ["id"])
+
+
+async def test_nothing_is_scanned_or_read_when_all_is_known(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.run("CREATE TABLE t (id int)")
+    position = shop.here()
+    history = shop.history()
+    history.adopt(await shop.read(position, history))
+    entries = history.take_entries()
+    shop.run("INSERT INTO t VALUES (3)")
+    again = shop.history()
+    again.restore(entries, 0)
+    monkeypatch.setattr("headrace.mysql.schema_gap.DdlScan.run_to", _never)
+    reading = await shop.read(position, again)
+    assert (reading.tables, reading.schemas) == ({}, {})
+    assert names(again, shop, "t") == ["id"]
+
+
+async def _never(*_: object) -> None:
+    raise AssertionError("the binlog is scanned")
+
+
+@pytest.mark.parametrize("moment", ["before the columns are read", "after the columns are read"])
+async def test_a_reading_that_ddl_tears_is_read_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    from headrace.mysql import schema_reader
+
+    shop.run("CREATE TABLE t (id int, a int)")
+    position = shop.here()
+    left = ["ALTER TABLE t RENAME COLUMN a TO b", "ALTER TABLE t ADD c int"]
+    original: Callable[..., Any] = schema_reader._Reader._layouts
+
+    async def torn(self: Any, *arguments: Any) -> Reading:
+        if moment.startswith("before") and left:
+            shop.run(left.pop(0))
+        reading: Reading = await original(self, *arguments)
+        if moment.startswith("after") and left:
+            shop.run(left.pop(0))
+        return reading
+
+    monkeypatch.setattr(schema_reader._Reader, "_layouts", torn)
+    reading = await shop.read(position)
+    table = reading.tables[shop.name, "t"]
+    assert [column.name for column in table.schema.columns] == ["id", "b", "c"]
+    assert table.valid_from is not None
+
+
+async def test_a_table_that_changes_all_the_time_is_left_unknown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.mysql import schema_reader
+
+    shop.run("CREATE TABLE t (id int)", "CREATE TABLE still (id int)")
+    original: Callable[..., Any] = schema_reader._Reader._layouts
+    count = itertools.count()
+
+    async def torn(self: Any, *arguments: Any) -> Reading:
+        reading: Reading = await original(self, *arguments)
+        shop.run(f"ALTER TABLE t ADD c{next(count)} int")
+        return reading
+
+    monkeypatch.setattr(schema_reader._Reader, "_layouts", torn)
+    reading = await shop.read(shop.here())
+    assert "kept changing" in reading.unknown[shop.name, "t"]
+    assert (shop.name, "still") in reading.tables
+
+
+async def test_a_table_that_was_locked_while_it_was_read_waits_for_the_lock(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int)")
+    blocker = pymysql.connect(**shop.server.connection("root"), database=shop.name, autocommit=True)
+    with blocker, blocker.cursor() as cursor:
+        cursor.execute("LOCK TABLES t WRITE")
+        reading = await shop.read(shop.here())
+    assert "does not let us open it" in reading.unknown[shop.name, "t"]
