@@ -162,6 +162,7 @@ class _Stream:
             await self._drain(tasks)
         finally:
             await _end(*tasks, stopping)
+            self._decoder.close()
             with contextlib.suppress(
                 HeadraceError
             ):  # what is not saved is sent again; the first error is the one to tell

@@ -294,7 +294,7 @@ def test_an_xa_transaction_prepared_before_the_first_start_stops_and_can_be_skip
     site.run("INSERT INTO t VALUES (2, 'behind')")
     status = process.wait_state("shop", "FAILED")
     assert "prepared before headrace began to read" in status["last_error"]
-    assert not [m for m in read_jsonl(out)]
+    assert not read_jsonl(out)
     named = status["last_error"].split("skip_event = ['")[1].split("']")[0]
     process.terminate()
     file = process.folder / "destinations" / "shop.toml"

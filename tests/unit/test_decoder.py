@@ -15,88 +15,19 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, NotUnderstood, PositionLost, ServerIdTaken
 from headrace.model import Operation, Position, RowsChange
 from headrace.mysql.column_types import Field
-from headrace.mysql.decoder import Decoder
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.rowcode import make_decoder
 from headrace.mysql.statements import Statement, classify
+from tests.made_binlog import NAME, SID, Binlog, close_all, decoder, feed
 
-SID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-RAW_SID = bytes.fromhex(SID.replace("-", ""))
 FUZZ = int(os.environ.get("HEADRACE_FUZZ", "500"))
 """Damaged streams that are tried; more of them by hand."""
-NAME = '`"\\{}\'; drop table "名'
 
 
-class Binlog:
-    """Writes packets as a server does, from offset 4 on."""
-
-    def __init__(self) -> None:
-        self.at, self.packets = 4, bytearray()
-        self.sequence = 0
-
-    def event(
-        self, kind: int, body: bytes, *, when: int = 1_700_000_000, artificial: bool = False, flip: int = 0
-    ) -> None:
-        size = 19 + len(body) + 4
-        end = 0 if artificial else self.at + size
-        raw = struct.pack("<IBIIIH", when, kind, 1, size, end, 0) + body
-        raw += struct.pack("<I", zlib.crc32(raw) ^ flip)
-        if not artificial:
-            self.at += size
-        self.packets += (len(raw) + 1).to_bytes(3, "little") + bytes([self.sequence & 255, 0]) + raw
-        self.sequence += 1
-
-    def begin_file(self, name: str = "b.000001") -> Binlog:
-        self.event(4, struct.pack("<Q", 4) + name.encode(), when=0, artificial=True)
-        self.event(15, struct.pack("<H50sIB", 4, b"9.7", 0, 19) + bytes(40) + b"\x01")
-        return self
-
-    def gtid(self, gno: int, micros: int) -> None:
-        self.event(
-            33, b"\0" + RAW_SID + struct.pack("<Q", gno) + b"\x02" + bytes(16) + micros.to_bytes(7, "little") + b"\0"
-        )
-
-    def query(self, text: str) -> None:
-        self.event(2, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0" + text.encode())
-
-    def table(self, name: str = "t", columns: tuple[str, ...] = ("id", NAME)) -> None:
-        names = b"".join(bytes([len(c.encode())]) + c.encode() for c in columns)
-        body = struct.pack("<IHH", 7, 0, 1) + b"\x04shop\0" + bytes([len(name)]) + name.encode() + b"\0"
-        body += bytes([len(columns)]) + b"\x03\x0f" + b"\x02" + struct.pack("<H", 160) + b"\x02"
-        body += b"\x01\x01\x00" + b"\x02\x01\x2d" + b"\x04" + bytes([len(names)]) + names + b"\x08\x01\x00"
-        self.event(19, body)
-
-    def insert(self, *rows: tuple[int, str | None], kind: int = 30) -> None:
-        body = struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\xff" + (b"\xff" if kind == 31 else b"")
-        for key, text in rows:
-            raw = b"" if text is None else bytes([len(text.encode())]) + text.encode()
-            body += (b"\xfe" if text is None else b"\xfc") + struct.pack("<i", key) + raw
-        self.event(kind, body)
-
-    def transaction(self, gno: int, micros: int, *groups: list[tuple[int, str | None]]) -> None:
-        self.gtid(gno, micros)
-        self.query("BEGIN")
-        for rows in groups:
-            self.table()
-            self.insert(*rows)
-        self.event(16, struct.pack("<Q", gno))
-
-
-def decoder(changes: list[RowsChange], start: Position | None = None) -> Decoder:
-    start = start or Position("server", "b.000001", 4)
-    return Decoder(start, captures=lambda s, t: t != "dropped", emit=changes.append, checksums=True)
-
-
-def feed(d: Decoder, data: bytes, sizes: Iterator[int] | None = None) -> None:
-    """As the reader does it: in pieces of any size."""
-    rest, at = b"", 0
-    while at < len(data):
-        step = next(sizes) if sizes else len(data)
-        rest, at = rest + data[at : at + step], at + step
-        done, more = 0, True
-        while more:
-            done, more = d.feed(rest, done, lambda: False)
-        rest = rest[done:]
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
 
 
 def two_transactions() -> Binlog:

@@ -82,6 +82,13 @@ class EventCutter:
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._not_understood(f"an event can't be read: {error}") from error
 
+    def close(self) -> None:
+        """Gives back files that are open; nothing can be fed afterwards."""
+        if self._inner is not None:
+            self._inner.close()
+        if self._large is not None:
+            self._large.close()
+
     def _waits(self) -> bool:
         """Whether nothing goes on before somebody outside has done something."""
         return False

@@ -122,6 +122,11 @@ class TransactionFollower(EventCutter):
             **dict.fromkeys(ev.HARMLESS, self._on_nothing),
         }
 
+    def close(self) -> None:
+        """See EventCutter."""
+        super().close()
+        self._spool.close()
+
     # -- begin ----------------------------------------------------------------------------------------------------
 
     def _on_gtid(self, data: bytes, at: int, stop: int) -> None:

@@ -121,6 +121,12 @@ class XaSpool:
             self._release(held)
             self._list()
 
+    def close(self) -> None:
+        """Gives all files back; what they hold is read again from the binlog."""
+        self.drop_current()
+        for xid in list(self._prepared):
+            self.drop(xid)
+
     def _release(self, held: _Held) -> None:
         self._used -= held.size
         if held.file is not None:
