@@ -10,6 +10,7 @@ import structlog
 from headrace.model import Operation, Position, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.mysql import event_types as ev
 from headrace.mysql.compressed import decompress
+from headrace.mysql.mariadb_values import FIXED_BINARY
 from headrace.mysql.packets import BROKEN, Handler, SchemaNeeded
 from headrace.mysql.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.rowcode import RowDecoder, make_decoder
@@ -84,6 +85,7 @@ class Decoder(StatementFollower):
         )
         self._emit = emit
         self.wanted: tuple[str, str] | None = None
+        self._mariadb = False
         self._unknowable: dict[tuple[str, str], str] = {}
         self._tables: dict[bytes, _Table] = {}
         self._maps: dict[bytes, _Table] = {}
@@ -96,6 +98,10 @@ class Decoder(StatementFollower):
 
     def _waits(self) -> bool:
         return self.wanted is not None
+
+    def _on_format(self, data: bytes, at: int, stop: int) -> None:
+        super()._on_format(data, at, stop)
+        self._mariadb = b"MariaDB" in data[at + 2 : at + 52]
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -117,7 +123,7 @@ class Decoder(StatementFollower):
         table = _Table(f"{schema}.{name}")
         if self._options.rows and self._captures(schema, name):
             try:
-                event = TableMap(body)
+                event = TableMap(body, mariadb=self._mariadb)
                 table.layout = event.layout(self._schema(event), self._options.values)
                 table.count = len(table.layout.fields)
             except BROKEN as error:
@@ -304,7 +310,8 @@ def _declared(described: TableSchema, known: TableSchema) -> TableSchema:
     """The stream's description, with what the history knows besides where both are about the same columns."""
     pairs = zip(described.columns, known.columns, strict=True)
     same = all(
-        (a.name, a.unsigned, a.labels) == (b.name, b.unsigned, b.labels) and a.charset in ("", b.charset)
+        (a.name, a.unsigned, a.labels) == (b.name, b.unsigned, b.labels)
+        and (a.charset in ("", b.charset) or b.kind in FIXED_BINARY)  # these travel as BINARY
         for a, b in pairs
     )
     return TableSchema(described.schema, described.table, known.columns, described.keys) if same else described

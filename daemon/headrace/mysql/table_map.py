@@ -59,8 +59,9 @@ class TableMap:
     TABLE_MAP.
     """
 
-    def __init__(self, body: bytes) -> None:
-        """`body` is the event's, without the table id."""
+    def __init__(self, body: bytes, *, mariadb: bool = False) -> None:
+        """`body` is the event's, without the table id. MariaDB gives its geometries a collation, MySQL does not."""
+        self._character = ct.CHARACTER_MARIADB if mariadb else ct.CHARACTER
         self.schema, self.table, at = table_name(body)
         count, at = lenenc(body, at)
         kinds = body[at : at + count]
@@ -77,7 +78,7 @@ class TableMap:
         """The table as full metadata describes it. Raises MissingMetadata when there is none."""
         if not self.has_names:
             raise MissingMetadata(f"table {self.schema}.{self.table} comes without column names")
-        columns = _Columns(self.types, self._blocks)
+        columns = _Columns(self.types, self._blocks, self._character)
         names = columns.names()
         if len(names) != len(self.types):
             raise ValueError(f"the table has {len(self.types)} columns and {len(names)} names")
@@ -143,7 +144,7 @@ def _optional(body: bytes, at: int) -> dict[int, bytes]:
 class _Columns:
     """What the optional blocks say, spread over the columns that each of them means."""
 
-    def __init__(self, types: list[tuple[int, int]], blocks: dict[int, bytes]) -> None:
+    def __init__(self, types: list[tuple[int, int]], blocks: dict[int, bytes], character: frozenset[int]) -> None:
         self.types, self._blocks = types, blocks
         self.unsigned = [False] * len(types)
         signs = blocks.get(_SIGNEDNESS, b"")
@@ -151,7 +152,7 @@ class _Columns:
         for bit, i in enumerate(numeric):
             self.unsigned[i] = bool(bit // 8 < len(signs) and signs[bit // 8] >> (7 - bit % 8) & 1)
         self.collations = [0] * len(types)
-        self._collate([i for i, (k, _) in enumerate(types) if k in ct.CHARACTER], _DEFAULT_CHARSET, _COLUMN_CHARSET)
+        self._collate([i for i, (k, _) in enumerate(types) if k in character], _DEFAULT_CHARSET, _COLUMN_CHARSET)
         labelled = [i for i, (k, _) in enumerate(types) if k in (ct.ENUM, ct.SET)]
         self._collate(labelled, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
         self.labels: list[tuple[str, ...]] = [()] * len(types)
