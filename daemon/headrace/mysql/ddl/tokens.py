@@ -127,7 +127,7 @@ class _Tokenizer:
         elif match := _BITS.match(sql, at):
             self._at = match.end()
             self._add("bits", match[0], at)
-        elif not self._after_dot() and (match := _NUMBER.match(sql, at)):
+        elif not self._in_name() and (match := _NUMBER.match(sql, at)):
             self._at = match.end()
             self._add("number", match[0], at)
         elif match := _WORD.match(sql, at):
@@ -160,9 +160,14 @@ class _Tokenizer:
         plain = text.isascii() or introducer[0] in "nN" or introducer[0].lower() in ("_utf8", "_utf8mb3", "_utf8mb4")
         self._add("string" if plain else "bits", text, start)
 
-    def _after_dot(self) -> bool:
-        """Whether a name must come: `1` of `shop.1` is no number."""
-        return bool(self._tokens) and self._tokens[-1].value == "." and self._tokens[-1].at == self._at - 1
+    def _in_name(self) -> bool:
+        """Whether a name or the point before it comes: `.1` and `1` of `shop.1` are no numbers."""
+        if not self._tokens:
+            return False
+        last = self._tokens[-1]
+        if self._sql[self._at] == ".":
+            return last.kind in ("word", "name")
+        return last.kind == "op" and last.value == "." and last.at == self._at - 1
 
     def _string(self, quote: str) -> str:
         body = self._match(_DOUBLED[quote, self._escapes], "a string")[1:-1]
