@@ -177,7 +177,7 @@ def test_entries_written_again_after_a_step_back_do_no_harm(story: Story) -> Non
     "entry", [{}, {"kind": "x", "pos": 1}, {"kind": "table", "pos": 1}, {"kind": "table", "pos": "q"}]
 )
 def test_an_entry_that_is_none_is_refused(entry: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="schema history|invalid literal"):
+    with pytest.raises(ValueError, match=r"schema history|invalid literal"):
         Story().history.restore([entry], 5)
 
 
