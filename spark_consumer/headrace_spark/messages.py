@@ -36,6 +36,9 @@ class Parsed(NamedTuple):
 
 Parser = Callable[[bytes | None, Rules], Parsed]
 
+_WITHOUT_ROWS = frozenset({"QUERY", "TRANSACTIONBEGIN", "TRANSACTIONEND"})
+"""Texts of statements and marks of transactions: what a daemon publishes only when it is asked to."""
+
 
 def parse_canal(value: bytes | None, rules: Rules) -> Parsed:
     """Reads one Canal flat message with `_pos`.
@@ -47,7 +50,7 @@ def parse_canal(value: bytes | None, rules: Rules) -> Parsed:
     message = _load(value)
     database, table = _text(message, "database"), _text(message, "table")
     kind = _text(message, "type")
-    if message.get("isDdl") is True:
+    if message.get("isDdl") is True or kind in _WITHOUT_ROWS:
         return Parsed([], 0, f"{kind} {database}.{table}")
     if kind not in ("INSERT", "UPDATE", "DELETE"):
         raise MessageError(f"type {kind!r} is none of INSERT, UPDATE, DELETE")

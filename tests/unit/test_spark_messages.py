@@ -144,6 +144,12 @@ def test_index_names() -> None:
     assert "can't be the name of an index" in reason(message(database="_x"))
 
 
+@pytest.mark.parametrize("kind", ["QUERY", "TRANSACTIONBEGIN", "TRANSACTIONEND"])
+def test_texts_of_statements_and_marks_of_transactions_are_passed_over(kind: str) -> None:
+    parsed = parse_canal(message(isDdl=False, type=kind, data=None, pkNames=None, table=""), Rules())
+    assert (parsed.actions, parsed.rows) == ([], 0)
+
+
 @pytest.mark.parametrize("kind", ["TRUNCATE", "ERASE", "ALTER", "CREATE"])
 def test_ddl_is_passed_over(kind: str) -> None:
     parsed = parse_canal(message(isDdl=True, type=kind, data=None, pkNames=None, _pos=...), Rules())
@@ -159,7 +165,7 @@ def test_ddl_is_passed_over(kind: str) -> None:
         (b"\xff\xfe", "not JSON"),
         (b"[1]", "not a JSON object"),
         (b"{}", "'database' is not a string"),
-        (message(type="QUERY"), "type 'QUERY' is none of"),
+        (message(type="REPLACE"), "type 'REPLACE' is none of"),
         (message(_pos=...), "no _pos"),
         (message(_pos=POS), "_pos is not a string"),
         (message(_pos="-1"), "_pos is not a string"),
