@@ -333,6 +333,17 @@ def test_an_image_that_lacks_columns_keeps_them_absent_and_takes_what_the_other_
         feed(decoder([], options=DecoderOptions(partial_images=False)), bytes(log.packets))
 
 
+@pytest.mark.parametrize("tail", [b"", b"\0\0\0\0"])
+def test_row_images_without_any_column_stop_rather_than_vanish_or_hang(tail: bytes) -> None:
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    log.table()
+    log.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\x00" + tail)
+    with pytest.raises(NotUnderstood, match="no columns at all"):
+        feed(decoder([]), bytes(log.packets))
+
+
 def test_status_variables_of_all_versions_are_passed() -> None:
     variables = (
         b"\x00\0\0\0\0"

@@ -47,6 +47,8 @@ def make_decoder(fields: Sequence[Field], *images: int) -> RowDecoder:
     second image leaves out what did not change.
     """
     whole = (1 << len(fields)) - 1
+    if not any(images or (whole,)):
+        return _without_columns
     w = _Writer()
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
@@ -57,6 +59,11 @@ def make_decoder(fields: Sequence[Field], *images: int) -> RowDecoder:
     w.put(1, "return rows")
     decoder: RowDecoder = _compile(w)
     return decoder
+
+
+def _without_columns(b: bytes, p: int, end: int) -> list[Row]:
+    """Rows of no bytes can't be counted, so none may be left out in silence."""
+    raise DataOverrun("its row images have no columns at all")
 
 
 def make_single(fields: Sequence[Field], image: int) -> SingleDecoder:
