@@ -22,6 +22,7 @@ from headrace.model import (
     Operation,
     RowsChange,
     SchemaChange,
+    TableChange,
     TableSchema,
     TransactionMark,
 )
@@ -219,6 +220,32 @@ def test_a_schema_change_has_the_fields_of_a_flat_message_and_no_rows() -> None:
 @pytest.mark.parametrize("kind", list(DdlKind))
 def test_the_type_of_a_schema_change_is_canals_word(kind: DdlKind) -> None:
     assert only(CanalFormat().schema_change(ddl(kind=kind), PLACE, 7))["type"] == kind.value
+
+
+def test_a_rename_has_the_new_name_as_in_canal() -> None:
+    made = SchemaChange(
+        DdlKind.RENAME,
+        True,
+        "shop",
+        "old",
+        "RENAME TABLE old TO arch.new, x TO y",
+        (
+            TableChange(DdlKind.RENAME, "arch", "new", None, ("shop", "old")),
+            TableChange(DdlKind.RENAME, "shop", "y", None, ("shop", "x")),
+        ),
+        1,
+        0,
+        "",
+    )
+    message = only(CanalFormat().schema_change(made, PLACE, 7))
+    assert (message["database"], message["table"]) == ("arch", "new")
+
+
+def test_key_columns_stand_in_the_keys_order_and_canals_in_the_tables() -> None:
+    schema = TableSchema("s", "t", (Column("b", "int", 4), Column("a", "int", 4)), (1, 0))
+    made = RowsChange(schema, Operation.INSERT, [(1, 2)], None, 1, 0, "")
+    assert json.loads(CanalFormat().encode(made, 0))["pkNames"] == ["a", "b"]
+    assert json.loads(CompatFormat().encode(made, 0))["pkNames"] == ["b", "a"]
 
 
 def test_texts_of_statements_are_queries_that_are_no_ddl() -> None:

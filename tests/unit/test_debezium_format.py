@@ -343,8 +343,8 @@ def test_transactions_are_not_told_without_a_topic() -> None:
 # -- schema changes -----------------------------------------------------------------------------------------------
 
 
-def ddl(kind: DdlKind, *tables: TableChange, is_ddl: bool = True) -> SchemaChange:
-    return SchemaChange(kind, is_ddl, "inventory", "customers", "ALTER TABLE x", tables, 1, US, "u:9")
+def ddl(kind: DdlKind, *tables: TableChange, is_ddl: bool = True, sql: str = "ALTER TABLE x") -> SchemaChange:
+    return SchemaChange(kind, is_ddl, "inventory", "customers", sql, tables, 1, US, "u:9")
 
 
 def test_a_schema_change_describes_the_table_after_it() -> None:
@@ -394,7 +394,16 @@ def test_kinds_of_table_changes() -> None:
         ("CREATE", '"a"."b"', False),
         ("DROP", '"a"."q""b"', True),
         ("ALTER", '"a"."new"', False),
+        ("ALTER", '"a"."b"', False),
     ]
+
+
+def test_an_index_changes_a_table_only_by_an_alter() -> None:
+    fmt = debezium(schema_topic="s")
+    index = TableChange(DdlKind.CREATE_INDEX, "a", "b", CUSTOMERS)
+    for sql, count in (("CREATE INDEX i ON b (x)", 0), ("/* now */ alter table b add primary key (id)", 1)):
+        made = only(fmt.schema_change(ddl(DdlKind.CREATE_INDEX, index, sql=sql), PLACE, 1))
+        assert len(made[2]["tableChanges"]) == count
 
 
 def test_schema_changes_fit_their_schema_and_so_do_transactions() -> None:

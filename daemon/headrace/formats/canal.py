@@ -11,7 +11,7 @@ import orjson
 
 from headrace.formats.base import Format, Messages, Place
 from headrace.formats.canal_text import TableText, Texts
-from headrace.model import RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
 
 _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 """java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
@@ -20,12 +20,12 @@ _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 class _Table(TableText):
     """What is the same in every message of one table layout."""
 
-    def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool) -> None:
+    def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, keys_sorted: bool) -> None:
         super().__init__(schema, texts)
         types = {column.name: column.mysql_type for column in schema.columns}
         special = _INDEX_SQL_TYPES if enum_index else {}
         numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
-        keys = [schema.columns[i].name for i in schema.keys]
+        keys = [schema.columns[i].name for i in (sorted(schema.keys) if keys_sorted else schema.keys)]
         self.middle = f'"database":{_json(schema.schema)},"es":'
         self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
         pk = _json(keys) if keys else "null"
@@ -39,6 +39,9 @@ def _json(value: object) -> str:
 class CanalFormat(Format):
     """One message a rows event, or one a row. `id` counts messages since the destination's start."""
 
+    _keys_sorted = False
+    """Whether pkNames has the order of the table's columns rather than the key's."""
+
     def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
         self._tables: dict[int, tuple[TableSchema, _Table]] = {}
         self._texts, self._enum_index = Texts(binary), enum_index
@@ -50,7 +53,10 @@ class CanalFormat(Format):
         if entry is None:
             if len(self._tables) > 10_000:
                 self._tables.clear()
-            entry = self._tables[id(schema)] = (schema, _Table(schema, self._texts, self._enum_index))
+            entry = self._tables[id(schema)] = (
+                schema,
+                _Table(schema, self._texts, self._enum_index, self._keys_sorted),
+            )
         return entry[1]
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
@@ -87,9 +93,11 @@ class CanalFormat(Format):
         ]
 
     def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
-        """See Format. A message like those of rows, without rows, keys and types."""
+        """See Format. A message like those of rows, without rows, keys and types. A RENAME has the new name."""
         kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
         where = (change.schema, change.table)
+        if change.kind is DdlKind.RENAME:
+            where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
         return [self._bare(where, kind, ddl, change.sql, change, now_ms)]
 
     def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
@@ -117,7 +125,9 @@ _DML = re.compile(
 
 
 class CompatFormat(CanalFormat):
-    """Exactly Canal's fields: no `_pos`, `es` in whole seconds, and statements about rights as `isDdl`."""
+    """Exactly Canal's fields: no `_pos`, `es` in whole seconds, statements about rights as `isDdl`, its `pkNames`."""
+
+    _keys_sorted = True
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         """See Format."""

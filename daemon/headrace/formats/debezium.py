@@ -210,7 +210,7 @@ class DebeziumFormat(Format):
             "databaseName": change.schema,
             "schemaName": None,
             "ddl": change.sql,
-            "tableChanges": table_changes(change.tables),
+            "tableChanges": table_changes(change.tables, change.sql),
         }
         return [
             self._record(
