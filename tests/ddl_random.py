@@ -1,5 +1,7 @@
 """Random CREATE and ALTER statements, for comparison of the schema history with a real server."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from random import Random
