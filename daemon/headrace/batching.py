@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 
 from headrace.formats.base import Format, Header, Messages, Place
 from headrace.model import MessageBatch, Position, RowsChange, SchemaChange, TransactionMark
@@ -12,6 +13,7 @@ from headrace.mysql.decoder import Decoder
 
 _MESSAGE_OVERHEAD = 400
 """Bytes that a message costs besides its value: headers and the objects that hold it."""
+_PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES = 512 * 1024
 _BATCH_MESSAGES = 5_000
 
@@ -34,7 +36,8 @@ class Outlet:
         one_log: bool = False,
     ) -> None:
         self._format, self._topic, self._partition = fmt, topic, partition
-        self._keyed = fmt.keyed
+        self.emit: Callable[[RowsChange], None] = self._emit_keyed if fmt.keyed else self._emit_plain
+        """Formats one change of rows."""
         self._rows_per_message = rows_per_message
         self._server_uuid = server_uuid
         self._one_log = one_log
@@ -64,25 +67,20 @@ class Outlet:
         """Sets the time that the next messages carry; called a chunk, not a message."""
         self._now_ms = time.time_ns() // 1_000_000
 
-    def emit(self, change: RowsChange) -> None:
-        """Formats one change of rows."""
+    def _emit_plain(self, change: RowsChange) -> None:
         decoder, batch = self._decoder, self._batch
         position = f"{decoder.file}:{decoder.tx_start}"
         base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{decoder.events_done}"
-        where = [("headrace-position", position.encode())]
-        if change.partial:
-            where.append(("headrace-image", b"partial"))
+        where = ("headrace-position", position.encode())
         size, count = self._rows_per_message, len(change.rows)
         batch.rows += count
-        batch.commit_time_us = change.commit_time_us
-        if self._keyed:
-            made = self._format.rows(change, self._place(), self._now_ms)
-            _put(batch, made, base if count == 1 else f"{base}.", change.pos, where)
-            return
         if not size or count == 1:
             value = self._format.encode(change, self._now_ms)
             batch.values.append(value)
-            batch.headers.append([("headrace-id", base.encode()), ("headrace-pos", b"%d" % change.pos), *where])
+            headers = [("headrace-id", base.encode()), ("headrace-pos", b"%d" % change.pos), where]
+            if change.partial:
+                headers.append(_PARTIAL)
+            batch.headers.append(headers)
             batch.size += len(value) + _MESSAGE_OVERHEAD
             return
         pos = change.pos
@@ -91,11 +89,22 @@ class Outlet:
         else:
             values = [self._format.encode(part, self._now_ms) for part in change.parts(size)]
         batch.values += values
+        rest = (where, _PARTIAL) if change.partial else (where,)
         batch.headers += [
-            [("headrace-id", b"%b.%d" % (base.encode(), i)), ("headrace-pos", b"%d" % (pos + i)), *where]
+            [("headrace-id", b"%b.%d" % (base.encode(), i)), ("headrace-pos", b"%d" % (pos + i)), *rest]
             for i in range(0, count, size)
         ]
         batch.size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
+
+    def _emit_keyed(self, change: RowsChange) -> None:
+        decoder, count = self._decoder, len(change.rows)
+        where = [("headrace-position", f"{decoder.file}:{decoder.tx_start}".encode())]
+        if change.partial:
+            where.append(_PARTIAL)
+        id_ = f"{self._group(change.gtid)}#{decoder.events_done}"
+        self._batch.rows += count
+        made = self._format.rows(change, self._place(), self._now_ms)
+        _put(self._batch, made, id_ if count == 1 else f"{id_}.", change.pos, where)
 
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
@@ -111,6 +120,7 @@ class Outlet:
 
     def take(self, position: Position, received: float) -> list[MessageBatch]:
         """The batches so far, one at least. The last moves the position, so each is to be confirmed in its turn."""
+        self._batch.commit_time_us = self._decoder.commit_time_us
         batches = [batch for batch in self._batches if batch.values] or [self._batch]
         self._clear()
         for batch in batches:
