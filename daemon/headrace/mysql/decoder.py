@@ -109,7 +109,10 @@ class Decoder(StatementFollower):
         body = data[at + 6 : stop]
         table = self._maps.get(body)
         if table is None:
-            table = self._new_table(body)
+            if self._skipping() and not self._wants_xa():  # its rows are passed over, so its layout may be unknown
+                table = _Table("")
+            else:
+                table = self._new_table(body)
         self._tables[data[at : at + 6]] = table
         if self._in_xa and table.layout is not None and self._wants_xa():
             self._spool.add(self._time, ev.TABLE_MAP, data[at:stop])
