@@ -227,7 +227,7 @@ def test_follow_goes_on_with_what_is_written(server: Any, run: Run) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "SECRET": "canal"},
+        env={**os.environ, "SECRET": "canal", "PYTHONUNBUFFERED": ""},
     )
     try:
         assert process.stdout is not None

@@ -70,7 +70,9 @@ class Lines(Output):
     def write(self) -> None:
         """See Output."""
         for batch in self._outlet.take(self._decoder.position(), 0.0):
-            self._out.write(b"".join(value + b"\n" for value in batch.values if value is not None))
+            if batch.values:
+                self._out.write(b"".join(value + b"\n" for value in batch.values if value is not None))
+                self._out.flush()
         self._outlet.tick()
 
     def finish(self, out: BinaryIO) -> None:
