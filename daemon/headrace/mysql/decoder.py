@@ -101,6 +101,7 @@ class Decoder(StatementFollower):
 
     def _on_format(self, data: bytes, at: int, stop: int) -> None:
         super()._on_format(data, at, stop)
+        self._tables.clear()  # every transaction describes its tables anew
         self._mariadb = b"MariaDB" in data[at + 2 : at + 52]
 
     # -- tables ---------------------------------------------------------------------------------------------------
@@ -181,11 +182,6 @@ class Decoder(StatementFollower):
     def _on_layouts_changed(self) -> None:
         self._maps.clear()
         self._unknowable.clear()
-
-    def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        super()._on_commit()
-        if len(self._tables) > _MAP_CACHE:  # every transaction describes its tables anew
-            self._tables.clear()
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
 _WRAP = 1 << 32
 """Event headers hold the low 32 bits of a position only; a large transaction leads a file beyond them."""
+_FORMAT, _ROTATE = ev.FORMAT_DESCRIPTION, ev.ROTATE
+_NEW_FILE = frozenset({_FORMAT, _ROTATE})
 _from_bytes = int.from_bytes
 BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
 """What reading bytes that lie about themselves may raise."""
@@ -98,6 +100,7 @@ class EventCutter:
         deadline = time.monotonic() + _SLICE_SECONDS
         count = 0
         while True:
+            high, checked = self._high, self._crc
             try:
                 while size - at >= _HEAD:
                     head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
@@ -111,20 +114,18 @@ class EventCutter:
                         self.events += count
                         return at, False
                     if log_pos:
-                        start = self._high + log_pos - length
+                        start = high + log_pos - length
                         if start < self.end:
                             start = self._behind(kind, start)
+                            high = self._high
                     else:
                         start = self._unplaced(kind, flags)
                     self._start = start
                     if length != head - 1:
                         raise self._not_understood(f"an event says it has {length} bytes, its packet {head - 1}")
-                    if self._crc or kind == ev.FORMAT_DESCRIPTION:
+                    if checked or kind == _FORMAT:
                         stop = end - 4
-                        if (
-                            crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little")
-                            and kind != ev.FORMAT_DESCRIPTION
-                        ):
+                        if crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little") and kind != _FORMAT:
                             raise self._corrupt(kind)
                     else:
                         stop = end
@@ -134,7 +135,9 @@ class EventCutter:
                         self._on_unknown(kind, flags)
                     else:
                         handler(data, at + _HEAD, stop)
-                    if start >= 0 and kind != ev.ROTATE:
+                    if kind in _NEW_FILE:
+                        high, checked = self._high, self._crc
+                    if start >= 0 and kind != _ROTATE:
                         self.end = start + length
                     at = end
                     count += 1
@@ -155,7 +158,7 @@ class EventCutter:
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error)
-                if start >= 0 and kind != ev.ROTATE:
+                if start >= 0 and kind != _ROTATE:
                     self.end = start + length
                 at = end
 

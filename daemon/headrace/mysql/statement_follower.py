@@ -36,10 +36,6 @@ class StatementFollower(TransactionFollower):
         self._options, self._captures = options, captures
         self._emit_schema, self._emit_mark = emit_schema, emit_mark
         self._whole_transactions = emit_mark is not None
-        self._counts: dict[str, int] | None = None
-        """Rows by table of the transaction whose begin was told; None outside of one."""
-        self._statement: str | None = None
-        """The text that made the rows that follow, while it is wanted and not told yet."""
         self.history = history
         self._history_version = -1
         self._handlers[ev.QUERY_COMPRESSED] = self._on_query_compressed
@@ -154,9 +150,7 @@ class StatementFollower(TransactionFollower):
         name = self.gtid or f"{self.file}:{self.tx_start}"
         return TransactionMark(begin, name, self._next_pos(1), self.commit_time_us, self.gtid, self._counts or {})
 
-    def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        if self._counts is not None and self._emit_mark is not None:
+    def _end_marks(self) -> None:
+        if self._emit_mark is not None:
             self._emit_mark(self._mark(begin=False))
-            self._counts = None
-        self._statement = None
-        super()._on_commit()
+        self._counts = None

@@ -107,6 +107,10 @@ class TransactionFollower(EventCutter):
         if (file, offset) != (start.file, start.offset):
             self._skip_to = (start.file, skip_before or start.offset)
         self._whole_transactions = False
+        self._counts: dict[str, int] | None = None
+        """Rows by table of the transaction whose begin was told; None outside of one."""
+        self._statement: str | None = None
+        """The text that made the rows that follow, while it is wanted and not told yet."""
         self._sids: dict[bytes, str] = {}
         self._handlers |= {
             ev.GTID: self._on_gtid,
@@ -310,13 +314,20 @@ class TransactionFollower(EventCutter):
         """DDL, DML as text, and statements about accounts; `end` is the offset behind the event."""
         raise NotImplementedError
 
+    def _end_marks(self) -> None:
+        """Tells of the end of the transaction whose begin was told."""
+        self._counts = None
+
     def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
+        if self._counts is not None:
+            self._end_marks()
         if self._gtid_key is not None:
             if self.gtids is None:
                 self.gtids = GtidSet()
             self.gtids.add(*self._gtid_key)
             self._gtid_key = None
-        self._in_transaction = self._grouped = self._in_xa = self._captured_rows = False
+        self._in_transaction = self._grouped = self._in_xa = False
+        self._statement = None
         self._last_commit_us = self.commit_time_us
         self.events_done = 0
         self.transactions += 1
