@@ -199,7 +199,6 @@ def test_debezium_on_real_topics(mysql: Any, kafka: Any, schema: str, execute: E
         f'format = "debezium"\n[message.debezium]\nname = "srv"\ntransaction_topic = "{schema}.transaction"\n'
         f'schema_topic = "{schema}.schema"\n'
     )
-    execute("CREATE TABLE earlier (id INT)")
     start(daemon, toml(mysql, schema, kafka_sink(kafka), message=message))
     execute(
         "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9) NOT NULL, n DECIMAL(10,2), u BIGINT UNSIGNED)",

@@ -51,7 +51,10 @@ def test_files_that_are_none(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     event = struct.pack("<IBIIIH", 0, 3, 1, 19 + 80, 103, 0) + bytes(80)
     headless.write_bytes(b"\xfebin" + event)
     bare.write_bytes(b"\xfebin")
+    secret = tmp_path / "secret.000001"
+    secret.write_bytes(b"\xfdbin" + bytes(600))
     for path, sentence in (
+        (secret, "is encrypted"),
         (tmp_path / "gone.000001", "can't be read: No such file"),
         (tmp_path, "can't be read: Is a directory"),
         (text, "is no binlog"),

@@ -114,6 +114,7 @@ def read_files(
     wanted = _Wanted(window, output)
     decoder: Decoder | None = None
     for path in paths:
+        _refuse_encrypted(path)
         begun = False
         for chunk in packets(path):
             if not begun:
@@ -133,6 +134,15 @@ def read_files(
             _feed(decoder, chunk, output)  # type: ignore[arg-type]
             if decoder is not None and window.over(decoder):
                 return
+
+
+def _refuse_encrypted(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(4) == b"\xfdbin":
+            raise NotUnderstood(
+                f"{path} is encrypted (binlog_encryption)",
+                remedy="read it from the server, with --host, --from and --to",
+            )
 
 
 def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
