@@ -1,4 +1,4 @@
-"""Debezium's change events: envelope, keys, tombstones, changed keys, transactions, schema changes, schemas."""
+"""Debezium's change events: envelope, keys, tombstones, changed keys, absent columns, schemas."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ from headrace.formats.registry import make_format
 from headrace.model import (
     ABSENT,
     Column,
-    DdlKind,
     Operation,
     RowsChange,
-    SchemaChange,
-    TableChange,
     TableSchema,
-    TransactionMark,
 )
 from headrace.settings import DebeziumSettings, DestinationSettings
 
@@ -283,147 +279,6 @@ def test_the_names_of_schemas_are_debeziums() -> None:
     assert (fields["source"]["name"], fields["source"]["version"]) == ("io.debezium.connector.mysql.Source", 1)
     assert (fields["transaction"]["name"], fields["transaction"]["optional"]) == ("event.block", True)
     assert fields["op"] == {"type": "string", "optional": False, "field": "op"}
-
-
-# -- transactions -------------------------------------------------------------------------------------------------
-
-
-def mark(begin: bool, gtid: str = "u:10") -> TransactionMark:
-    return TransactionMark(
-        begin, gtid or "mysql-bin.000003:570", 1, US, gtid, {} if begin else {"inventory.customers": 3}
-    )
-
-
-def only(messages: list[Messages]) -> tuple[str, Any, Any]:
-    (made,) = messages
-    ((key, value),) = read(made)
-    return made.topic, key, value
-
-
-@pytest.mark.parametrize(("gtid", "id_"), [("u:10", "u:10"), ("", "file=mysql-bin.000003,pos=570")])
-def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
-    fmt = debezium(transaction_topic="tx")
-    other = TableSchema("inventory", "orders", CUSTOMERS.columns, (0,))
-    for _ in range(2):  # the second counts anew
-        assert only(fmt.mark(mark(True, gtid), PLACE, 5)) == (
-            "tx",
-            {"id": id_},
-            {"status": "BEGIN", "id": id_, "event_count": None, "data_collections": None, "ts_ms": US // 1000},
-        )
-        blocks = [
-            value["transaction"]
-            for made in (
-                fmt.rows(change(Operation.INSERT, ANNE, gtid=gtid), PLACE, 1),
-                fmt.rows(change(Operation.DELETE, BOB, schema=other, gtid=gtid), PLACE, 1),
-                fmt.rows(change(Operation.UPDATE, BOB, before=[ANNE], gtid=gtid), PLACE, 1),
-            )
-            for _, value in read(made)
-            if value is not None
-        ]
-        assert blocks == [
-            {"id": id_, "total_order": total, "data_collection_order": order}
-            for total, order in ((1, 1), (2, 1), (3, 2), (4, 3))
-        ]
-        assert only(fmt.mark(mark(False, gtid), PLACE, 5))[2] == {
-            "status": "END",
-            "id": id_,
-            "event_count": 4,
-            "data_collections": [
-                {"data_collection": "inventory.customers", "event_count": 3},
-                {"data_collection": "inventory.orders", "event_count": 1},
-            ],
-            "ts_ms": US // 1000,
-        }
-
-
-def test_transactions_are_not_told_without_a_topic() -> None:
-    assert debezium().mark(mark(True), PLACE, 5) == []
-
-
-# -- schema changes -----------------------------------------------------------------------------------------------
-
-
-def ddl(kind: DdlKind, *tables: TableChange, is_ddl: bool = True, sql: str = "ALTER TABLE x") -> SchemaChange:
-    return SchemaChange(kind, is_ddl, "inventory", "customers", sql, tables, 1, US, "u:9")
-
-
-def test_a_schema_change_describes_the_table_after_it() -> None:
-    fmt = debezium(schema_topic="server-1")
-    alter = TableChange(DdlKind.ALTER, "inventory", "customers", CUSTOMERS)
-    topic, key, value = only(fmt.schema_change(ddl(DdlKind.ALTER, alter), PLACE, 77))
-    assert (topic, key) == ("server-1", {"databaseName": "inventory"})
-    assert list(value) == ["source", "ts_ms", "databaseName", "schemaName", "ddl", "tableChanges"]
-    assert (value["source"]["pos"], value["source"]["table"], value["source"]["row"]) == (805, "customers", 0)
-    assert (value["ts_ms"], value["databaseName"], value["ddl"]) == (77, "inventory", "ALTER TABLE x")
-    (made,) = value["tableChanges"]
-    assert (made["type"], made["id"]) == ("ALTER", '"inventory"."customers"')
-    assert made["table"]["primaryKeyColumnNames"] == ["id"]
-    assert made["table"]["columns"][0] == {
-        "name": "id",
-        "jdbcType": 4,
-        "nativeType": None,
-        "typeName": "INT",
-        "typeExpression": "INT",
-        "charsetName": None,
-        "length": None,
-        "scale": None,
-        "position": 1,
-        "optional": False,
-        "autoIncremented": True,
-        "generated": True,
-        "comment": None,
-        "defaultValueExpression": None,
-        "enumValues": None,
-    }
-    last = made["table"]["columns"][2]
-    assert (last["typeName"], last["length"], last["charsetName"], last["jdbcType"]) == ("VARCHAR", 255, "utf8mb4", 12)
-    assert (last["optional"], last["defaultValueExpression"], last["comment"]) == (True, "x", "where to")
-
-
-def test_kinds_of_table_changes() -> None:
-    fmt = debezium(schema_topic="s")
-    changes = (
-        TableChange(DdlKind.CREATE, "a", "b", CUSTOMERS),
-        TableChange(DdlKind.ERASE, "a", 'q"b'),
-        TableChange(DdlKind.RENAME, "a", "new", CUSTOMERS, ("z", "old")),
-        TableChange(DdlKind.CREATE_INDEX, "a", "b", CUSTOMERS),
-        TableChange(DdlKind.TRUNCATE, "a", "b", CUSTOMERS),
-    )
-    made = only(fmt.schema_change(ddl(DdlKind.CREATE, *changes), PLACE, 1))[2]["tableChanges"]
-    assert [(one["type"], one["id"], one["table"] is None) for one in made] == [
-        ("CREATE", '"a"."b"', False),
-        ("DROP", '"a"."q""b"', True),
-        ("ALTER", '"a"."new"', False),
-        ("ALTER", '"a"."b"', False),
-    ]
-
-
-def test_an_index_changes_a_table_only_by_an_alter() -> None:
-    fmt = debezium(schema_topic="s")
-    index = TableChange(DdlKind.CREATE_INDEX, "a", "b", CUSTOMERS)
-    for sql, count in (("CREATE INDEX i ON b (x)", 0), ("/* now */ alter table b add primary key (id)", 1)):
-        made = only(fmt.schema_change(ddl(DdlKind.CREATE_INDEX, index, sql=sql), PLACE, 1))
-        assert len(made[2]["tableChanges"]) == count
-
-
-def test_schema_changes_fit_their_schema_and_so_do_transactions() -> None:
-    fmt = debezium(schemas=True, schema_topic="s", transaction_topic="t")
-    column = Column("c", "decimal(10,2) unsigned", 3, length=10, scale=2)
-    enum = Column("e", "enum('a','it''s')", 12, labels=("a", "it's"), charset="latin1")
-    table = TableSchema("a", "b", (*CUSTOMERS.columns, column, enum), ())
-    made = fmt.schema_change(ddl(DdlKind.CREATE, TableChange(DdlKind.CREATE, "a", "b", table)), PLACE, 1)
-    columns = only(made)[2]["payload"]["tableChanges"][0]["table"]["columns"]
-    assert (columns[3]["typeName"], columns[3]["length"], columns[3]["scale"]) == ("DECIMAL UNSIGNED", 10, 2)
-    assert (columns[4]["typeName"], columns[4]["enumValues"]) == ("ENUM", ["'a'", "'it''s'"])
-    for messages in (made, fmt.mark(mark(True), PLACE, 1), fmt.mark(mark(False), PLACE, 1)):
-        _, key, value = only(messages)
-        check(key["schema"], key["payload"])
-        check(value["schema"], value["payload"])
-
-
-def test_only_ddl_has_a_place_and_only_with_a_topic() -> None:
-    assert debezium().schema_change(ddl(DdlKind.ALTER), PLACE, 1) == []
-    assert debezium(schema_topic="s").schema_change(ddl(DdlKind.QUERY, is_ddl=False), PLACE, 1) == []
 
 
 def test_the_name_is_the_destinations_unless_given() -> None:
