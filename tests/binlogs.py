@@ -16,8 +16,8 @@ from headrace.model import ABSENT, Column, Operation, Position, RowsChange, Tabl
 from headrace.mysql.binlog_file import packets
 from headrace.mysql.column_types import ValueOptions, java_type
 from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.schema_history import SchemaHistory
-from headrace.mysql.transactions import DecoderOptions
 from headrace.mysql.values import double_text
 
 Known = Mapping[tuple[str, str], TableSchema]

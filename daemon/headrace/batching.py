@@ -134,7 +134,9 @@ class Outlet:
 
     def _place(self) -> Place:
         decoder = self._decoder
-        return Place(decoder.file, decoder._start, decoder.tx_start)
+        return Place(
+            decoder.file, decoder.event_start, decoder.tx_start, server_id=decoder.server_id, thread=decoder.thread_id
+        )
 
     def _put_few(self, messages: Messages, id_: str, pos: int, commit_time_us: int) -> None:
         """Messages that are not about rows, into a batch of their topic."""

@@ -18,8 +18,8 @@ from headrace.layouts import Layouts
 from headrace.lock.base import Lock
 from headrace.model import MessageBatch, Position, State
 from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.source import OpenSource, open_source
-from headrace.mysql.transactions import DecoderOptions
 from headrace.settings import DaemonSettings, DestinationSettings
 from headrace.sinks.base import Sink
 from headrace.sinks.registry import make_sink

@@ -18,8 +18,8 @@ from headrace.model import Position, RowsChange, SchemaChange
 from headrace.mysql.binlog_file import packets
 from headrace.mysql.column_types import ValueOptions
 from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.schema_history import SchemaHistory
-from headrace.mysql.transactions import DecoderOptions
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "canal"
 WRONG_THERE = {

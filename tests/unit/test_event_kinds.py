@@ -14,9 +14,10 @@ import zstandard
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.compressed import decompress
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.gtid_event import parse_tagged, varint
 from headrace.mysql.query_event import parse_query
-from headrace.mysql.transactions import DecoderOptions, dump_place
+from headrace.mysql.transactions import dump_place
 from headrace.mysql.xa import xid_of_statement
 from tests.made_binlog import RAW_SID, SID, Binlog, close_all, decoder, feed
 
@@ -423,3 +424,12 @@ def test_statement_texts_are_told_before_their_rows() -> None:
     assert [type(item) for item in told] == [SchemaChange, RowsChange, RowsChange]
     assert told[0].sql == "INSERT INTO t VALUES (1, 'a')"
     assert told[0].pos < told[1].pos
+
+
+def test_the_server_and_session_of_a_transaction_are_kept_when_a_format_tells_them() -> None:
+    log = Binlog().begin_file()
+    log.transaction(1, 1_700_000_000_000_000, [(1, "a")])
+    for wanted, expected in ((False, (0, 0)), (True, (1, 1))):
+        d = decoder([], options=DecoderOptions(origins=wanted))
+        feed(d, bytes(log.packets))
+        assert (d.server_id, d.thread_id) == expected

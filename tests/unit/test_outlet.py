@@ -54,7 +54,18 @@ class TwoTopics(Format):
 def outlet(fmt: Format, *, rows_per_message: int = 0, one_log: bool = False) -> Outlet:
     made = Outlet(fmt, "shop", 0, rows_per_message, "uuid", one_log=one_log)
     made.bind(
-        cast(Any, SimpleNamespace(file="bin.000001", tx_start=4, events_done=2, _start=4, commit_time_us=5_000_000))
+        cast(
+            Any,
+            SimpleNamespace(
+                file="bin.000001",
+                tx_start=4,
+                events_done=2,
+                event_start=4,
+                server_id=0,
+                thread_id=0,
+                commit_time_us=5_000_000,
+            ),
+        )
     )
     return made
 

@@ -18,9 +18,9 @@ from headrace.mysql.binlog_file import packet, packets
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.schema_history import SchemaHistory
 from headrace.mysql.source import open_source
-from headrace.mysql.transactions import DecoderOptions
 from headrace.routing import Routing
 from headrace.settings import DaemonSettings, DestinationSettings
 

@@ -34,7 +34,8 @@ _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
 
 def float_text(value: float) -> str:
     """A FLOAT or DOUBLE as MySQL prints it: the shortest digits that are the same value, without an exponent from
-    1e-15 to below 1e15, `1e20` and not `1e+20` beyond. (For a FLOAT the server itself prints six digits only.)"""
+    1e-15 to below 1e15 and where there are digits behind the point, `1e20` and not `1e+20` beyond. (For a FLOAT the
+    server itself prints six digits only.)"""
     text = repr(value)
     if "e" in text or abs(value) >= 1e15:
         return _rewritten(text)
@@ -46,7 +47,7 @@ def _rewritten(text: str) -> str:
     if not isinstance(exponent, int):
         raise ValueError(f"{text} is no number that a column can hold")
     point = len(digits) + exponent
-    if -15 < point < 16:
+    if -15 < point < 16 or 0 < point < len(digits):
         return f"{Decimal(text).normalize():f}"
     head, rest = digits[0], "".join(map(str, digits[1:]))
     return f"{'-' if sign else ''}{head}{'.' if rest else ''}{rest}e{point - 1}"

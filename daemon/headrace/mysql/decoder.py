@@ -10,6 +10,7 @@ import structlog
 from headrace.model import Operation, Position, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.mysql import event_types as ev
 from headrace.mysql.compressed import decompress
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.mariadb_values import FIXED_BINARY
 from headrace.mysql.packets import BROKEN, Handler, SchemaNeeded
 from headrace.mysql.partial_update import MissingBase, PartialUpdates
@@ -17,7 +18,6 @@ from headrace.mysql.rowcode import RowDecoder, make_decoder
 from headrace.mysql.schema_history import SchemaHistory, misfit
 from headrace.mysql.statement_follower import StatementFollower
 from headrace.mysql.table_map import TableLayout, TableMap, table_name
-from headrace.mysql.transactions import DecoderOptions
 
 log = structlog.get_logger(__name__)
 

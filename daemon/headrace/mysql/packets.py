@@ -84,6 +84,11 @@ class EventCutter:
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._not_understood(f"an event can't be read: {error}") from error
 
+    @property
+    def event_start(self) -> int:
+        """Where the present event begins."""
+        return self._start if self._start >= 0 else self.end
+
     def close(self) -> None:
         """Gives back files that are open; nothing can be fed afterwards."""
         if self._inner is not None:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from headrace.model import DdlKind, Position, SchemaChange, TableSchema, TransactionMark
 from headrace.mysql import event_types as ev
 from headrace.mysql.compressed import decompress
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.query_event import QueryEvent, parse_query
 from headrace.mysql.schema_history import DdlEffect, SchemaHistory
 from headrace.mysql.statements import Statement
-from headrace.mysql.transactions import DecoderOptions, TransactionFollower
+from headrace.mysql.transactions import TransactionFollower
 
 
 class StatementFollower(TransactionFollower):

@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Position
 from headrace.mysql import event_types as ev
 from headrace.mysql import xa
-from headrace.mysql.column_types import ValueOptions
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.gtid_event import parse_mariadb, parse_tagged, sid_text
 from headrace.mysql.packets import EventCutter
 from headrace.mysql.query_event import QueryEvent, parse_query
 from headrace.mysql.statements import Statement, classify
-from headrace.settings import DaemonSettings, DestinationSettings
 
 _GTID = struct.Struct("<Q").unpack_from
 _from_bytes = int.from_bytes
 _PREPARED_XA = 0x40
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderOptions:
-    """What the configuration says of decoding. `max_spool` in bytes; `skip_events` are places, `file:offset`."""
-
-    values: ValueOptions = field(default_factory=ValueOptions)
-    rows: bool = True
-    ddl: bool = True
-    dcl: bool = False
-    dml_queries: bool = False
-    partial_images: bool = True
-    """Whether row images that lack columns are taken."""
-    skip_broken_tables: bool = False
-    skip_events: frozenset[str] = frozenset()
-    spool: Path | None = None
-    max_spool: int = 1 << 30
-
-    @classmethod
-    def of(cls, settings: DestinationSettings, daemon: DaemonSettings) -> DecoderOptions:
-        """As the destination's file says."""
-        source, wanted, message = settings.source, settings.filter, settings.message
-        return cls(
-            values=ValueOptions(time_zone=message.time_zone, enum_index=message.enum_index),
-            rows=wanted.rows,
-            ddl=wanted.ddl,
-            dcl=wanted.dcl,
-            dml_queries=wanted.dml_queries,
-            partial_images=source.row_image == "any",
-            skip_broken_tables=wanted.table_errors == "skip",
-            skip_events=frozenset(f"{file}:{offset}" for file, offset in source.skip_places),
-            spool=daemon.spool,
-            max_spool=source.max_spool,
-        )
 
 
 def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
@@ -112,6 +75,8 @@ class TransactionFollower(EventCutter):
         self._statement: str | None = None
         """The text that made the rows that follow, while it is wanted and not told yet."""
         self._sids: dict[bytes, str] = {}
+        self.server_id = self.thread_id = 0
+        """Of the server that executed the transaction, and its session there; kept with `options.origins` only."""
         self._handlers |= {
             ev.GTID: self._on_gtid,
             ev.ANONYMOUS_GTID: self._on_gtid,
@@ -125,6 +90,8 @@ class TransactionFollower(EventCutter):
             ev.PREVIOUS_GTIDS: self._on_previous_gtids,
             **dict.fromkeys(ev.HARMLESS, self._on_nothing),
         }
+        if options.origins:
+            self._handlers[ev.QUERY] = self._on_query_with_origin
 
     def close(self) -> None:
         """See EventCutter."""
@@ -169,7 +136,7 @@ class TransactionFollower(EventCutter):
         sequence, domain, flags, _ = parse_mariadb(data, at, stop)
         self.commit_time_us = self._time * 1_000_000
         (server,) = struct.unpack_from("<I", data, at - 14)
-        self.gtid = f"{domain}-{server}-{sequence}"
+        self.gtid, self.server_id, self.thread_id = f"{domain}-{server}-{sequence}", server, 0
         self._in_transaction = not flags & 1  # 1: a statement that is a group by itself
         if self._awaited:
             self._reread()
@@ -277,6 +244,13 @@ class TransactionFollower(EventCutter):
         else:
             self._spool.drop(name)
         self._on_commit()
+
+    def _on_query_with_origin(self, data: bytes, at: int, stop: int) -> None:
+        """The event header has the server's id, the statement (BEGIN among them) its session's. MariaDB begins most
+        transactions without a statement: then the session is that of none."""
+        (self.server_id,) = struct.unpack_from("<I", data, at - 14)
+        (self.thread_id,) = struct.unpack_from("<I", data, at)
+        self._on_query(data, at, stop)
 
     # -- statements and the end -----------------------------------------------------------------------------------
 

@@ -1,0 +1,46 @@
+"""What the configuration says of decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.mysql.column_types import ValueOptions
+from headrace.settings import DaemonSettings, DestinationSettings
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderOptions:
+    """Choices of one destination. `max_spool` in bytes; `skip_events` are places, `file:offset`."""
+
+    values: ValueOptions = field(default_factory=ValueOptions)
+    rows: bool = True
+    ddl: bool = True
+    dcl: bool = False
+    dml_queries: bool = False
+    partial_images: bool = True
+    """Whether row images that lack columns are taken."""
+    skip_broken_tables: bool = False
+    origins: bool = False
+    """Whether `server_id` and `thread_id` are kept, which some formats tell."""
+    skip_events: frozenset[str] = frozenset()
+    spool: Path | None = None
+    max_spool: int = 1 << 30
+
+    @classmethod
+    def of(cls, settings: DestinationSettings, daemon: DaemonSettings) -> DecoderOptions:
+        """As the destination's file says."""
+        source, wanted, message = settings.source, settings.filter, settings.message
+        return cls(
+            values=ValueOptions(time_zone=message.time_zone, enum_index=message.enum_index),
+            rows=wanted.rows,
+            ddl=wanted.ddl,
+            dcl=wanted.dcl,
+            dml_queries=wanted.dml_queries,
+            partial_images=source.row_image == "any",
+            skip_broken_tables=wanted.table_errors == "skip",
+            origins=message.format == "debezium",
+            skip_events=frozenset(f"{file}:{offset}" for file, offset in source.skip_places),
+            spool=daemon.spool,
+            max_spool=source.max_spool,
+        )
