@@ -53,7 +53,10 @@ def lines(w: dict[str, Workload]) -> list[Line]:
         Line("raw packets, read and counted", "packets", w["bulk"], cpu),
         Line("bulk, to JSON", "pipeline", w["bulk"], cpu, 250_000),
         Line("bulk with JSON column, to JSON", "pipeline", w["bulk_json"], cpu, 100_000),
+        Line("binary JSON to text, small documents", "json", w["bulk_json"], cpu, 150_000),
         Line("one-row transactions, to JSON", "pipeline", w["singles"], cpu, 50_000),
+        Line("bulk in compressed transactions, to JSON", "pipeline", w["bulk_zstd"], cpu),
+        Line("bulk, to Debezium's format", "pipeline", w["bulk"], cpu, None, {"format": "debezium"}),
         Line("mysql-replication, bulk, decoded only", "reference", w["bulk"], cpu),
         Line("mysql-replication, one-row, decoded only", "reference", w["singles"], cpu),
         Line(
@@ -122,6 +125,7 @@ def main() -> int:
             "bulk": filler.bulk("bulk", 600_000 // scale),
             "bulk_json": filler.bulk("bulk_json", 300_000 // scale, json=True),
             "singles": filler.singles("singles", 120_000 // scale),
+            "bulk_zstd": filler.compressed("bulk_zstd", 300_000 // scale),
             "large": filler.one_transaction("large", 2_000_000 // scale),
         }
         filler.close()
@@ -133,7 +137,7 @@ def main() -> int:
                 run(line, server, kafka.bootstrap_servers, sizes)
     reference = {line.workload.name: line.value for line in measured if line.kind == "reference"}
     text = table(measured)
-    for name in ("bulk", "singles"):
+    for name in ("bulk", "singles"):  # the first of several
         ours = next(x.value for x in measured if x.kind == "pipeline" and x.workload.name == name)
         text += f"\n\n{name}: {ours / reference[name]:.1f} times mysql-replication, JSON included (target 5)"
     print(text)

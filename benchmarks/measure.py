@@ -8,14 +8,19 @@ import os
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace.destination import Destination
 from headrace.lock.registry import make_lock
+from headrace.model import Position, RowsChange
 from headrace.mysql.checks import address_of
+from headrace.mysql.column_types import JSON
 from headrace.mysql.connection import SourceConnection
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.jsonb import json_text
 from headrace.settings import DaemonSettings, DestinationSettings, StateSettings
 from headrace.state.registry import make_store
 from headrace.status import DestinationStatus
@@ -33,7 +38,7 @@ def _settings(job: dict[str, Any]) -> DestinationSettings:
             "name": "bench",
             "source": source,
             "filter": {"include": f"bench\\.{job['table']}"},
-            "message": {"rows_per_message": job.get("rows_per_message", 0)},
+            "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
             "route": {"topic": job.get("topic", "bench")},
             "sink": sink,
         }
@@ -90,9 +95,56 @@ async def packets(job: dict[str, Any]) -> dict[str, float]:
     return {"rows_per_second": job["rows"] / elapsed, "rows_per_cpu_second": job["rows"] / used}
 
 
+async def json_documents(job: dict[str, Any]) -> dict[str, float]:
+    """Binary JSON to text alone: the documents of this workload, as they stand in its binlog."""
+    settings = _settings(job)
+    connection = await SourceConnection.open(address_of(settings.source))
+    await connection.register(settings.source.server_id, 5)
+    stream = await connection.dump(settings.source.server_id, file=job["file"], offset=4, gtids=None, buffer=2 << 20)
+    documents: list[bytes] = []
+
+    def collect(change: RowsChange) -> None:
+        documents.extend(row[-1] for row in change.rows)
+
+    decoder = _RawJson(
+        Position("bench", job["file"], 4),
+        captures=lambda schema, table: table == job["table"],
+        emit=collect,
+        checksums=True,
+    )
+    data = b""
+    while len(documents) < min(job["rows"], 100_000):
+        data = await stream.read(data, decoder.need, 30)
+        at, more = 0, True
+        while more:
+            at, more = decoder.feed(data, at, lambda: False)
+        data = data[at:]
+    await stream.close()
+    await connection.close()
+    begun, cpu = time.perf_counter(), time.process_time()
+    for document in documents:
+        json_text(document)
+    elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+    return {"rows_per_second": len(documents) / elapsed, "rows_per_cpu_second": len(documents) / used}
+
+
+class _RawJson(Decoder):
+    """Leaves documents as they are."""
+
+    def _new_table(self, body: bytes) -> Any:
+        table = super()._new_table(body)
+        if table.layout is not None:
+            fields = (
+                replace(field, post=None) if kind == JSON else field
+                for field, kind in zip(table.layout.fields, table.layout.kinds, strict=True)
+            )
+            table.layout = replace(table.layout, fields=tuple(fields))
+        return table
+
+
 async def kafka_only(job: dict[str, Any]) -> dict[str, float]:
     """The limit of sending: ready messages of the size that this workload makes, into the same sink."""
-    from headrace.model import MessageBatch, Position
+    from headrace.model import MessageBatch
     from headrace.settings import KafkaSinkSettings
     from headrace.sinks.kafka import KafkaSink
 
@@ -149,7 +201,7 @@ def main() -> None:
     """Reads the job as JSON from the command line."""
     job = json.loads(sys.argv[1])
     os.sched_setaffinity(0, {0})
-    kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only}
+    kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only, "json": json_documents}
     figures = reference(job) if job["kind"] == "reference" else asyncio.run(kinds[job["kind"]](job))
     figures["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(figures))

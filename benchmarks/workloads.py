@@ -68,6 +68,13 @@ class Filler:
             self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {values}")
         return Workload(table, table, rows, file)
 
+    def compressed(self, table: str, rows: int) -> Workload:
+        """The same in compressed transactions."""
+        self._cursor.execute("SET binlog_transaction_compression = ON")
+        workload = self.bulk(table, rows)
+        self._cursor.execute("SET binlog_transaction_compression = OFF")
+        return workload
+
     def singles(self, table: str, rows: int) -> Workload:
         """One-row transactions: five events a row."""
         self._cursor.execute("SET GLOBAL sync_binlog = 0, GLOBAL innodb_flush_log_at_trx_commit = 0")
