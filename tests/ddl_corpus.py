@@ -221,6 +221,8 @@ CASES = (
          "CREATE TABLE u (a int PRIMARY KEY, s timestamp(6) GENERATED ALWAYS AS ROW START INVISIBLE, e timestamp(6) AS ROW END, PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING",
          "CREATE TABLE w (a int, x int WITHOUT SYSTEM VERSIONING, s date, e date, PERIOD FOR p (s, e)) WITH SYSTEM VERSIONING", servers=MARIADB),
     case("a sequence", "CREATE SEQUENCE s START WITH 5 INCREMENT BY 2 CACHE 10", "ALTER SEQUENCE s RESTART 50", "CREATE OR REPLACE SEQUENCE s", "RENAME TABLE s TO s2", "DROP SEQUENCE s2", servers=MARIADB),
+    case("partitions and tables converted", "CREATE TABLE t (id int, a int) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (100))",
+         "ALTER TABLE t CONVERT PARTITION p0 TO TABLE u", "ALTER TABLE u ADD b int", "ALTER TABLE u DROP b", servers=MARIADB),
     case("MariaDB's waits", T, "ALTER TABLE t WAIT 5 ADD d int", "DROP TABLE t NOWAIT", "CREATE TABLE t (a int, b int) PAGE_COMPRESSED=1 `encrypted`=no", "ALTER ONLINE TABLE t ADD c int", "RENAME TABLE IF EXISTS nope TO x, t TO u", "TRUNCATE TABLE u WAIT 3", servers=MARIADB),
     case("MySQL's instant and in place", T, "ALTER TABLE t ADD d int, ALGORITHM=INSTANT", "ALTER TABLE t DROP d, ALGORITHM=INSTANT, LOCK=DEFAULT", "ALTER TABLE t ADD x int COLUMN_FORMAT DYNAMIC STORAGE DISK, WITH VALIDATION", servers=MYSQL),
     case("a long table not in strict mode", "CREATE TABLE t (a varchar(70000), b varbinary(70000), c varchar(20000) charset utf8mb4)", mode="NO_ENGINE_SUBSTITUTION"),

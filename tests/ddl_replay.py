@@ -14,7 +14,6 @@ from pymysql.constants import CLIENT
 from headrace.model import Column, TableSchema
 from headrace.mysql import event_types as ev
 from headrace.mysql.binlog_file import packets
-from headrace.mysql.column_types import GEOMETRY
 from headrace.mysql.compressed import decompress
 from headrace.mysql.ddl.dialect import dialect_of
 from headrace.mysql.packets import EventCutter
@@ -203,15 +202,13 @@ class Replay(EventCutter):
 
     def _on_map(self, data: bytes, at: int, stop: int) -> None:
         """A second witness: what the stream's full metadata says just then."""
-        event = TableMap(data[at + 6 : stop])
+        event = TableMap(data[at + 6 : stop], mariadb=self._recorder.mariadb)
         known = self.history.table(event.schema, event.table)
         if known is None or event.schema in ("mysql", "sys"):
             return
         self.maps += 1
         why = misfit(known, event.types, event.nulls)
-        # MariaDB counts geometries among the columns that have a character set.
-        counted = not self._recorder.mariadb or all(kind != GEOMETRY for kind, _ in event.types)
-        described = self._described(event) if not why and event.has_names and counted else None
+        described = self._described(event) if not why and event.has_names else None
         if described is not None:
             seen = [_seen(c, k) for c, k in zip(described.columns, known.columns, strict=True)]
             if seen != [_seen(c, c) for c in known.columns]:

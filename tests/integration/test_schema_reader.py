@@ -32,8 +32,8 @@ class Shop:
     def __init__(self, server: Any, recorder: Recorder) -> None:
         self.server, self.recorder = server, recorder
         self.name = f"reading{next(_numbers)}"
-        connection = recorder.session()
-        self.cursor = connection.cursor()
+        self.connection = recorder.session()
+        self.cursor = self.connection.cursor()
         self.run(f"CREATE DATABASE {self.name} CHARACTER SET utf8mb4", f"USE {self.name}")
 
     def run(self, *statements: str) -> None:
@@ -57,7 +57,11 @@ class Shop:
 
     async def read(self, position: Position, history: SchemaHistory | None = None) -> Reading:
         settings = SourceSettings(
-            host=self.server.host, port=self.server.port, user=self.server.user, password=self.server.password
+            host=self.server.host,
+            port=self.server.port,
+            user=self.server.user,
+            password=self.server.password,
+            tls="disabled",
         )
         return await read_schemas(
             settings,
@@ -78,6 +82,7 @@ def shop(server: Any) -> Iterator[Shop]:
     made = Shop(server, recorder)
     yield made
     made.cursor.execute(f"DROP DATABASE {made.name}")
+    made.connection.close()
     recorder.close()
 
 
@@ -221,3 +226,35 @@ async def test_a_table_that_was_locked_while_it_was_read_waits_for_the_lock(shop
         cursor.execute("LOCK TABLES t WRITE")
         reading = await shop.read(shop.here())
     assert "does not let us open it" in reading.unknown[shop.name, "t"]
+
+
+async def test_ddl_in_a_later_file_of_the_binlog_is_found(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int, a int)", "CREATE TABLE quiet (x int)")
+    position = shop.here()
+    connection = shop.recorder.session()
+    with connection, connection.cursor() as cursor:
+        for statement in ("INSERT INTO t VALUES (1, 2)", "FLUSH BINARY LOGS", "ALTER TABLE t RENAME COLUMN a TO b"):
+            cursor.execute(statement.replace(" t ", f" {shop.name}.t "))
+    reading = await shop.read(position)
+    place = reading.tables[shop.name, "t"].valid_from
+    assert place is not None
+    assert place[0] > position.file
+    assert reading.tables[shop.name, "quiet"].valid_from is None
+    history = shop.history()
+    history.adopt(reading)
+    query = QueryEvent(shop.name, b"ALTER TABLE t RENAME COLUMN a TO b")
+    history.apply(query, file=position.file, end=1 << 40, pos=1)
+    assert names(history, shop, "t") is None
+    history.apply(query, file=place[0], end=place[1], pos=2)
+    assert names(history, shop, "t") == ["id", "b"]
+
+
+async def test_a_table_whose_rows_did_not_fit_is_read_again(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int)")
+    position = shop.here()
+    history = shop.history()
+    history.adopt(await shop.read(position, history))
+    history.mistrust(shop.name, "t", "its rows have two columns")
+    assert history.unknown_because(shop.name, "t") == "its rows have two columns"
+    history.adopt(await shop.read(position, history))
+    assert names(history, shop, "t") == ["id"]

@@ -242,3 +242,12 @@ def test_a_layout_fits_only_its_own_types(story: Story) -> None:
         changed = [*types[:i], wrong, *types[i + 1 :]]
         assert f"`{'abcde'[i]}`" in misfit(known, changed, 0b1111110)
     assert "7 columns" in misfit(known, types[:-1], 0b111110)
+
+
+def test_mariadb_makes_tables_of_partitions_and_partitions_of_tables() -> None:
+    story = Story(mariadb=True)
+    story.tell("CREATE TABLE t (a int) PARTITION BY HASH (a)", "ALTER TABLE t CONVERT PARTITION p0 TO TABLE u")
+    assert story.names("u") == ["a"]
+    effect = story.tell("ALTER TABLE t CONVERT TABLE u TO PARTITION p2 VALUES LESS THAN (1000)")
+    assert effect.problem == ""
+    assert story.history.unknown_because("shop", "u") == "by the statements before it should not exist"

@@ -14,9 +14,11 @@ from headrace.mysql.ddl.actions import (
     DropDatabase,
     DropTables,
     NotParsed,
+    PartitionToTable,
     RenameTables,
     RenameTo,
     TableName,
+    TableToPartition,
     Truncate,
 )
 from headrace.mysql.ddl.dialect import Dialect
@@ -97,6 +99,10 @@ class Applied:
     def _alter(self, action: AlterTable) -> None:
         states, name = self._states, action.name
         before = states.get(name)
+        for spec in action.specs:
+            if isinstance(spec, PartitionToTable | TableToPartition):
+                states.set(spec.name, before if isinstance(spec, PartitionToTable) else None)
+                self._changed(spec.name)
         target = next((spec.name for spec in action.specs if isinstance(spec, RenameTo)), None)
         if isinstance(before, Layout):
             states.set(name, altered(before, action, states.charset(name[0]), self._dialect))

@@ -144,6 +144,11 @@ class SchemaHistory:
         """The layout here; None when it is not known."""
         return self._states.schema_of((schema, table))
 
+    def mistrust(self, schema: str, table: str, why: str) -> None:
+        """Its rows do not fit what was known of the table: a reading has to say what it is."""
+        self._states.at(self._pos, "a row")
+        self._states.set((schema, table), why)
+
     def unknown_because(self, schema: str, table: str) -> str:
         """Why table() gives None, as half a sentence."""
         state = self._states.get((schema, table))

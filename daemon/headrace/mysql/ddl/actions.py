@@ -154,6 +154,20 @@ class Versioning:
     add: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionToTable:
+    """MariaDB's CONVERT PARTITION ... TO TABLE: a new table with the same layout."""
+
+    name: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableToPartition:
+    """MariaDB's CONVERT TABLE ... TO PARTITION: the table is gone."""
+
+    name: TableName
+
+
 AlterSpec = (
     AddColumn
     | ChangeColumn
@@ -166,6 +180,8 @@ AlterSpec = (
     | TableCharset
     | RenameTo
     | Versioning
+    | PartitionToTable
+    | TableToPartition
 )
 
 

@@ -13,10 +13,12 @@ from headrace.mysql.ddl.actions import (
     ConvertCharset,
     DropColumn,
     DropPrimary,
+    PartitionToTable,
     RenameColumn,
     RenameTo,
     TableCharset,
     TableName,
+    TableToPartition,
     Versioning,
 )
 from headrace.mysql.ddl.columns import column_definition, constraint, default_value
@@ -198,8 +200,17 @@ class Alter:
 
     def _convert(self) -> None:
         c = self._c
-        if c.takes("PARTITION") or c.takes("TABLE"):
-            raise c.problem("a conversion between tables and partitions")
+        if c.takes("PARTITION"):
+            c.name()
+            c.expect("TO", "TABLE")
+            self.specs.append(PartitionToTable(c.table()))
+            self._validation()
+            return
+        if c.takes("TABLE"):
+            self.specs.append(TableToPartition(c.table()))
+            c.expect("TO")
+            self._rest_of_partitions()
+            return
         c.expect("TO")
         charset = charset_clause(c)
         if c.sees("COLLATE"):
@@ -232,8 +243,7 @@ class Alter:
             c.name()
             c.expect("WITH", "TABLE")
             self.others.append(c.table())
-            if c.takes_any("WITH", "WITHOUT"):
-                c.expect("VALIDATION")
+            self._validation()
         elif c.peek(1).upper == "PARTITION" and c.takes_any(
             "TRUNCATE", "COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR"
         ):
@@ -241,6 +251,10 @@ class Alter:
         else:
             return False
         return True
+
+    def _validation(self) -> None:
+        if self._c.takes_any("WITH", "WITHOUT"):
+            self._c.expect("VALIDATION")
 
     def _rest_of_partitions(self) -> None:
         """Partition commands stand alone, and no layout hangs on them."""

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from headrace.model import DdlKind
 from headrace.mysql.charsets import UnknownType, charset_of
-from headrace.mysql.ddl.actions import DropDatabase, NotParsed, RenameTo, StatementInfo, TableName
+from headrace.mysql.ddl.actions import (
+    DropDatabase,
+    NotParsed,
+    PartitionToTable,
+    RenameTo,
+    StatementInfo,
+    TableName,
+    TableToPartition,
+)
 from headrace.mysql.ddl.alter import Alter
 from headrace.mysql.ddl.create import create_table
 from headrace.mysql.ddl.cursor import Cursor
@@ -197,7 +205,9 @@ class _Ddl:
         if what == ("ALTER", "TABLE"):
             alter = Alter(c)
             action = alter.parse()
-            targets = [spec.name for spec in action.specs if isinstance(spec, RenameTo)]
+            targets = [
+                spec.name for spec in action.specs if isinstance(spec, RenameTo | PartitionToTable | TableToPartition)
+            ]
             return _about_tables(base, (action.name, *targets, *alter.others), action=action, kind=alter.kind)
         if what == ("DROP", "TABLE") or what == ("DROP", "SEQUENCE"):
             dropped = drop(c)
