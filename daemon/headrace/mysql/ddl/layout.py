@@ -158,6 +158,8 @@ class _Change:
         """Takes an old column over; its new name, None when it is dropped."""
         name = column.name
         changed: ChangeColumn | None = None
+        if sum(isinstance(spec, DropColumn | ChangeColumn | RenameColumn) for spec in specs) > 1:
+            raise NotParsed(f"`{name}` is dropped or changed twice in one statement")
         if self._convert:
             column = converted(column, self._convert, self._dialect)
         for spec in specs:
