@@ -345,6 +345,22 @@ def test_mariadb_s_compressed_events_are_read(
         site.close()
 
 
+def test_an_alter_in_two_phases_is_told_once(mariadb: Any, start: Callable[..., DaemonProcess], out: Path) -> None:
+    site = Site(mariadb, "twophase")
+    start(site)
+    site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50))",
+        "SET binlog_alter_two_phase = 1",
+        "ALTER TABLE t ADD COLUMN w INT",
+        "INSERT INTO t VALUES (1, 'x', 2)",
+    )
+    with pytest.raises(pymysql.err.Error):  # the second phase is a rollback
+        site.run("ALTER TABLE t ADD UNIQUE (w), ADD COLUMN q INT NOT NULL, ADD CONSTRAINT c CHECK (w > 5)")
+    equal(site, out)
+    assert [m["type"] for m in read_messages(out)] == ["CREATE", "ALTER", "INSERT", "INSERT"]
+    site.close()
+
+
 def test_the_texts_of_statements_are_published_when_they_are_asked_for(
     site: Site, start: Callable[..., DaemonProcess], out: Path
 ) -> None:

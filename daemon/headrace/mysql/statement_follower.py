@@ -77,7 +77,7 @@ class StatementFollower(TransactionFollower):
         if history.version != self._history_version:
             self._history_version = history.version
             self._on_layouts_changed()
-        if self._skipping():
+        if self._skipping() or query.alter_phase in ("start", "rollback"):  # an ALTER is told once, when it is done
             return
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
