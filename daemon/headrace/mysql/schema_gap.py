@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
 from typing import Any
@@ -85,6 +86,7 @@ class DdlScan:
             at, more = 0, True
             while more:
                 at, more = found.feed(self._data, at, lambda: False)
+                await asyncio.sleep(0)  # other destinations share the loop
             self._data = self._data[at:]
             if self._log is not None and time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()

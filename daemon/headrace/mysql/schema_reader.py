@@ -14,7 +14,7 @@ from headrace.mysql.ddl.dialect import charset_named, dialect_of
 from headrace.mysql.schema_gap import DdlScan, current_place
 from headrace.mysql.schema_history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema_states import UNREAD, Place, reached
-from headrace.mysql.schema_tables import SCHEMAS_SQL, TABLES_SQL, layouts, statements
+from headrace.mysql.schema_tables import SCHEMAS_SQL, TABLES_SQL, by_table, layouts, statements
 from headrace.settings import SourceSettings
 
 _TRIES = 4
@@ -156,14 +156,15 @@ class _Reader:
     async def _read_part(
         self, connection: SourceConnection, reading: Reading, schema: str, tables: Sequence[str]
     ) -> None:
-        columns, keys, collations = [await connection.query(sql) for sql in statements(schema, tables)]
-        made, unknown = layouts(schema, columns, keys, collations, self._dialect)
+        columns, keys, collations = [by_table(await connection.query(sql)) for sql in statements(schema, tables)]
         for table in tables:
-            name = schema, table
+            rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
+            made, unknown = layouts(schema, *rows, self._dialect)
             if table in made:
-                reading.tables[name] = TableReading(*made[table])
+                reading.tables[schema, table] = TableReading(*made[table])
             else:
-                reading.unknown[name] = unknown.get(table, "it was dropped while layouts were read")
+                reading.unknown[schema, table] = unknown.get(table, "it was dropped while layouts were read")
+            await asyncio.sleep(0)  # other destinations share the loop
 
     def _date(self, reading: Reading, scan: DdlScan, before: Place, *, final: bool) -> bool:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between

@@ -50,9 +50,7 @@ def layouts(
     schema: str, columns: Iterable[Row], keys: Iterable[Row], tables: Iterable[Row], dialect: Dialect
 ) -> tuple[dict[str, tuple[TableSchema, str]], dict[str, str]]:
     """Each table's layout and default character set by the table's name, and why others can't be told."""
-    by_table: dict[str, list[Row]] = {}
-    for row in columns:
-        by_table.setdefault(_text(row["t"]), []).append(row)
+    rows_of = by_table(columns)
     key_names: dict[str, list[tuple[int, str]]] = {}
     for row in keys:
         key_names.setdefault(_text(row["t"]), []).append((int(row["place"]), _text(row["name"])))
@@ -62,11 +60,19 @@ def layouts(
         try:
             primary = [name for _, name in sorted(key_names.get(table, []))]
             versioned = _text(row["kind"]) == "SYSTEM VERSIONED"
-            layout = _layout(schema, table, by_table.get(table, []), primary, versioned, dialect)
+            layout = _layout(schema, table, rows_of.get(table, []), primary, versioned, dialect)
             made[table] = layout, charset_of_collation(_text(row["collation"] or ""))
         except NotParsed as error:
             unknown[table] = f"what information_schema shows of it is not understood ({error})"
     return made, unknown
+
+
+def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by the name of their table."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_text(row["t"]), []).append(row)
+    return found
 
 
 def _layout(
