@@ -123,6 +123,9 @@ def test_names_fold_as_the_server_folds_them() -> None:
     story = Story(lower=1)
     story.tell("CREATE TABLE Shop.T (Id int)", "ALTER TABLE shop.t RENAME COLUMN iD TO x")
     assert story.names() == ["x"]
+    effect = story.tell("RENAME TABLE Shop.T TO Shop.U")
+    assert (effect.schema, effect.table, effect.named) == ("shop", "t", (("shop", "t"), ("shop", "u")))
+    assert [(c.schema, c.table, c.renamed_from) for c in effect.tables] == [("shop", "u", ("shop", "t"))]
     story = Story(lower=0)
     story.tell("CREATE TABLE T (a int)")
     assert story.names("t") is None

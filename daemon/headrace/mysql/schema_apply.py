@@ -70,7 +70,8 @@ class Applied:
             self._changed(name)
 
     def _changed(self, name: TableName, renamed_from: TableName | None = None) -> None:
-        after = self._states.schema_of(name)
+        name, after = self._states.key(name), self._states.schema_of(name)
+        renamed_from = self._states.key(renamed_from) if renamed_from else None
         self.changes.append(TableChange(self._kind, *name, after=after, renamed_from=renamed_from))
 
     def _create(self, action: CreateTable, shown: bool) -> None:

@@ -17,6 +17,12 @@ def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dic
     return {"kind": "table", "pos": pos, "at": at, "schema": schema, "table": table, **state}
 
 
+def doubt_entry(pos: int, at: str, why: str) -> dict[str, Any]:
+    """Nothing is known any more from `pos` on. Whoever moves a stored position forward writes it with the position,
+    because the DDL in between was not seen."""
+    return {"kind": "doubt", "pos": pos, "at": at, "why": why}
+
+
 def layout_fields(layout: Layout) -> dict[str, Any]:
     """A layout's JSON form. Fields of a column that have their defaults are left out."""
     columns = []

@@ -166,8 +166,9 @@ class SchemaHistory:
         """Moves the layouts over one statement that ends at `file`:`end`; `pos` is its `_pos`. Never raises for text
         that is not understood: the tables that it may have changed are unknown then."""
         info = classify(query, mariadb=self._mariadb, version=self._server_version)
-        name = info.tables[0] if info.tables else (info.schema, "")
-        effect = DdlEffect(info.kind, info.category, *name, named=info.tables, problem=info.problem)
+        named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
+        name = named[0] if named else (self._states.fold(info.schema), "")
+        effect = DdlEffect(info.kind, info.category, *name, named=named, problem=info.problem)
         effect.temporary = info.temporary
         effect.atomic_select = bool(getattr(info.action, "atomic_select", False))
         self._pos = max(self._pos, pos)

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.model import TableSchema
 from headrace.mysql.ddl.actions import TableName
 from headrace.mysql.ddl.layout import Layout
-from headrace.mysql.schema_entries import layout_fields, layout_from, schema_of, table_entry
+from headrace.mysql.schema_entries import doubt_entry, layout_fields, layout_from, schema_of, table_entry
 
 Place = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
@@ -165,7 +165,7 @@ class States:
 
     def doubt(self, why: str) -> None:
         """Nothing is known for sure any more."""
-        self._fresh.append({"kind": "doubt", "pos": self._pos, "at": self._at, "why": why})
+        self._fresh.append(doubt_entry(self._pos, self._at, why))
         self._doubt(why)
 
     def _doubt(self, why: str) -> None:
