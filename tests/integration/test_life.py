@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -130,7 +131,8 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for(
     cluster = stack.kafka(1, port, name="late")
     process.wait("shop", lambda status: status["state"] == "STREAMING" and status["rows"] == 1, 90)
     records = await read_topic(cluster.bootstrap_servers, schema)
-    headers = dict(records[0].headers)
+    assert [json.loads(record.value)["type"] for record in records][-2:] == ["CREATE", "INSERT"]
+    headers = dict(records[-1].headers)
     assert headers.keys() == {"headrace-id", "headrace-pos", "headrace-position"}
     assert headers["headrace-id"].decode().endswith("#1")
     assert process.terminate() == 0

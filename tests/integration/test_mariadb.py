@@ -85,7 +85,7 @@ def test_values_and_changes_equal_what_select_says(
     assert [message["type"] for message in messages] == ["INSERT"] * 4 + ["UPDATE"] * 2 + ["DELETE"]
     assert messages[4]["old"] == [{"v": "家庭保洁服务"}]
     assert messages[0]["pkNames"] == ["id"]
-    assert messages[0]["mysqlType"]["id"] == "bigint unsigned"
+    assert messages[0]["mysqlType"]["id"] == "bigint(20) unsigned"
     assert messages[0]["mysqlType"]["n"] == "decimal(10,2)"
     assert messages[0]["mysqlType"]["e"] == "enum('小','中','大')"
     assert messages[0]["gtid"].startswith("0-1-")

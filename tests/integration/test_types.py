@@ -483,3 +483,8 @@ def test_mariadb_times_in_the_old_storage(bench: Bench) -> None:
                 bench.compare({kind: columns[kind]})
     finally:
         bench.run("SET GLOBAL mysql56_temporal_format = ON")
+
+
+@mariadb_only
+def test_the_hidden_column_behind_a_unique_text_is_not_told(bench: Bench) -> None:
+    bench.compare({"TEXT UNIQUE": ["'a'", "'b'", "'c'"], "INT UNSIGNED": ["1", "4000000000", "3"]})

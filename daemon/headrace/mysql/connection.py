@@ -98,6 +98,22 @@ class SourceConnection:
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             raise SourceError(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
 
+    async def binlog_end(self) -> tuple[str, int, str]:
+        """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
+        and is the old one in MariaDB."""
+        rows: list[dict[str, Any]] = []
+        for sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+            try:
+                rows = await self.query(sql)
+                break
+            except QueryFailed as error:
+                if error.errno != 1064:
+                    raise
+        if not rows:
+            raise SourceMisconfigured("the source does not say where its binlog ends", remedy="enable log_bin")
+        gtids = str(rows[0].get("Executed_Gtid_Set") or "").replace("\n", "")
+        return str(rows[0]["File"]), int(str(rows[0]["Position"])), gtids
+
     async def load_variables(self) -> dict[str, str]:
         """The server's global variables, all names in lower case."""
         rows = await self.query("SHOW GLOBAL VARIABLES")

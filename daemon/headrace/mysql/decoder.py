@@ -87,6 +87,8 @@ class Decoder(StatementFollower):
         self.wanted: tuple[str, str] | None = None
         self._mariadb = False
         self._unknowable: dict[tuple[str, str], str] = {}
+        self._mistrusted: set[tuple[str, str]] = set()
+        """Tables whose rows did not fit what was known: they are read again once."""
         self._tables: dict[bytes, _Table] = {}
         self._maps: dict[bytes, _Table] = {}
         self._handlers[ev.TABLE_MAP] = self._on_table_map
@@ -153,7 +155,7 @@ class Decoder(StatementFollower):
         known = self.history.table(event.schema, event.table) if self.history is not None else None
         if event.has_names:
             described = event.described()
-            if known is not None and not misfit(known, event.types, event.nulls):
+            if known is not None and not misfit(known, event.visible_types, event.nulls):
                 return _declared(described, known)
             return described
         if self.history is None:
@@ -169,7 +171,13 @@ class Decoder(StatementFollower):
             raise SchemaNeeded
         why = misfit(known, event.types, event.nulls)
         if why:
-            raise ValueError(f"its rows do not fit what is known of it: {why}")
+            table = (event.schema, event.table)
+            if table in self._mistrusted:
+                raise ValueError(f"its rows do not fit what is known of it: {why}")
+            self._mistrusted.add(table)  # what the server shows now may fit, when no DDL came since
+            self.history.mistrust(*table, why)
+            self.wanted = table
+            raise SchemaNeeded
         return known
 
     def learned(self, why_not: str = "") -> None:
@@ -182,6 +190,7 @@ class Decoder(StatementFollower):
     def _on_layouts_changed(self) -> None:
         self._maps.clear()
         self._unknowable.clear()
+        self._mistrusted.clear()
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -281,7 +290,8 @@ class Decoder(StatementFollower):
         if diffs:
             decoder: RowDecoder = PartialUpdates(layout.fields, layout.kinds, *sets)
         else:
-            decoder = make_decoder(layout.fields, *(sets if bitmaps in table.partial else ()))
+            shown = sets if bitmaps in table.partial else ()
+            decoder = make_decoder(layout.fields, *shown, visible=len(layout.schema.columns))
         if len(table.decoders) > 100:
             table.decoders.clear()
         table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder

@@ -39,8 +39,8 @@ class DataOverrun(ValueError):
     """The rows do not end where their event does."""
 
 
-def make_decoder(fields: Sequence[Field], *images: int) -> RowDecoder:
-    """The decoder of rows with these columns.
+def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = None) -> RowDecoder:
+    """The decoder of rows with these columns, of which the first `visible` are given out; None: all.
 
     `images` are bit sets of the columns that an image has, in the order in which images follow each other; none means
     that every image has all. A column that its image lacks is ABSENT, or what the image before it has: an UPDATE's
@@ -54,7 +54,8 @@ def make_decoder(fields: Sequence[Field], *images: int) -> RowDecoder:
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "while p < end:")
     for n, image in enumerate(images or (whole,)):
-        _image(w, fields, [i for i in range(len(fields)) if image >> i & 1], first=not n)
+        present = [i for i in range(len(fields)) if image >> i & 1]
+        _image(w, fields, present, first=not n, visible=len(fields) if visible is None else visible)
     w.put(1, "if p != end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
     w.put(1, "return rows")
     decoder: RowDecoder = _compile(w)
@@ -72,7 +73,7 @@ def make_single(fields: Sequence[Field], image: int) -> SingleDecoder:
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "if True:")
-    _image(w, fields, [i for i in range(len(fields)) if image >> i & 1], first=True)
+    _image(w, fields, [i for i in range(len(fields)) if image >> i & 1], first=True, visible=len(fields))
     w.put(1, "if p > end: raise DataOverrun(f'a row ends at byte {p}, its event at {end}')")
     w.put(1, "return rows[0], p")
     decoder: SingleDecoder = _compile(w)
@@ -99,7 +100,7 @@ def _compile(w: _Writer) -> Any:
     return namespace["decode"]
 
 
-def _image(w: _Writer, fields: Sequence[Field], present: Sequence[int], *, first: bool) -> None:
+def _image(w: _Writer, fields: Sequence[Field], present: Sequence[int], *, first: bool, visible: int) -> None:
     """One pass an image: the NULL bitmap, then, when nothing is NULL (the usual case), runs of fixed fields by one
     unpack each; a row with NULLs goes column by column."""
     null_bytes = (len(present) + 7) // 8
@@ -120,7 +121,7 @@ def _image(w: _Writer, fields: Sequence[Field], present: Sequence[int], *, first
         _single(w, bit, i, field)
     if not columns:
         w.put(3, "pass")
-    w.put(2, f"add(({''.join(f'c{i}, ' for i in range(len(fields)))}))")
+    w.put(2, f"add(({''.join(f'c{i}, ' for i in range(visible))}))")
 
 
 def _value(w: _Writer, i: int, field: Field, raw: str) -> str:

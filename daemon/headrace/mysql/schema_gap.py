@@ -7,12 +7,12 @@ import struct
 import time
 from typing import Any
 
-from headrace.errors import SourceError, SourceMisconfigured
+from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql import event_types as ev
 from headrace.mysql.checks import address_of
 from headrace.mysql.compressed import decompress
-from headrace.mysql.connection import QueryFailed, SourceConnection
+from headrace.mysql.connection import SourceConnection
 from headrace.mysql.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.ddl.classify import classify
 from headrace.mysql.gtid import GtidSet
@@ -30,18 +30,9 @@ _SAY_EVERY = 10.0
 
 
 async def current_place(connection: SourceConnection) -> Place:
-    """The end of the server's binlog; the statement's name changed in MySQL 8.2 and is the old one in MariaDB."""
-    rows: list[dict[str, Any]] = []
-    for sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
-        try:
-            rows = await connection.query(sql)
-            break
-        except QueryFailed as error:
-            if error.errno != 1064:
-                raise
-    if not rows:
-        raise SourceMisconfigured("the source does not say where its binlog ends", remedy="enable log_bin")
-    return str(rows[0]["File"]), int(str(rows[0]["Position"]))
+    """The end of the server's binlog."""
+    file, offset, _ = await connection.binlog_end()
+    return file, offset
 
 
 class DdlScan:

@@ -9,7 +9,7 @@ from datetime import datetime
 from headrace.errors import PositionLost, SourceChanged, SourceError, SourceMisconfigured
 from headrace.model import Position
 from headrace.mysql.checks import address_of, require_complete
-from headrace.mysql.connection import QueryFailed, SourceConnection
+from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.stream import PacketStream
 from headrace.mysql.transactions import dump_place
@@ -148,7 +148,7 @@ async def _first_start(
         made.start = Position(identity, "", 4, str(GtidSet(start.gtid_set)))
         return
     if isinstance(start, StartLatest):
-        file, offset, gtids = await _current(connection)
+        file, offset, gtids = await connection.binlog_end()
         made.start = Position(identity, file, offset, gtids if gtid_mode else "")
         return
     files = [str(row["Log_name"]) for row in await connection.query("SHOW BINARY LOGS")]
@@ -161,23 +161,6 @@ async def _first_start(
         made.skip_until_us = int(start.time.timestamp() * 1_000_000)
     elif isinstance(start, StartAt):
         made.start = Position(identity, start.file, start.offset)
-
-
-async def _current(connection: SourceConnection) -> tuple[str, int, str]:
-    """The server's end of the binlog; the statement's name changed in MySQL 8.2 and is the old one in MariaDB."""
-    rows: list[dict[str, object]] = []
-    for sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
-        try:
-            rows = await connection.query(sql)
-            break
-        except QueryFailed as error:
-            if error.errno != 1064:
-                raise
-    if not rows:
-        raise SourceMisconfigured("the source does not say where its binlog ends", remedy="enable log_bin")
-    row = rows[0]
-    gtids = str(row.get("Executed_Gtid_Set") or "").replace("\n", "")
-    return str(row["File"]), int(str(row["Position"])), gtids
 
 
 async def _file_before(settings: SourceSettings, files: list[str], when: datetime) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import islice
 
-from headrace.model import TableSchema
+from headrace.model import Column, TableSchema
 from headrace.mysql import column_types as ct
 from headrace.mysql.column_types import Field, UnknownType, ValueOptions
 
@@ -13,9 +14,14 @@ _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABEL
 _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 8, 9, 10, 11
 
 
+_HIDDEN = re.compile(r"DB_ROW_HASH_\d+")
+"""MariaDB's own columns behind a table's last, for UNIQUE on a whole TEXT or BLOB; no SELECT shows them."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """A table as the row decoder needs it: the schema for everyone, and how each column stands in a row."""
+    """A table as the row decoder needs it: the schema for everyone, and how each column stands in a row. There may be
+    more fields than columns: those are hidden."""
 
     schema: TableSchema
     fields: tuple[Field, ...]
@@ -62,6 +68,7 @@ class TableMap:
     def __init__(self, body: bytes, *, mariadb: bool = False) -> None:
         """`body` is the event's, without the table id. MariaDB gives its geometries a collation, MySQL does not."""
         self._character = ct.CHARACTER_MARIADB if mariadb else ct.CHARACTER
+        self._mariadb, self._hidden = mariadb, tuple[Column, ...]()
         self.schema, self.table, at = table_name(body)
         count, at = lenenc(body, at)
         kinds = body[at : at + count]
@@ -101,12 +108,23 @@ class TableMap:
                 )
             except UnknownType as error:
                 raise UnknownType(f"column `{names[i]}`: {error}") from None
-        return TableSchema(self.schema, self.table, tuple(made), keys)
+        visible = len(made)
+        while self._mariadb and visible and _HIDDEN.fullmatch(names[visible - 1]):
+            visible -= 1
+        self._hidden = tuple(made[visible:])
+        if keys and max(keys) >= visible:
+            keys = ()
+        return TableSchema(self.schema, self.table, tuple(made[:visible]), keys)
+
+    @property
+    def visible_types(self) -> list[tuple[int, int]]:
+        """Types of the columns that the table is declared with; known after described()."""
+        return self.types[: len(self.types) - len(self._hidden)]
 
     def layout(self, schema: TableSchema, options: ValueOptions) -> TableLayout:
         """How rows of the table stand, given what its columns are."""
         fields = []
-        for (kind, meta), column in zip(self.types, schema.columns, strict=True):
+        for (kind, meta), column in zip(self.types, (*schema.columns, *self._hidden), strict=True):
             try:
                 fields.append(ct.field_of(kind, meta, column, options))
             except UnknownType as error:
