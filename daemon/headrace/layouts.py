@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from headrace.errors import SourceError
+from headrace.errors import SourceError, StateStoreError
 from headrace.model import Position
 from headrace.mysql.schema_history import SchemaHistory
 from headrace.mysql.schema_reader import read_schemas
@@ -37,7 +37,13 @@ class Layouts:
             version=source.version,
             lower_case_table_names=source.lower_case_table_names,
         )
-        self.history.restore(self._entries, source.start.last_pos)
+        try:
+            self.history.restore(self._entries, source.start.last_pos)
+        except (ValueError, LookupError, TypeError) as error:
+            raise StateStoreError(
+                f"the stored schema history of {self._settings.name} can't be read ({error!r})",
+                remedy="put a backup of the state store in its place, or give the destination's file a new name",
+            ) from error
         await self._read(source.start)
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:

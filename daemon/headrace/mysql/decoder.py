@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import structlog
 
-from headrace.model import Operation, Position, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.model import (
+    POS_LIMIT,
+    POS_SHIFT,
+    Operation,
+    Position,
+    RowsChange,
+    SchemaChange,
+    TableSchema,
+    TransactionMark,
+)
 from headrace.mysql import event_types as ev
 from headrace.mysql.compressed import decompress
 from headrace.mysql.decoder_options import DecoderOptions
@@ -23,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 _MAP_CACHE = 2_000
 """TABLE_MAPs kept by their bytes; a layout takes about 20 kB."""
+_LIMIT = POS_LIMIT - (1 << 40)
+"""Numbers up to here have room for any event's rows behind them."""
 _from_bytes = int.from_bytes
 
 _OPERATIONS = {
@@ -45,8 +57,8 @@ class _Table:
     count: int = 0
     decoders: dict[bytes, RowDecoder] = field(default_factory=dict)
     """By the bitmaps of columns that the images have."""
-    partial: set[bytes] = field(default_factory=set)
-    """Those bitmaps that lack columns."""
+    partial: set[bytes] | Literal[False] = False
+    """Those bitmaps that lack columns; False while there are none, as is the rule."""
 
 
 class Decoder(StatementFollower):
@@ -208,7 +220,9 @@ class Decoder(StatementFollower):
             table = self._tables.get(data[at : at + 6])
             if table is None:
                 raise self._not_understood("rows of a table that was not described before them")
-            if table.layout is None or self.events_done <= self._skip_events or self._skipping():
+            if table.layout is None or self.events_done <= self._skip_events:
+                return
+            if (self._skip_to is not None or self._skip_until_us) and self._skipping():
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             if table.count < 251:
@@ -235,7 +249,7 @@ class Decoder(StatementFollower):
                 if len(before) != len(rows):
                     raise self._not_understood(f"an update of {table.name} has an odd number of row images")
             self._captured_rows = True
-            self._give(table, operation, rows, before, bool(table.partial) and bitmaps in table.partial)
+            self._give(table, operation, rows, before, table.partial is not False and bitmaps in table.partial)
 
         return on_rows
 
@@ -263,10 +277,13 @@ class Decoder(StatementFollower):
             self._count(table.name, len(rows))
         if self._statement is not None:
             self._give_statement(table.layout.schema)
-        pos = self._next_pos(len(rows))
-        self._emit(
-            RowsChange(table.layout.schema, operation, rows, before, pos, self.commit_time_us, self.gtid, partial)
-        )
+        when = self.commit_time_us
+        pos = when << POS_SHIFT
+        if pos <= self.last_pos or pos >= _LIMIT:
+            pos = self._next_pos(len(rows))
+        else:
+            self.last_pos = pos + len(rows) - 1
+        self._emit(RowsChange(table.layout.schema, operation, rows, before, pos, when, self.gtid, partial))
 
     def _new_decoder(self, table: _Table, bitmaps: bytes, count: int, images: int, diffs: bool) -> RowDecoder:
         """The decoder of row images that have the columns of `bitmaps`."""
@@ -285,12 +302,12 @@ class Decoder(StatementFollower):
                     "SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect; or take such rows with "
                     "[source] row_image = 'any'",
                 )
-            table.partial.add(bitmaps)
+            table.partial = (table.partial or set()) | {bitmaps}
         layout = table.layout
         if diffs:
             decoder: RowDecoder = PartialUpdates(layout.fields, layout.kinds, *sets)
         else:
-            shown = sets if bitmaps in table.partial else ()
+            shown = sets if table.partial and bitmaps in table.partial else ()
             decoder = make_decoder(layout.fields, *shown, visible=len(layout.schema.columns))
         if len(table.decoders) > 100:
             table.decoders.clear()

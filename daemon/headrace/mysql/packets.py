@@ -142,7 +142,9 @@ class EventCutter:
                         handler(data, at + _HEAD, stop)
                     if kind in _NEW_FILE:
                         high, checked = self._high, self._crc
-                    if start >= 0 and kind != _ROTATE:
+                        if kind == _FORMAT and start >= 0:
+                            self.end = start + length
+                    elif start >= 0:
                         self.end = start + length
                     at = end
                     count += 1

@@ -146,7 +146,8 @@ class TransactionFollower(EventCutter):
     def _begin_group(self) -> None:
         if self._in_transaction:
             raise self._not_understood(f"a transaction begins before the one at {self.tx_start} has ended")
-        self.tx_start, self.events_done = max(self._start, 0), 0
+        start = self._start
+        self.tx_start, self.events_done = start if start >= 0 else self.end, 0
         self._grouped, self._captured_rows, self._in_xa = True, False, False
         self._skip_events = self._skip_rows = 0
         self._tx_last_pos = self.last_pos
