@@ -5,20 +5,21 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
-import zstandard
 
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
-from headrace.mysql.compressed import decompress
+from headrace.mysql.column_types import ValueOptions, field_of
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.gtid import GtidSet
 from headrace.mysql.gtid_event import parse_tagged, varint
+from headrace.mysql.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.query_event import parse_query
+from headrace.mysql.schema_history import SchemaHistory
 from headrace.mysql.transactions import dump_place
-from headrace.mysql.xa import xid_of_statement
 from tests.made_binlog import RAW_SID, SID, Binlog, close_all, decoder, feed
 
 
@@ -30,95 +31,6 @@ def _closed() -> Iterator[None]:
 
 def rows_of(changes: list[RowsChange]) -> list[Any]:
     return [row for change in changes for row in change.rows]
-
-
-def inner(kind: int, body: bytes) -> bytes:
-    """An event as it stands within another: no checksum, no place."""
-    return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
-
-
-def captured(log: Binlog, *calls: Any) -> bytes:
-    """What `calls` write on the log, as inner events."""
-    before, at, sequence = bytes(log.packets), log.at, log.sequence
-    log.packets.clear()
-    for call in calls:
-        call()
-    events, p = b"", 0
-    while p < len(log.packets):
-        size = int.from_bytes(log.packets[p : p + 3], "little")
-        raw = bytes(log.packets[p + 5 : p + 4 + size])
-        events += inner(raw[4], raw[19:-4])
-        p += 4 + size
-    log.packets, log.at, log.sequence = bytearray(before), at, sequence
-    return events
-
-
-def payload(events: bytes, *, algorithm: int = 0, said: int | None = None, frames: int = 1) -> bytes:
-    """The body of a TRANSACTION_PAYLOAD event."""
-    if algorithm == 255:
-        packed = events
-    else:
-        step = -(-len(events) // frames)
-        packed = b"".join(
-            zstandard.ZstdCompressor().compress(events[i : i + step]) for i in range(0, len(events), step)
-        )
-    sizes = [
-        bytes([2, 3 if algorithm > 250 else 1]) + (b"\xfc\xff\0" if algorithm > 250 else bytes([algorithm])),
-        b"\x03\x09\xfe" + struct.pack("<Q", len(events) if said is None else said),
-        b"\x01\x09\xfe" + struct.pack("<Q", len(packed)),
-    ]
-    return b"".join(sizes) + b"\0" + packed
-
-
-def compressed(log: Binlog, **how: Any) -> None:
-    """A transaction of two rows, compressed."""
-    log.gtid(1, 1_700_000_000_000_000)
-    events = captured(log, lambda: log.query("BEGIN"), log.table, lambda: log.insert((1, "a"), (2, None)))
-    log.event(40, payload(events + inner(16, struct.pack("<Q", 9)), **how))
-
-
-@pytest.mark.parametrize("how", [{}, {"algorithm": 255}, {"frames": 3}])
-def test_a_compressed_transaction_is_read_and_its_place_is_behind_it(how: dict[str, int]) -> None:
-    log, changes = Binlog().begin_file(), list[RowsChange]()
-    compressed(log, **how)
-    d = decoder(changes)
-    feed(d, bytes(log.packets))
-    assert rows_of(changes) == [(1, "a"), (2, None)]
-    assert d.position() == Position(
-        "server", "b.000001", log.at, f"{SID}:1", last_pos=changes[0].pos + 1, commit_time_us=1_700_000_000_000_000
-    )
-
-
-@pytest.mark.parametrize("how", [{"said": 10}, {"said": 1 << 60}, {"algorithm": 7}])
-def test_a_compressed_transaction_that_lies_stops(how: dict[str, int]) -> None:
-    log = Binlog().begin_file()
-    compressed(log, **how)
-    with pytest.raises(NotUnderstood, match=r"at b\.000001:\d+: .*(event|algorithm)"):
-        feed(decoder([]), bytes(log.packets))
-
-
-def test_a_compressed_transaction_of_many_packets_goes_through_a_file(tmp_path: Path) -> None:
-    log, changes = Binlog().begin_file(), list[RowsChange]()
-    log.gtid(1, 1_700_000_000_000_000)
-    log.query("BEGIN")
-    log.packets.clear()
-    begin = captured(log, lambda: log.query("BEGIN"), log.table)
-    one = captured(log, lambda: log.insert((1, "x" * 150)))
-    events = begin + one * 90_000 + inner(16, struct.pack("<Q", 9))
-    log = Binlog().begin_file()
-    log.gtid(1, 1_700_000_000_000_000)
-    body = payload(events, algorithm=255)
-    raw = struct.pack("<IBIIIH", 1_700_000_000, 40, 1, 23 + len(body), log.at + 23 + len(body), 0) + body
-    raw = b"\0" + raw + struct.pack("<I", zlib.crc32(raw))
-    stream = bytes(log.packets) + b"".join(
-        len(part).to_bytes(3, "little") + b"\0" + part
-        for part in (raw[i : i + 0xFFFFFF] for i in range(0, len(raw) + 1, 0xFFFFFF))
-    )
-    d = decoder(changes, options=DecoderOptions(spool=tmp_path))
-    feed(d, stream, iter(lambda: 1_000_003, 0))
-    assert len(changes) == 90_000
-    assert d.position().offset == log.at + 23 + len(body)
-    assert not list(tmp_path.iterdir()), "the file has no name"
 
 
 @pytest.mark.parametrize("size", [25, 42])
@@ -217,78 +129,6 @@ def test_skipping_a_broken_rows_event_skips_only_that_one_and_its_number_stays_t
     assert d.position().events_done == 2
     with pytest.raises(NotUnderstood, match="do not fit"):
         feed(decoder([]), bytes(log.packets))
-
-
-def test_a_broken_compressed_transaction_that_is_skipped_is_counted_as_executed() -> None:
-    log, changes = Binlog().begin_file(), list[RowsChange]()
-    log.gtid(1, 1_700_000_000_000_000)
-    at = log.at
-    events = captured(log, lambda: log.query("BEGIN"), log.table, lambda: log.event(99, b"?"))
-    log.event(40, payload(events))
-    log.transaction(2, 1_700_000_000_000_000, [(2, "behind")])
-    d = decoder(changes, options=DecoderOptions(skip_events=frozenset({f"b.000001:{at}"})))
-    feed(d, bytes(log.packets))
-    assert rows_of(changes) == [(2, "behind")]
-    assert d.position().gtid_set == f"{SID}:1-2"
-
-
-def test_rows_of_a_prepared_transaction_are_bounded() -> None:
-    log = Binlog().begin_file()
-    log.gtid(1, 1)
-    log.query("XA START X'61',X'',1")
-    log.table()
-    for number in range(40):
-        log.insert((number, "x" * 100))
-    with pytest.raises(NotUnderstood, match="more than 2000 bytes"):
-        feed(decoder([], options=DecoderOptions(max_spool=2000)), bytes(log.packets))
-
-
-def test_a_restart_reads_the_rows_of_open_xa_transactions_again_by_gtid_and_by_place() -> None:
-    def prepared(log: Binlog) -> None:
-        log.gtid(5, 1_700_000_000_000_000)
-        log.query("XA START X'61',X'',1")
-        log.table()
-        log.insert((1, "held"))
-        log.query("XA END X'61',X'',1")
-        log.event(38, struct.pack("<BiII", 0, 1, 1, 0) + b"a")
-
-    def committed(log: Binlog) -> None:
-        log.gtid(7, 1_700_000_000_000_002)
-        log.query("XA COMMIT X'61',X'',1")
-
-    log, changes = Binlog().begin_file(), list[RowsChange]()
-    where = log.at
-    prepared(log)
-    log.transaction(6, 1_700_000_000_000_001, [(2, "plain")])
-    d = decoder(changes)
-    feed(d, bytes(log.packets))
-    position = d.position()
-    assert rows_of(changes) == [(2, "plain")]
-    assert position.open_xa == (OpenXa("1:61:", "b.000001", where, f"{SID}:5"),)
-    committed(log)
-    # By place the dump begins at the prepared transaction again; what lies between is passed.
-    again: list[RowsChange] = []
-    d = decoder(again, Position("server", "b.000001", position.offset, open_xa=position.open_xa, last_pos=77))
-    feed(d, bytes(log.packets))
-    assert rows_of(again) == [(1, "held")]
-    assert d.position().open_xa == ()
-    # By GTID the source sends only what is not in the set.
-    short = Binlog().begin_file()
-    prepared(short)
-    committed(short)
-    again = []
-    d = decoder(again, position)
-    feed(d, bytes(short.packets))
-    assert rows_of(again) == [(1, "held")]
-    assert d.position().gtid_set == f"{SID}:5-7"
-
-
-def test_an_open_xa_transaction_that_the_source_lost_stops() -> None:
-    log = Binlog().begin_file()
-    log.transaction(9, 1_700_000_000_000_000, [(1, "a")])
-    start = Position("server", "b.000001", 4, f"{SID}:1-8", open_xa=(OpenXa("1:61:", "b.000000", 99, f"{SID}:5"),))
-    with pytest.raises(NotUnderstood, match=r"1:61:.*not in the binlog"):
-        feed(decoder([], start), bytes(log.packets))
 
 
 def test_marks_frame_the_rows_and_count_them() -> None:
@@ -393,25 +233,6 @@ def test_a_tagged_gtid_that_ends_too_early_is_refused() -> None:
             parse_tagged(body[:size], 0, size)
 
 
-def test_mariadb_s_compressed_part_that_lies_is_refused() -> None:
-    packed = zlib.compress(b"rows" * 100)
-    assert decompress(b"\x82\x01\x90" + packed, 0, 3 + len(packed)) == b"rows" * 100
-    for head in (b"\x82\x01\x91", b"\x82\x00\x10", b"\x92\x01\x90", b"\x80", b"\x85\0\0\0\0\0"):
-        with pytest.raises(ValueError, match="compressed"):
-            decompress(head + packed, 0, len(head) + len(packed))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (b"XA COMMIT X'7831',X'',1", (True, "1:7831:")),
-        (b"xa rollback x'7832', X'6B', -7", (False, "-7:7832:6b")),
-    ],
-)
-def test_the_xid_of_a_decision_is_read(text: bytes, expected: tuple[bool, str]) -> None:
-    assert xid_of_statement(text) == expected
-
-
 def test_statement_texts_are_told_before_their_rows() -> None:
     log, told = Binlog().begin_file(), list[Any]()
     log.gtid(1, 1_700_000_000_000_000)
@@ -433,3 +254,96 @@ def test_the_server_and_session_of_a_transaction_are_kept_when_a_format_tells_th
         d = decoder([], options=DecoderOptions(origins=wanted))
         feed(d, bytes(log.packets))
         assert (d.server_id, d.thread_id) == expected
+
+
+def test_a_large_event_with_a_wrong_checksum_stops() -> None:
+    body = bytes(17 << 20)
+    raw = struct.pack("<IBIIIH", 1_700_000_000, 29, 1, 23 + len(body), 4 + 23 + len(body), 0) + body
+    for flip, fails in ((0, False), (1, True)):
+        payload_ = b"\0" + raw + struct.pack("<I", zlib.crc32(raw) ^ flip)
+        stream = b"".join(
+            len(part).to_bytes(3, "little") + b"\0" + part
+            for part in (payload_[i : i + 0xFFFFFF] for i in range(0, len(payload_) + 1, 0xFFFFFF))
+        )
+        d = decoder([])
+        if fails:
+            with pytest.raises(NotUnderstood, match="CRC32"):
+                feed(d, stream)
+        else:
+            feed(d, stream)
+            assert d.end == 4 + 23 + len(body)
+
+
+def test_single_gtids_are_taken_out_of_a_set_wherever_they_lie() -> None:
+    whole = GtidSet(f"{SID}:1-3:7:tag:1-2")
+    assert str(whole.without([f"{SID}:1"])) == f"{SID}:2-3:7:tag:1-2"
+    assert str(whole.without([f"{SID}:2", f"{SID}:7"])) == f"{SID}:1:3:tag:1-2"
+    assert str(whole.without([f"{SID}:3", f"{SID}:tag:1", f"{SID}:99"])) == f"{SID}:1-2:7:tag:2"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_dml_as_text_stops_inside_of_a_transaction_and_alone(known: bool) -> None:
+    for begin in (True, False):
+        log = Binlog().begin_file()
+        log.gtid(1, 1_700_000_000_000_000)
+        if begin:
+            log.query("BEGIN")
+        log.query("UPDATE t SET a = 1")
+        history = SchemaHistory(lambda s, t: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+        with pytest.raises(NotUnderstood, match="written as text"):
+            feed(decoder([], history=history if known else None), bytes(log.packets))
+
+
+def test_a_restart_within_create_select_does_not_tell_the_statement_again() -> None:
+    def stream() -> Binlog:
+        log = Binlog().begin_file()
+        log.gtid(1, 1_700_000_000_000_000)
+        log.query("BEGIN")
+        log.query("CREATE TABLE t (id int, a varchar(40)) START TRANSACTION")
+        for row in ((1, "a"), (2, "b")):
+            log.table()
+            log.insert(row)
+        return log
+
+    def made(told: list[Any], start: Position | None = None) -> Any:
+        history = SchemaHistory(lambda s, t: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+        return decoder(told, start, emit_schema=told.append, history=history)
+
+    log, told = stream(), list[Any]()
+    d = made(told)
+    feed(d, bytes(log.packets))
+    assert [type(item) for item in told] == [SchemaChange, RowsChange, RowsChange]
+    middle = replace(d.position(), events_done=2, last_pos=told[1].pos)
+    again: list[Any] = []
+    feed(made(again, middle), bytes(log.packets))
+    assert [(type(item), item.pos) for item in again] == [(RowsChange, told[2].pos)]
+
+
+def test_the_phases_of_an_alter_have_their_own_lengths() -> None:
+    after = b"\x04\x21\0\x21\0\x08\0"
+    for phase, variables in (
+        ("start", b"\x82\x02"),
+        ("commit", b"\x82\x04" + bytes(8)),
+        ("rollback", b"\x82\x08" + bytes(8)),
+    ):
+        size = len(variables + after)
+        body = struct.pack("<IIBHH", 1, 0, 4, 0, size) + variables + after + b"shop\0ALTER TABLE t"
+        query = parse_query(body, 0, len(body))
+        assert (query.alter_phase, query.server_collation) == (phase, 8)
+
+
+def test_each_document_of_a_partial_update_has_its_own_bit() -> None:
+    """One bit a JSON column of the table, whether the image has the column or not."""
+    one = bytes.fromhex("000100" + "0d00" + "0b000100" + "050100" + "61")  # {"a": 1}
+    number = field_of(3, 0, Column("id", "int", 4), ValueOptions())
+    document = field_of(245, 4, Column("j", "json", 12), ValueOptions())
+    decode = PartialUpdates((number, document, document), (3, 245, 245), 0b111, 0b101)
+    raw = struct.pack("<I", len(one)) + one
+    diff = b"\0\x03$.a\x03\x05\x02\0"  # replace $.a by 2
+    before = b"\0" + struct.pack("<i", 7) + raw + raw
+    after = b"\x01\x02" + b"\0" + struct.pack("<i", 8) + struct.pack("<I", len(diff)) + diff
+    rows = decode(before + after, 0, len(before + after))
+    assert rows == [(7, '{"a": 1}', '{"a": 1}'), (8, '{"a": 1}', '{"a": 2}')]
+    lacking = PartialUpdates((number, document, document), (3, 245, 245), 0b001, 0b101)
+    with pytest.raises(MissingBase):
+        lacking(b"\0" + struct.pack("<i", 7) + after, 0, 5 + len(after))

@@ -1,0 +1,146 @@
+"""Compressed transactions and events: read as a stream, through files when large, and refused when they lie."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from headrace.errors import NotUnderstood
+from headrace.model import Position, RowsChange
+from headrace.mysql.compressed import decompress
+from headrace.mysql.decoder_options import DecoderOptions
+from tests.made_binlog import SID, Binlog, close_all, decoder, feed
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def rows_of(changes: list[RowsChange]) -> list[Any]:
+    return [row for change in changes for row in change.rows]
+
+
+def inner(kind: int, body: bytes) -> bytes:
+    """An event as it stands within another: no checksum, no place."""
+    return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
+
+
+def captured(log: Binlog, *calls: Any) -> bytes:
+    """What `calls` write on the log, as inner events."""
+    before, at, sequence = bytes(log.packets), log.at, log.sequence
+    log.packets.clear()
+    for call in calls:
+        call()
+    events, p = b"", 0
+    while p < len(log.packets):
+        size = int.from_bytes(log.packets[p : p + 3], "little")
+        raw = bytes(log.packets[p + 5 : p + 4 + size])
+        events += inner(raw[4], raw[19:-4])
+        p += 4 + size
+    log.packets, log.at, log.sequence = bytearray(before), at, sequence
+    return events
+
+
+def payload(events: bytes, *, algorithm: int = 0, said: int | None = None, frames: int = 1) -> bytes:
+    """The body of a TRANSACTION_PAYLOAD event."""
+    if algorithm == 255:
+        packed = events
+    else:
+        step = -(-len(events) // frames)
+        packed = b"".join(
+            zstandard.ZstdCompressor().compress(events[i : i + step]) for i in range(0, len(events), step)
+        )
+    sizes = [
+        bytes([2, 3 if algorithm > 250 else 1]) + (b"\xfc\xff\0" if algorithm > 250 else bytes([algorithm])),
+        b"\x03\x09\xfe" + struct.pack("<Q", len(events) if said is None else said),
+        b"\x01\x09\xfe" + struct.pack("<Q", len(packed)),
+    ]
+    return b"".join(sizes) + b"\0" + packed
+
+
+def compressed(log: Binlog, **how: Any) -> None:
+    """A transaction of two rows, compressed."""
+    log.gtid(1, 1_700_000_000_000_000)
+    events = captured(log, lambda: log.query("BEGIN"), log.table, lambda: log.insert((1, "a"), (2, None)))
+    log.event(40, payload(events + inner(16, struct.pack("<Q", 9)), **how))
+
+
+@pytest.mark.parametrize("how", [{}, {"algorithm": 255}, {"frames": 3}])
+def test_a_compressed_transaction_is_read_and_its_place_is_behind_it(how: dict[str, int]) -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    compressed(log, **how)
+    d = decoder(changes)
+    feed(d, bytes(log.packets))
+    assert rows_of(changes) == [(1, "a"), (2, None)]
+    assert d.position() == Position(
+        "server", "b.000001", log.at, f"{SID}:1", last_pos=changes[0].pos + 1, commit_time_us=1_700_000_000_000_000
+    )
+
+
+@pytest.mark.parametrize("how", [{"said": 10}, {"said": 1 << 60}, {"algorithm": 7}])
+def test_a_compressed_transaction_that_lies_stops(how: dict[str, int]) -> None:
+    log = Binlog().begin_file()
+    compressed(log, **how)
+    with pytest.raises(NotUnderstood, match=r"at b\.000001:\d+: .*(event|algorithm)"):
+        feed(decoder([]), bytes(log.packets))
+
+
+def test_a_compressed_transaction_of_many_packets_goes_through_a_file(tmp_path: Path) -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    log.packets.clear()
+    begin = captured(log, lambda: log.query("BEGIN"), log.table)
+    one = captured(log, lambda: log.insert((1, "x" * 150)))
+    events = begin + one * 90_000 + inner(16, struct.pack("<Q", 9))
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_000)
+    body = payload(events, algorithm=255)
+    raw = struct.pack("<IBIIIH", 1_700_000_000, 40, 1, 23 + len(body), log.at + 23 + len(body), 0) + body
+    raw = b"\0" + raw + struct.pack("<I", zlib.crc32(raw))
+    stream = bytes(log.packets) + b"".join(
+        len(part).to_bytes(3, "little") + b"\0" + part
+        for part in (raw[i : i + 0xFFFFFF] for i in range(0, len(raw) + 1, 0xFFFFFF))
+    )
+    d = decoder(changes, options=DecoderOptions(spool=tmp_path))
+    feed(d, stream, iter(lambda: 1_000_003, 0))
+    assert len(changes) == 90_000
+    assert d.position().offset == log.at + 23 + len(body)
+    assert not list(tmp_path.iterdir()), "the file has no name"
+
+
+def test_a_broken_compressed_transaction_that_is_skipped_is_counted_as_executed() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.gtid(1, 1_700_000_000_000_000)
+    at = log.at
+    events = captured(log, lambda: log.query("BEGIN"), log.table, lambda: log.event(99, b"?"))
+    log.event(40, payload(events))
+    log.transaction(2, 1_700_000_000_000_000, [(2, "behind")])
+    d = decoder(changes, options=DecoderOptions(skip_events=frozenset({f"b.000001:{at}"})))
+    feed(d, bytes(log.packets))
+    assert rows_of(changes) == [(2, "behind")]
+    assert d.position().gtid_set == f"{SID}:1-2"
+
+
+def test_mariadb_s_compressed_part_that_lies_is_refused() -> None:
+    packed = zlib.compress(b"rows" * 100)
+    assert decompress(b"\x82\x01\x90" + packed, 0, 3 + len(packed)) == b"rows" * 100
+    for head in (b"\x82\x01\x91", b"\x82\x00\x10", b"\x92\x01\x90", b"\x80", b"\x85\0\0\0\0\0"):
+        with pytest.raises(ValueError, match="compressed"):
+            decompress(head + packed, 0, len(head) + len(packed))
+
+
+def test_a_payload_of_another_size_than_it_says_stops() -> None:
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.event(40, payload(inner(16, bytes(8))) + b"more")
+    with pytest.raises(NotUnderstood, match="says it has"):
+        feed(decoder([]), bytes(log.packets))
