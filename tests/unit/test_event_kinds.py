@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import NotUnderstood
-from headrace.model import ABSENT, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
+from headrace.model import ABSENT, Column, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.column_types import ValueOptions, field_of
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.gtid import GtidSet
