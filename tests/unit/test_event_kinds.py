@@ -344,6 +344,10 @@ def test_each_document_of_a_partial_update_has_its_own_bit() -> None:
     after = b"\x01\x02" + b"\0" + struct.pack("<i", 8) + struct.pack("<I", len(diff)) + diff
     rows = decode(before + after, 0, len(before + after))
     assert rows == [(7, '{"a": 1}', '{"a": 1}'), (8, '{"a": 1}', '{"a": 2}')]
+    alone = PartialUpdates((number, document, document), (3, 245, 245), 0b111, 0b100)
+    after_alone = b"\x01\x02" + b"\0" + struct.pack("<I", len(diff)) + diff
+    rows = alone(before + after_alone, 0, len(before + after_alone))
+    assert rows[1] == (7, '{"a": 1}', '{"a": 2}')
     lacking = PartialUpdates((number, document, document), (3, 245, 245), 0b001, 0b101)
     with pytest.raises(MissingBase):
         lacking(b"\0" + struct.pack("<i", 7) + after, 0, 5 + len(after))
