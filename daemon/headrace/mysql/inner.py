@@ -121,7 +121,9 @@ class LargeEvent:
     """An event of 16 MB and more, from the packets that it comes in. A compressed transaction goes to a file at once,
     so that its size does not matter; any other has to be in memory as a whole."""
 
-    def __init__(self, payload: bool, folder: Path | None, checksum: bool) -> None:
+    def __init__(self, payload: bool, folder: Path | None, checksum: bool, left: int) -> None:
+        self.left, self.last = left, False
+        """Bytes of the present packet that are not here yet, and whether it is the last one."""
         self.file: IO[bytes] | None = None
         if payload:
             if folder is not None:
@@ -132,9 +134,10 @@ class LargeEvent:
         self.head = b""
 
     def add(self, part: bytes) -> None:
-        """The next packet's part of the event."""
-        if not self.head:
-            self.head = part[:19]
+        """The next piece of the event, of one packet."""
+        if len(self.head) < 19:
+            self.head += part[: 19 - len(self.head)]
+        self.left -= len(part)
         if self._checksum:
             self._crc = zlib.crc32(part, self._crc)
         self.size += len(part)

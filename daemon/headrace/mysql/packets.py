@@ -21,6 +21,7 @@ _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
+_PIECE = 1 << 20
 _WRAP = 1 << 32
 """Event headers hold the low 32 bits of a position only; a large transaction leads a file beyond them."""
 _FORMAT, _ROTATE = ev.FORMAT_DESCRIPTION, ev.ROTATE
@@ -78,8 +79,7 @@ class EventCutter:
             if self._inner is not None and not self._feed_inner(self._inner, enough):
                 return at, not self._waits()
             if self._large is not None:
-                at, whole = self._continue_large(data, at)
-                return at, whole
+                return self._continue_large(self._large, data, at)
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._not_understood(f"an event can't be read: {error}") from error
@@ -243,13 +243,12 @@ class EventCutter:
 
     def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
         """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
+        if status == 0 and head == _LARGE:  # the caller saw the event's header
+            self._large = LargeEvent(data[at + 9] == ev.TRANSACTION_PAYLOAD, self._spool_folder, self._crc, head - 1)
+            return at + 5, True
         if len(data) < at + 4 + head:
             self.need = 4 + head
             return at, False
-        if status == 0 and head == _LARGE:
-            self._large = LargeEvent(data[at + 9] == ev.TRANSACTION_PAYLOAD, self._spool_folder, self._crc)
-            self._large.add(data[at + 5 : at + 4 + head])
-            return at + 4 + head, True
         payload = data[at + 4 : at + 4 + head]
         if status == 0xFF:
             raise dump_error(payload, f"{self.file}:{self.end}")
@@ -257,19 +256,24 @@ class EventCutter:
             raise SourceError(f"the source ended the binlog dump behind {self.file}:{self.end}")
         raise self._not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
-    def _continue_large(self, data: bytes, at: int) -> tuple[int, bool]:
-        """The next packet of an event in several; a packet that is not full is its last."""
-        large = self._large
-        assert large is not None
-        head = _from_bytes(data[at : at + 3], "little") if len(data) - at >= 4 else 0
-        if len(data) - at < 4 + head:
-            self.need = 4 + head
-            return at, False
-        large.add(data[at + 4 : at + 4 + head])
-        at += 4 + head
+    def _continue_large(self, large: LargeEvent, data: bytes, at: int) -> tuple[int, bool]:
+        """More of an event in several packets, in pieces, so that neither memory nor the loop waits for a whole one. A
+        packet that is not full is the last."""
+        if not large.left:
+            if len(data) - at < 4:
+                self.need = 4
+                return at, False
+            large.left = _from_bytes(data[at : at + 3], "little")
+            large.last = large.left < _LARGE
+            at += 4
+        piece = data[at : at + min(large.left, _PIECE)]
+        if piece:
+            large.add(piece)
+            at += len(piece)
+        if large.left or not large.last:
+            self.need = 1 if large.left else 4
+            return at, at < len(data)
         self.need = 4
-        if head == _LARGE:
-            return at, True
         return at, self._finish_large(large)
 
     def _finish_large(self, large: LargeEvent) -> bool:
