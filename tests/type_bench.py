@@ -1,0 +1,74 @@
+"""A server on which columns of any types are made into a table that is decoded and compared with SELECT."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.binlogs import connect, declared, decode, image, new_file, select
+
+Columns = dict[str, list[str]]
+"""The type of each column, and literals of values."""
+
+
+def without_width(kind: str) -> str:
+    """MariaDB's types without widths of display and remarks on their storage, which the binlog does not have."""
+    kind = kind.replace(" /* mariadb-5.3 */", "")
+    return re.sub(r"((?:int|year))\(\d+\)", r"\1", kind)
+
+
+class Bench:
+    """One server with a schema in it, and what turns columns into a compared table."""
+
+    def __init__(self, server: Any, *, mariadb: bool) -> None:
+        self.server, self.mariadb = server, mariadb
+        self.connection = connect(server)
+        self.cursor = self.connection.cursor()
+        self.run("CREATE DATABASE types", "USE types")
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.cursor.execute(statement)
+
+    def compare(self, columns: Columns, *, extra: str = "", told: bool = False, defaults: str = "") -> None:
+        """Makes a table of these columns, `id` before them and a NULL row at its end; inserts, updates and deletes
+        rows, and compares. Without `told` the decoder knows only what the binlog says."""
+        made = [f"c{i} {kind}" for i, kind in enumerate(columns)]
+        self.run("DROP TABLE IF EXISTS t")
+        path = new_file(self.server, self.cursor)
+        self.run(f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(made)}) {defaults or 'DEFAULT CHARSET utf8mb4'}")
+        height = max(map(len, columns.values()))
+        names = [f"c{i}" for i, values in enumerate(columns.values()) if values]
+        for row in range(height):
+            literals = [values[row % len(values)] for values in columns.values() if values]
+            self.run(f"INSERT INTO t (id, {', '.join(names)}) VALUES ({row}, {', '.join(literals)})")
+        nullable = [f"c{i}" for i, kind in enumerate(columns) if "NOT NULL" not in kind and columns[kind]]
+        if len(nullable) == len(names):
+            self.run("INSERT INTO t (id) VALUES (-1)")
+        self.run("UPDATE t SET id = id + 1000 WHERE id % 2 = 0", f"DELETE FROM t WHERE id = {height // 2 * 2 - 1}")
+        if extra:
+            self.run(extra)
+        table = declared(self.cursor, "types", "t")
+        expected = select(self.cursor, table, mariadb=self.mariadb)
+        new_file(self.server, self.cursor)
+        changes = decode(path, schema="types", known={("types", "t"): table} if told else None)
+        assert changes
+        got = image(changes, table)
+        assert got.keys() == expected.keys()
+        kinds = ["id", *columns]
+        for key, row in expected.items():
+            for i, value in enumerate(row):
+                assert got[key][i] == value, f"{kinds[i]}, row {key}"
+        if not told:
+            for column, known in zip(changes[0].schema.columns, table.columns, strict=True):
+                assert (column.name, column.unsigned, column.nullable) == (known.name, known.unsigned, known.nullable)
+                assert (column.labels, column.sql_type) == (known.labels, known.sql_type), known.mysql_type
+                if column.kind not in ("json", "float", "double", "longtext", "geometry", "vector"):
+                    assert (column.mysql_type, column.charset) == (without_width(known.mysql_type), known.charset)
+                    assert (column.length, column.scale) == (known.length, known.scale), known.mysql_type
+
+
+mysql_only = pytest.mark.parametrize("bench", ["mysql"], indirect=True)
+mariadb_only = pytest.mark.parametrize("bench", ["mariadb"], indirect=True)
