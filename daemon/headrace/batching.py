@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.formats.base import Format, Header, Messages, Place
+from headrace.formats.base import Header, KeyedFormat, Messages, Place, ValueFormat
 from headrace.model import MessageBatch, Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.decoder import Decoder
 
@@ -27,7 +27,7 @@ class Outlet:
 
     def __init__(
         self,
-        fmt: Format,
+        fmt: ValueFormat | KeyedFormat,
         topic: str,
         partition: int,
         rows_per_message: int,
@@ -36,8 +36,14 @@ class Outlet:
         one_log: bool = False,
     ) -> None:
         self._format, self._topic, self._partition = fmt, topic, partition
-        self.emit: Callable[[RowsChange], None] = self._emit_keyed if fmt.keyed else self._emit_plain
+        self._values: ValueFormat
+        self._keyed: KeyedFormat
+        self.emit: Callable[[RowsChange], None]
         """Formats one change of rows."""
+        if isinstance(fmt, KeyedFormat):
+            self._keyed, self.emit = fmt, self._emit_keyed
+        else:
+            self._values, self.emit = fmt, self._emit_plain
         self._rows_per_message = rows_per_message
         self._server_uuid = server_uuid
         self._one_log = one_log
@@ -75,7 +81,7 @@ class Outlet:
         size, count = self._rows_per_message, len(change.rows)
         batch.rows += count
         if not size or count == 1:
-            value = self._format.encode(change, self._now_ms)
+            value = self._values.encode(change, self._now_ms)
             batch.values.append(value)
             headers = [("headrace-id", base.encode()), ("headrace-pos", b"%d" % change.pos), where]
             if change.partial:
@@ -85,9 +91,9 @@ class Outlet:
             return
         pos = change.pos
         if size == 1:
-            values = self._format.encode_each(change, self._now_ms)
+            values = self._values.encode_each(change, self._now_ms)
         else:
-            values = [self._format.encode(part, self._now_ms) for part in change.parts(size)]
+            values = [self._values.encode(part, self._now_ms) for part in change.parts(size)]
         batch.values += values
         rest = (where, _PARTIAL) if change.partial else (where,)
         batch.headers += [
@@ -103,7 +109,7 @@ class Outlet:
             where.append(_PARTIAL)
         id_ = f"{self._group(change.gtid)}#{decoder.events_done}"
         self._batch.rows += count
-        made = self._format.rows(change, self._place(), self._now_ms)
+        made = self._keyed.rows(change, self._place(), self._now_ms)
         _put(self._batch, made, id_ if count == 1 else f"{id_}.", change.pos, where)
 
     def emit_schema(self, change: SchemaChange) -> None:

@@ -275,12 +275,13 @@ class _Stream:
         position = self._confirmed
         if position is None or (position == self._saved and not self._entries):
             return
-        entries, self._entries = self._entries, []
+        entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
         try:
-            self._guard = await self._store.commit(self._name, self._guard, StateChange(position, tuple(entries)))
+            self._guard = await self._store.commit(self._name, self._guard, StateChange(position, entries))
         except Fenced:
             self._confirmed = None  # nothing more may be written, not even at the end
             raise
+        del self._entries[: len(entries)]
         self._saved = self._status.position = position
         self._status.last_checkpoint_at = time.monotonic()
 

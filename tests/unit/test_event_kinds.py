@@ -72,6 +72,16 @@ def test_positions_go_on_beyond_four_gib() -> None:
     assert d.position().offset == log.at > 1 << 32
 
 
+def test_a_dump_by_gtid_may_begin_at_the_start_of_a_file_whose_end_is_known() -> None:
+    """The stored place is far into the file; that is no sign that positions began anew."""
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.transaction(8, 1_700_000_000_000_000, [(1, "a")])
+    d = decoder(changes, Position("server", "b.000001", 3 << 30, f"{SID}:1-7"))
+    feed(d, bytes(log.packets))
+    assert rows_of(changes) == [(1, "a")]
+    assert d.position().offset == log.at
+
+
 def test_a_place_beyond_what_the_dump_command_can_say_is_reached_from_the_file_s_beginning() -> None:
     assert dump_place(Position("s", "b.000007", 5 << 30), 0) == ("b.000007", 4)
     assert dump_place(Position("s", "b.000007", 5000), 0) == ("b.000007", 5000)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.batching import Outlet
-from headrace.formats.base import Format, Messages, Place
+from headrace.formats.base import KeyedFormat, Messages, Place, ValueFormat
 from headrace.formats.canal import CanalFormat
 from headrace.model import (
     Column,
@@ -26,10 +26,8 @@ SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("name", "varch
 END = Position("u", "bin.000001", 900)
 
 
-class TwoTopics(Format):
+class TwoTopics(KeyedFormat):
     """Rows with keys, each followed by a tombstone; statements and marks into topics of their own."""
-
-    keyed = True
 
     def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
         made = Messages()
@@ -51,7 +49,7 @@ class TwoTopics(Format):
         return [made]
 
 
-def outlet(fmt: Format, *, rows_per_message: int = 0, one_log: bool = False) -> Outlet:
+def outlet(fmt: ValueFormat | KeyedFormat, *, rows_per_message: int = 0, one_log: bool = False) -> Outlet:
     made = Outlet(fmt, "shop", 0, rows_per_message, "uuid", one_log=one_log)
     made.bind(
         cast(

@@ -20,6 +20,7 @@ from headrace.mysql.connection import SourceConnection
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.schema_history import SchemaHistory
+from headrace.mysql.schema_states import file_number, reached
 from headrace.mysql.source import open_source
 from headrace.routing import Routing
 from headrace.settings import DaemonSettings, DestinationSettings
@@ -33,15 +34,17 @@ _NO_LAYOUT = (
 @dataclass(frozen=True, slots=True)
 class Window:
     """Which transactions are wanted, by where they begin or when they were committed (microseconds since 1970).
-    `files` is the order of files; when it is empty they are ordered by name."""
+    `files` is the order of files; when it is empty they are ordered by their numbers."""
 
     files: list[str]
     first: tuple[str, int] | int | None
     last: tuple[str, int] | int | None
 
-    def _order(self, place: tuple[str, int]) -> tuple[int, str, int]:
+    def _order(self, place: tuple[str, int]) -> tuple[int, int]:
         file, offset = place
-        return (self.files.index(file) if file in self.files else -1, "" if self.files else file, offset)
+        if not self.files:
+            return file_number(file), offset
+        return (self.files.index(file) if file in self.files else -1), offset
 
     def _before(self, decoder: Decoder, place: tuple[str, int] | int) -> bool:
         if isinstance(place, int):
@@ -198,7 +201,7 @@ async def read_server(
         )
         output.bind(decoder)
         data, deadline = b"", 2 * settings.source.heartbeat + 1
-        while not window.over(decoder) and (end is None or (decoder.file, decoder.end) < end):
+        while not window.over(decoder) and (end is None or not reached((decoder.file, decoder.end), end)):
             data = await source.stream.read(data, decoder.need, deadline)
             at, more = 0, True
             while more:

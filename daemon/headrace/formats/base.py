@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from headrace.model import RowsChange, SchemaChange, TransactionMark
 
@@ -50,25 +49,8 @@ class Messages:
 
 
 class Format(ABC):
-    """One message format. It may keep what it works out a table layout; it keeps nothing a row.
-
-    A format whose messages have values only writes encode() and encode_each(). One with keys, tombstones or several
-    messages a row sets `keyed` and writes rows() instead; nothing else is called for changes of rows then.
-    """
-
-    keyed: ClassVar[bool] = False
-
-    def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        """All rows of the change in one message."""
-        raise NotImplementedError
-
-    def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
-        """One message a row, in order."""
-        raise NotImplementedError
-
-    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
-        """The messages of a keyed format."""
-        raise NotImplementedError
+    """One message format: a ValueFormat or a KeyedFormat. It may keep what it works out a table layout; it keeps
+    nothing a row."""
 
     @abstractmethod
     def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
@@ -77,3 +59,23 @@ class Format(ABC):
     @abstractmethod
     def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
         """The messages of a transaction's begin or end."""
+
+
+class ValueFormat(Format):
+    """A format whose messages have values only, of one row or many."""
+
+    @abstractmethod
+    def encode(self, change: RowsChange, now_ms: int) -> bytes:
+        """All rows of the change in one message."""
+
+    @abstractmethod
+    def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
+        """One message a row, in order."""
+
+
+class KeyedFormat(Format):
+    """A format with keys, tombstones or several messages a row."""
+
+    @abstractmethod
+    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
+        """The messages of a change of rows."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import orjson
 
-from headrace.formats.base import Format, Messages, Place
+from headrace.formats.base import Messages, Place, ValueFormat
 from headrace.formats.canal_text import TableText, Texts
 from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
 
@@ -36,7 +36,7 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-class CanalFormat(Format):
+class CanalFormat(ValueFormat):
     """One message a rows event, or one a row. `id` counts messages since the destination's start."""
 
     _keys_sorted = False

@@ -10,7 +10,7 @@ import orjson
 
 from headrace import __version__
 from headrace.formats import debezium_schemas as schemas
-from headrace.formats.base import Format, Messages, Place
+from headrace.formats.base import KeyedFormat, Messages, Place
 from headrace.formats.debezium_tables import table_changes
 from headrace.formats.debezium_types import Printer, field_of
 from headrace.model import ABSENT, Operation, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
@@ -82,10 +82,8 @@ def _row_printer(names: list[str], printers: list[Printer]) -> Any:
     return constants["row"]
 
 
-class DebeziumFormat(Format):
+class DebeziumFormat(KeyedFormat):
     """One message a row. Keeps the count of the transaction under way when there is a topic for transactions."""
-
-    keyed = True
 
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings

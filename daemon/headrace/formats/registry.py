@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format
+from headrace.formats.base import KeyedFormat, ValueFormat
 from headrace.formats.canal import CanalFormat, CompatFormat
 from headrace.formats.debezium import DebeziumFormat
 from headrace.settings import DestinationSettings
 
 
-def make_format(settings: DestinationSettings) -> Format:
+def make_format(settings: DestinationSettings) -> ValueFormat | KeyedFormat:
     """A new format, as the destination's [message] says."""
     message = settings.message
     if message.format == "debezium":

@@ -125,6 +125,11 @@ class SourceConnection:
         """Whether MariaDB answers; known after load_variables."""
         return "mariadb" in self.variables.get("version", "").lower()
 
+    @property
+    def writes_checksums(self) -> bool:
+        """Whether the source's events end in a CRC32; known after load_variables."""
+        return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
+
     async def register(self, server_id: int, heartbeat: float) -> None:
         """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW
         REPLICAS. `heartbeat` in seconds."""
@@ -185,6 +190,11 @@ class SourceConnection:
             async with asyncio.timeout(1):
                 await self._connection.ensure_closed()
         self._connection.close()
+
+
+def probe_id(server_id: int) -> int:
+    """A server id for a short dump beside the destination's own: the server would end the older of two with one id."""
+    return (server_id ^ 0x40000000) & 0xFFFFFFFF
 
 
 class QueryFailed(SourceError):

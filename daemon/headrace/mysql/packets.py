@@ -67,7 +67,11 @@ class EventCutter:
         self._high = end & -_WRAP
         self._inner: InnerEvents | None = None
         self._large: LargeEvent | None = None
-        self._handlers: dict[int, Handler] = {ev.TRANSACTION_PAYLOAD: self._on_payload}
+        self._handlers: dict[int, Handler] = {
+            ev.TRANSACTION_PAYLOAD: self._on_payload,
+            ev.ROTATE: self._on_rotate,
+            ev.FORMAT_DESCRIPTION: self._on_format,
+        }
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
@@ -171,9 +175,12 @@ class EventCutter:
 
     def _behind(self, kind: int, start: int) -> int:
         """An event that says it begins before the last one's end: the 32 bits of its position began anew, or it is a
-        heartbeat, which only repeats where the source is."""
+        heartbeat, which only repeats where the source is, or the first of a file that a dump by GTID begins with."""
         if kind in (ev.HEARTBEAT, ev.HEARTBEAT_V2):
             return -1
+        if kind == _FORMAT:
+            start, self._high = start - self._high, 0
+            return start
         if self.end - start > _WRAP // 2:
             self._high += _WRAP
             start += _WRAP
@@ -200,6 +207,28 @@ class EventCutter:
         if self._inner is not None:  # the place is that of the event around it: all of it goes
             self._inner.close()
             self._inner = None
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
+        """What follows is in another file; the one that opens a dump only repeats where we are."""
+        (offset,) = struct.unpack_from("<Q", data, at)
+        file = data[at + 8 : stop].decode()
+        if file != self.file:
+            self.file, self.end, self._high = file, offset, offset & -_WRAP
+
+    def _on_format(self, data: bytes, at: int, stop: int) -> None:
+        version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
+        if version != 4 or header != 19:
+            raise self._not_understood(f"binlog version {version} with headers of {header} bytes")
+        algorithm = data[stop - 1]
+        if algorithm > 1:
+            raise self._not_understood(f"checksum algorithm {algorithm} is unknown")
+        self._crc = algorithm == 1
+
+    def _end_of(self, at: int, stop: int) -> int:
+        """The offset behind the event whose body is from `at` to `stop`."""
+        return self.event_start + 19 + stop - at + (4 if self._crc else 0)
 
     # -- events within events, and events in several packets ----------------------------------------------------
 
@@ -283,7 +312,6 @@ class EventCutter:
             start = self._behind(kind, start)
         self._start, self._time, self._flags = start, when, flags
         stop = large.size - 4 if self._crc else large.size
-        data: bytes = b""
         try:
             if length != large.size:
                 raise self._not_understood(f"an event says it has {length} bytes and has {large.size}")
@@ -299,10 +327,11 @@ class EventCutter:
                 handler(data, 19, stop)
         except EnterInner:
             pass
-        except SchemaNeeded:  # begin anew with what is here, once the layout is known
+        except SchemaNeeded:
             raise self._not_understood("an event of 16 MB and more describes a table") from None
         except (NotUnderstood, *BROKEN) as error:
             self._pass_over(error)
+            large.close()
         self._large = None
         self.end = start + length if start >= 0 else self.end
         self.events += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from headrace.mysql.compressed import decompress
+
 _FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 14: 4, 15: 8, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1}
 _FIXED |= {128: 3, 129: 8}
 """Bytes behind each status variable's code where the number never varies; MariaDB's begin at 128."""
@@ -56,6 +58,14 @@ def parse_query(data: bytes, at: int, stop: int) -> QueryEvent:
         raise ValueError("a QUERY event is shorter than its parts")
     facts = _variables(data, at + 13, schema_at)
     return QueryEvent(data[schema_at : text_at - 1].decode(), data[text_at:stop], error, **facts)  # type: ignore[arg-type]
+
+
+def parse_compressed_query(data: bytes, at: int, stop: int) -> QueryEvent:
+    """MariaDB's QUERY_COMPRESSED: the same with its text compressed. Raises as parse_query and decompress do."""
+    schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
+    text_at = at + 13 + variables + schema_length + 1
+    plain = data[at:text_at] + decompress(data, text_at, stop)
+    return parse_query(plain, 0, len(plain))
 
 
 def _variables(data: bytes, at: int, stop: int) -> dict[str, int | str]:

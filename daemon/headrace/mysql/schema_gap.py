@@ -5,27 +5,24 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
-from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql import event_types as ev
 from headrace.mysql.checks import address_of
-from headrace.mysql.compressed import decompress
-from headrace.mysql.connection import SourceConnection
+from headrace.mysql.connection import SourceConnection, probe_id
 from headrace.mysql.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.ddl.classify import classify
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.packets import EventCutter
-from headrace.mysql.query_event import QueryEvent, parse_query
+from headrace.mysql.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.schema_states import Place, reached
 from headrace.mysql.stream import PacketStream
 from headrace.settings import SourceSettings
 
 _BUFFER = 1 << 20
 _HEARTBEAT = 1.0
-_PROBE_BIT = 0x40000000
-"""Makes the scan's server id another than the destination's: the server would end the older of two."""
 _SAY_EVERY = 10.0
 
 
@@ -53,9 +50,9 @@ class DdlScan:
     ) -> None:
         self._folds = folds
         self._source, self._position, self._log = source, position, log
-        self._server_id = (server_id ^ _PROBE_BIT) & 0xFFFFFFFF
+        self._server_id = probe_id(server_id)
         self._gtids = GtidSet(position.gtid_set) if gtid_mode and position.gtid_set else None
-        self._statements = _Statements(position, mariadb=mariadb, version=version)
+        self._statements = _Statements(position, self._fold, mariadb=mariadb, version=version)
         self._connection: SourceConnection | None = None
         self._stream: PacketStream | None = None
         self._data = b""
@@ -85,8 +82,8 @@ class DdlScan:
 
     async def _open(self) -> None:
         connection = self._connection = await SourceConnection.open(address_of(self._source))
-        variables = await connection.load_variables()
-        self._statements.expect_checksums(variables.get("binlog_checksum", "NONE").upper() == "CRC32")
+        await connection.load_variables()
+        self._statements.expect_checksums(connection.writes_checksums)
         await connection.register(self._server_id, _HEARTBEAT)
         position = self._position
         self._stream = await connection.dump(
@@ -111,19 +108,14 @@ class DdlScan:
 
     def last_of_table(self, schema: str, table: str) -> Place | None:
         """Behind the last DDL that touched the table or may have; None for none."""
-        found, key = self._statements, (self._fold(schema), self._fold(table))
-        places = [place for name, place in found.tables.items() if (self._fold(name[0]), self._fold(name[1])) == key]
-        return _latest(*places, self._schema_itself(schema), found.any_table)
+        found, folded = self._statements, self._fold(schema)
+        return _latest(found.tables.get((folded, self._fold(table))), found.schemas.get(folded), found.any_table)
 
     def last_of_schema(self, schema: str) -> Place | None:
         """Behind the last DDL that touched the schema or any of its tables, or may have; None for none."""
-        found, key = self._statements, self._fold(schema)
-        places = [place for name, place in found.tables.items() if self._fold(name[0]) == key]
-        return _latest(*places, self._schema_itself(schema), found.any_table)
-
-    def _schema_itself(self, schema: str) -> Place | None:
-        found, key = self._statements, self._fold(schema)
-        return _latest(*(place for name, place in found.schemas.items() if self._fold(name) == key))
+        found, folded = self._statements, self._fold(schema)
+        places = [place for name, place in found.tables.items() if name[0] == folded]
+        return _latest(*places, found.schemas.get(folded), found.any_table)
 
 
 def _latest(*places: Place | None) -> Place | None:
@@ -137,10 +129,12 @@ def _latest(*places: Place | None) -> Place | None:
 class _Statements(EventCutter):
     """QUERY events only; every other event is passed over, known or not."""
 
-    def __init__(self, position: Position, *, mariadb: bool, version: str) -> None:
+    def __init__(self, position: Position, fold: Callable[[str], str], *, mariadb: bool, version: str) -> None:
         super().__init__(position.file, position.offset, checksums=False)
+        self._fold = fold
         self._mariadb, self._version = mariadb, version
         self.tables: dict[tuple[str, str], Place] = {}
+        """By folded names, as all that is here."""
         self.schemas: dict[str, Place] = {}
         self.any_table: Place | None = None
         self.schemas_changed = False
@@ -168,40 +162,26 @@ class _Statements(EventCutter):
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         if data[stop - 6 : stop] != b"\0BEGIN":
-            self._note(parse_query(data, at, stop), at, stop)
+            self._note(parse_query(data, at, stop), self._end_of(at, stop))
 
     def _on_query_compressed(self, data: bytes, at: int, stop: int) -> None:
-        schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
-        text_at = at + 13 + variables + schema_length + 1
-        plain = data[at:text_at] + decompress(data, text_at, stop)
-        self._note(parse_query(plain, 0, len(plain)), at, stop)
+        self._note(parse_compressed_query(data, at, stop), self._end_of(at, stop))
 
-    def _note(self, query: QueryEvent, at: int, stop: int) -> None:
+    def _note(self, query: QueryEvent, end: int) -> None:
         info = classify(query, mariadb=self._mariadb, version=self._version)
         if info.category != "ddl" or info.temporary or (info.action is None and not info.problem):
             return
         if query.alter_phase in ("start", "rollback"):
             return
-        place = self.file, self._start + 19 + stop - at + (4 if self._crc else 0)
-        for name in info.tables or ():
-            self.tables[name] = place
+        place, fold = (self.file, end), self._fold
+        for schema, table in info.tables or ():
+            self.tables[fold(schema), fold(table)] = place
         for schema in info.names:
-            self.schemas[schema] = place
+            self.schemas[fold(schema)] = place
         if isinstance(info.action, CreateDatabase | DropDatabase):
             self.schemas_changed = True
         if info.tables is None:
             self.any_table = place
-
-    def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        (offset,) = struct.unpack_from("<Q", data, at)
-        file = data[at + 8 : stop].decode()
-        if file != self.file:
-            self.file, self.end, self._high = file, offset, offset & -(1 << 32)
-
-    def _on_format(self, data: bytes, at: int, stop: int) -> None:
-        if data[stop - 1] > 1:
-            raise SourceError(f"checksum algorithm {data[stop - 1]} is unknown")
-        self._crc = data[stop - 1] == 1
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
         """The server is idle, or has passed over what we have by GTID: it says how far it is."""

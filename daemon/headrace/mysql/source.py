@@ -9,7 +9,7 @@ from datetime import datetime
 from headrace.errors import PositionLost, SourceChanged, SourceError, SourceMisconfigured
 from headrace.model import Position
 from headrace.mysql.checks import address_of, require_complete
-from headrace.mysql.connection import SourceConnection
+from headrace.mysql.connection import SourceConnection, probe_id
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.stream import PacketStream
 from headrace.mysql.transactions import dump_place
@@ -60,7 +60,7 @@ async def open_source(
         made = OpenSource(
             stream=None,  # type: ignore[arg-type]  # set below, once all is known
             start=stored or Position(identity, "", 4),
-            checksums=variables.get("binlog_checksum", "NONE").upper() == "CRC32",
+            checksums=connection.writes_checksums,
             version=variables.get("version", "?"),
             mariadb=connection.is_mariadb,
             gtid_mode=gtid_mode,
@@ -180,9 +180,9 @@ async def _begins(settings: SourceSettings, file: str) -> float:
     """When a binlog file was begun, in seconds since 1970: the time of its FORMAT_DESCRIPTION event."""
     connection = await SourceConnection.open(address_of(settings))
     try:
-        probe_id = settings.server_id ^ 0x40000000  # not our own: the server would end the older of two
-        await connection.register(probe_id, 1)
-        stream = await connection.dump(probe_id, file=file, offset=4, gtids=None, buffer=4096)
+        probe = probe_id(settings.server_id)
+        await connection.register(probe, 1)
+        stream = await connection.dump(probe, file=file, offset=4, gtids=None, buffer=4096)
         data = b""
         while True:
             at = 0

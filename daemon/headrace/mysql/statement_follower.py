@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from headrace.model import DdlKind, Position, SchemaChange, TableSchema, TransactionMark
 from headrace.mysql import event_types as ev
-from headrace.mysql.compressed import decompress
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.query_event import QueryEvent, parse_query
+from headrace.mysql.query_event import QueryEvent, parse_compressed_query
 from headrace.mysql.schema_history import DdlEffect, SchemaHistory
 from headrace.mysql.statements import Statement
 from headrace.mysql.transactions import TransactionFollower
@@ -45,10 +43,7 @@ class StatementFollower(TransactionFollower):
             self._handlers[ev.ANNOTATE_ROWS] = self._on_annotate_rows
 
     def _on_query_compressed(self, data: bytes, at: int, stop: int) -> None:
-        schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
-        text_at = at + 13 + variables + schema_length + 1
-        plain = bytes(19) + data[at:text_at] + decompress(data, text_at, stop)
-        self._run_query(parse_query(plain, 19, len(plain)), self._start + 19 + stop - at + (4 if self._crc else 0))
+        self._run_query(parse_compressed_query(data, at, stop), self._end_of(at, stop))
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -101,7 +96,7 @@ class StatementFollower(TransactionFollower):
             )
 
     def _concerns(self, effect: DdlEffect) -> bool:
-        """Whether a statement is about something that is captured; one that can't be told is."""
+        """Whether a statement is about something that is captured; what names no table is told by its schema."""
         if effect.category == "dcl":
             return True
         if effect.named:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 
 from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Position
 from headrace.mysql import event_types as ev
@@ -29,7 +30,7 @@ def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
     return start.file, start.offset if start.offset < 1 << 32 else 4
 
 
-class TransactionFollower(EventCutter):
+class TransactionFollower(EventCutter, ABC):
     """The place in the binlog between transactions and inside one. What rows and statements mean is the subclass's.
 
     Readable between two calls of feed(): `gtids`, `gtid`, `commit_time_us`, `last_pos`, `tx_start`, `events_done`,
@@ -85,8 +86,6 @@ class TransactionFollower(EventCutter):
             ev.XID: self._on_commit,
             ev.XA_PREPARE: self._on_xa_prepare,
             ev.QUERY: self._on_query,
-            ev.ROTATE: self._on_rotate,
-            ev.FORMAT_DESCRIPTION: self._on_format,
             ev.PREVIOUS_GTIDS: self._on_previous_gtids,
             **dict.fromkeys(ev.HARMLESS, self._on_nothing),
         }
@@ -262,7 +261,7 @@ class TransactionFollower(EventCutter):
                 self.commit_time_us, self.gtid = self._time * 1_000_000, ""
             self._in_transaction = True
             return
-        self._run_query(parse_query(data, at, stop), self._start + 19 + stop - at + (4 if self._crc else 0))
+        self._run_query(parse_query(data, at, stop), self._end_of(at, stop))
 
     def _run_query(self, query: QueryEvent, end: int) -> None:
         """One statement; `end` is the offset behind its event."""
@@ -285,9 +284,9 @@ class TransactionFollower(EventCutter):
         else:
             self._on_statement(kind, query, end)
 
+    @abstractmethod
     def _on_statement(self, kind: Statement, query: QueryEvent, end: int) -> None:
         """DDL, DML as text, and statements about accounts; `end` is the offset behind the event."""
-        raise NotImplementedError
 
     def _end_marks(self) -> None:
         """Tells of the end of the transaction whose begin was told."""
@@ -329,24 +328,12 @@ class TransactionFollower(EventCutter):
     # -- the place ------------------------------------------------------------------------------------------------
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        (offset,) = struct.unpack_from("<Q", data, at)
-        file = data[at + 8 : stop].decode()
-        if file != self.file:  # the one that opens a dump only repeats where we are
-            if self._skip_to is not None and self._skip_to[0] == self.file:
-                self._skip_to = None
-            self.file, self.end = file, offset
-            self._high = offset & ~0xFFFFFFFF
+        before = self.file
+        super()._on_rotate(data, at, stop)
+        if self._skip_to is not None and self._skip_to[0] == before != self.file:
+            self._skip_to = None
         if not self._grouped:
             self.tx_start = self.end
-
-    def _on_format(self, data: bytes, at: int, stop: int) -> None:
-        version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
-        if version != 4 or header != 19:
-            raise self._not_understood(f"binlog version {version} with headers of {header} bytes")
-        algorithm = data[stop - 1]
-        if algorithm > 1:
-            raise self._not_understood(f"checksum algorithm {algorithm} is unknown")
-        self._crc = algorithm == 1
 
     def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
         if self.gtids is None:
