@@ -1,12 +1,16 @@
-"""The fixture of column types: one server a module and kind."""
+"""Fixtures of several files here: column types on a server of their own, and sites with a daemon that streams them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devstack import Stack
+from tests.site import Site
+from tests.support import DaemonProcess, destination_toml
 from tests.type_bench import Bench
 
 
@@ -21,3 +25,41 @@ def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
     yield bench
     bench.connection.close()
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def mariadb(stack: Stack) -> Any:
+    return stack.mariadb()
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    made = Site(request.getfixturevalue(request.param), f"ev{abs(hash(tmp_path)) % 10**9}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mysql_site(mysql: Any, tmp_path: Path) -> Iterator[Site]:
+    made = Site(mysql, f"ev{abs(hash(tmp_path)) % 10**9}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out.jsonl"
+
+
+@pytest.fixture
+def start(daemon: Callable[..., DaemonProcess], out: Path) -> Callable[..., DaemonProcess]:
+    """A daemon that streams the site into `out`."""
+
+    def go(site: Site, filters: str = "", **more: Any) -> DaemonProcess:
+        sink = f'type = "jsonl"\npath = "{out}"'
+        text = destination_toml(site.server, site.schema, sink, **more)
+        process = daemon(shop=text.replace("[route]", f"{filters}\n[route]")).start()
+        process.wait_state("shop", "STREAMING")
+        return process
+
+    return go

@@ -1,9 +1,9 @@
-"""Every kind of event that servers write, on real servers: compressed, partial, XA, tagged, and what stops."""
+"""Every kind of event that servers write, on real servers: compressed, partial, tagged, and what stops."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,119 +11,10 @@ import pymysql
 import pytest
 
 from devstack import Stack
-from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, read_messages, replay
+from tests.site import Site, equal, wait_for
+from tests.support import DaemonProcess, eventually, read_jsonl, read_messages
 
 pytestmark = pytest.mark.server
-
-Run = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def mariadb(stack: Stack) -> Any:
-    return stack.mariadb()
-
-
-class Site:
-    """A server with a schema of the test's own, and sessions on it."""
-
-    def __init__(self, server: Any, schema: str) -> None:
-        self.server, self.schema = server, schema
-        self.sessions: list[Any] = []
-        self.run = self.session(None)
-        self.run(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4", f"USE {schema}")
-
-    @property
-    def is_mariadb(self) -> bool:
-        return "maria" in self.run("SELECT VERSION()")[0][0].lower()
-
-    def session(self, database: str | None = "") -> Run:
-        connection = pymysql.connect(
-            **self.server.connection("root"),
-            database=self.schema if database == "" else database,
-            autocommit=True,
-            charset="utf8mb4",
-        )
-        self.sessions.append(connection)
-
-        def run(*statements: str) -> Any:
-            with connection.cursor() as cursor:
-                for statement in statements:
-                    cursor.execute(statement)
-                return cursor.fetchall()
-
-        return run
-
-    def close(self) -> None:
-        """Decides XA transactions that a failed test left, whose locks would hold up the DROP."""
-        for connection in self.sessions[1:]:
-            connection.close()
-        self.run("SET lock_wait_timeout = 10")
-        for form, gtrid, bqual, data in self.run("XA RECOVER"):
-            name = data if isinstance(data, str) else data.decode()
-            if name.startswith(self.schema):
-                self.run(f"XA ROLLBACK '{name[:gtrid]}','{name[gtrid : gtrid + bqual]}',{form}")
-        self.run(f"DROP DATABASE {self.schema}")
-        self.sessions[0].close()
-
-    def table(self, name: str = "t") -> dict[str, dict[str, Any]]:
-        """What the table holds, in the form that replay() gives: text by column, by id."""
-        columns = [row[0] for row in self.run(f"SHOW COLUMNS FROM {name}")]
-        listed = ",".join(f"CAST(`{column}` AS CHAR)" for column in columns)
-        return {row[0]: dict(zip(columns, row, strict=True)) for row in self.run(f"SELECT {listed} FROM {name}")}
-
-
-@pytest.fixture(params=["mysql", "mariadb"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    made = Site(request.getfixturevalue(request.param), f"ev{abs(hash(tmp_path)) % 10**9}")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def mysql_site(mysql: Any, tmp_path: Path) -> Iterator[Site]:
-    made = Site(mysql, f"ev{abs(hash(tmp_path)) % 10**9}")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out.jsonl"
-
-
-@pytest.fixture
-def start(daemon: Callable[..., DaemonProcess], out: Path) -> Callable[..., DaemonProcess]:
-    """A daemon that streams the site into `out`."""
-
-    def go(site: Site, filters: str = "", **more: Any) -> DaemonProcess:
-        sink = f'type = "jsonl"\npath = "{out}"'
-        text = destination_toml(site.server, site.schema, sink, **more)
-        process = daemon(shop=text.replace("[route]", f"{filters}\n[route]")).start()
-        process.wait_state("shop", "STREAMING")
-        return process
-
-    return go
-
-
-def wait_for(out: Path, key: str, table: str = "t", limit: float = 30) -> None:
-    """Until the row with this id was inserted in the output."""
-
-    def seen() -> bool:
-        return any(
-            message["table"] == table and row.get("id") == key
-            for message in read_jsonl(out)
-            for row in message["data"]
-            if message["type"] == "INSERT"
-        )
-
-    eventually(seen, limit, lambda: f"row {key} did not come; last messages: {read_messages(out)[-3:]}")
-
-
-def equal(site: Site, out: Path) -> None:
-    """Writes a last row and compares the table with what the messages make."""
-    site.run("INSERT INTO t (id) VALUES (999999)")
-    wait_for(out, "999999")
-    assert replay([m for m in read_jsonl(out) if m["table"] == "t"]) == site.table()
 
 
 def test_compressed_transactions_arrive_as_any_other(
@@ -230,78 +121,6 @@ def test_columns_that_an_image_lacks_are_absent_and_keys_are_there(
     assert "c" not in update["data"][0]
     assert ("a" in update["data"][0]) is (image == "NOBLOB")
     assert set(update["mysqlType"]) == {"id", "a", "b", "c"}
-
-
-def xa(run: Run, name: str, *statements: str) -> None:
-    run(f"XA START '{name}'", *statements, f"XA END '{name}'")
-
-
-def test_rows_of_an_xa_transaction_come_at_its_commit_and_never_after_a_rollback(
-    site: Site, start: Callable[..., DaemonProcess], out: Path
-) -> None:
-    start(site)
-    first, second, third = site.session(), site.session(), site.session()
-    site.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", "INSERT INTO t VALUES (1, 'plain')")
-    xa(first, f"{site.schema}a", "INSERT INTO t VALUES (10, 'kept'), (11, 'kept')", "UPDATE t SET v='x' WHERE id=10")
-    xa(second, f"{site.schema}b", "INSERT INTO t VALUES (20, 'rolled back')")
-    xa(third, f"{site.schema}c", "INSERT INTO t VALUES (30, 'one phase')")
-    first(f"XA PREPARE '{site.schema}a'")
-    second(f"XA PREPARE '{site.schema}b'")
-    third(f"XA COMMIT '{site.schema}c' ONE PHASE")
-    site.run("INSERT INTO t VALUES (2, 'between')")
-    wait_for(out, "2")
-    ids = [row["id"] for m in read_jsonl(out) for row in m["data"]]
-    assert ids == ["1", "30", "2"], "nothing of what is only prepared"
-    second(f"XA ROLLBACK '{site.schema}b'")
-    first(f"XA COMMIT '{site.schema}a'")
-    equal(site, out)
-    ids = [row["id"] for m in read_jsonl(out) for row in m["data"]]
-    assert ids == ["1", "30", "2", "10", "11", "10", "999999"]
-    poses = [int(m["_pos"]) for m in read_jsonl(out)]
-    assert poses == sorted(poses)
-
-
-def test_prepared_rows_survive_a_kill_and_come_at_their_commit(
-    site: Site, start: Callable[..., DaemonProcess], out: Path
-) -> None:
-    process = start(site)
-    held = site.session()
-    site.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
-    xa(held, f"{site.schema}k", "INSERT INTO t VALUES (10, 'kept')", "INSERT INTO t VALUES (11, 'kept')")
-    held(f"XA PREPARE '{site.schema}k'")
-    site.run("INSERT INTO t VALUES (2, 'behind')", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 'next file')")
-    wait_for(out, "3")
-    process.wait("shop", lambda s: bool(s["position"] and s["position"]["open_xa"]))
-    for _ in range(2):
-        process.kill()
-        process.start()
-        process.wait_state("shop", "STREAMING")
-    held(f"XA COMMIT '{site.schema}k'")
-    equal(site, out)
-    ids = [row["id"] for m in read_jsonl(out) for row in m["data"]]
-    assert [i for i in ids if i in ("10", "11")] == ["10", "11"]
-
-
-def test_an_xa_transaction_prepared_before_the_first_start_stops_and_can_be_skipped(
-    site: Site, daemon: Callable[..., DaemonProcess], start: Callable[..., DaemonProcess], out: Path
-) -> None:
-    held = site.session()
-    site.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
-    xa(held, f"{site.schema}e", "INSERT INTO t VALUES (10, 'early')")
-    held(f"XA PREPARE '{site.schema}e'")
-    process = start(site)
-    held(f"XA COMMIT '{site.schema}e'")
-    site.run("INSERT INTO t VALUES (2, 'behind')")
-    status = process.wait_state("shop", "FAILED")
-    assert "prepared before headrace began to read" in status["last_error"]
-    assert not read_jsonl(out)
-    named = status["last_error"].split("skip_event = ['")[1].split("']")[0]
-    process.terminate()
-    file = process.folder / "destinations" / "shop.toml"
-    file.write_text(file.read_text().replace("[filter]", f'skip_event = ["{named}"]\n[filter]'))
-    process.start()
-    wait_for(out, "2")
-    assert process.wait_state("shop", "STREAMING")["skipped_events"] == 1
 
 
 def test_tagged_gtids_are_carried_and_resumed(mysql_site: Site, start: Callable[..., DaemonProcess], out: Path) -> None:
