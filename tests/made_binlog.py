@@ -23,11 +23,18 @@ class Binlog:
         self.sequence = 0
 
     def event(
-        self, kind: int, body: bytes, *, when: int = 1_700_000_000, artificial: bool = False, flip: int = 0
+        self,
+        kind: int,
+        body: bytes,
+        *,
+        when: int = 1_700_000_000,
+        artificial: bool = False,
+        flip: int = 0,
+        flags: int = 0,
     ) -> None:
         size = 19 + len(body) + 4
         end = 0 if artificial else self.at + size
-        raw = struct.pack("<IBIIIH", when, kind, 1, size, end & 0xFFFFFFFF, 0) + body
+        raw = struct.pack("<IBIIIH", when, kind, 1, size, end & 0xFFFFFFFF, flags) + body
         raw += struct.pack("<I", zlib.crc32(raw) ^ flip)
         if not artificial:
             self.at += size

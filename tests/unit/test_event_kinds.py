@@ -124,6 +124,18 @@ def test_an_incident_stops_and_the_operator_can_go_past_it() -> None:
     assert d.skipped == 1
 
 
+@pytest.mark.parametrize(("kind", "flags"), [(3, 0), (5, 0), (99, 0x80), (200, 0x80)])
+def test_events_that_change_nothing_or_may_be_ignored_are_passed_and_the_place_moves(kind: int, flags: int) -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.event(kind, b"whatever it holds", flags=flags)
+    d = decoder(changes)
+    feed(d, bytes(log.packets))
+    assert d.position().offset == log.at
+    log.transaction(1, 1_700_000_000_000_000, [(1, "a")])
+    feed(decoder(changes), bytes(log.packets))
+    assert rows_of(changes) == [(1, "a")]
+
+
 def test_skipping_a_broken_rows_event_skips_only_that_one_and_its_number_stays_taken() -> None:
     log, changes = Binlog().begin_file(), list[RowsChange]()
     log.gtid(1, 1_700_000_000_000_000)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from headrace.model import RowsChange, SchemaChange, TransactionMark
+from headrace.model import RowsChange, SchemaChange, TableSchema, TransactionMark
 
 Header = tuple[str, bytes]
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +82,20 @@ class KeyedFormat(Format):
     @abstractmethod
     def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
         """The messages of a change of rows."""
+
+
+class PerLayout(Generic[_Made]):
+    """What a format works out once a table layout, made when a layout is first seen."""
+
+    def __init__(self, make: Callable[[TableSchema], _Made]) -> None:
+        self._make = make
+        self._made: dict[int, tuple[TableSchema, _Made]] = {}
+
+    def of(self, schema: TableSchema) -> _Made:
+        """By identity, which is quick: an entry holds its layout, so the id can't be used again."""
+        entry = self._made.get(id(schema))
+        if entry is None:
+            if len(self._made) > 10_000:
+                self._made.clear()
+            entry = self._made[id(schema)] = (schema, self._make(schema))
+        return entry[1]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import orjson
 
-from headrace.formats.base import Messages, Place, ValueFormat
+from headrace.formats.base import Messages, PerLayout, Place, ValueFormat
 from headrace.formats.canal_text import TableText, Texts
 from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
 
@@ -43,21 +43,9 @@ class CanalFormat(ValueFormat):
     """Whether pkNames has the order of the table's columns rather than the key's."""
 
     def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
-        self._tables: dict[int, tuple[TableSchema, _Table]] = {}
-        self._texts, self._enum_index = Texts(binary), enum_index
+        texts = Texts(binary)
+        self._table = PerLayout(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted)).of
         self._id = 0
-
-    def _table(self, schema: TableSchema) -> _Table:
-        # By identity: a layout lives as long as its cache entry, which holds it, so the id can't be reused.
-        entry = self._tables.get(id(schema))
-        if entry is None:
-            if len(self._tables) > 10_000:
-                self._tables.clear()
-            entry = self._tables[id(schema)] = (
-                schema,
-                _Table(schema, self._texts, self._enum_index, self._keys_sorted),
-            )
-        return entry[1]
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         """See Format."""

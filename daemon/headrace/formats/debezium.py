@@ -10,7 +10,7 @@ import orjson
 
 from headrace import __version__
 from headrace.formats import debezium_schemas as schemas
-from headrace.formats.base import KeyedFormat, Messages, Place
+from headrace.formats.base import KeyedFormat, Messages, PerLayout, Place
 from headrace.formats.debezium_tables import table_changes
 from headrace.formats.debezium_types import Printer, field_of
 from headrace.model import ABSENT, Operation, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
@@ -87,19 +87,10 @@ class DebeziumFormat(KeyedFormat):
 
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
-        self._tables: dict[int, tuple[TableSchema, _Table]] = {}
+        self._table = PerLayout(lambda schema: _Table(schema, settings)).of
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
-
-    def _table(self, schema: TableSchema) -> _Table:
-        # By identity: a layout lives as long as its cache entry, which holds it, so the id can't be reused.
-        entry = self._tables.get(id(schema))
-        if entry is None:
-            if len(self._tables) > 10_000:
-                self._tables.clear()
-            entry = self._tables[id(schema)] = (schema, _Table(schema, self._settings))
-        return entry[1]
 
     def _source(self, place: Place, schema: str, table: str, us: int, gtid: str) -> tuple[str, str]:
         """The source block in two halves, with the row's number to go between them."""
