@@ -112,7 +112,7 @@ class TransactionFollower(EventCutter, ABC):
             sid = self._sids.get(raw)
             if sid is None:
                 sid = self._sids[raw] = sid_text(raw)
-            self._set_gtid(sid, gno)
+            self.gtid, self._gtid_key = f"{sid}:{gno}", (sid, gno)
         else:
             self.gtid, self._gtid_key = "", None
         if self._awaited:
@@ -122,13 +122,9 @@ class TransactionFollower(EventCutter, ABC):
         self._begin_group()
         source, gno, micros = parse_tagged(data, at, stop)
         self.commit_time_us = micros or self._time * 1_000_000
-        self._set_gtid(source, gno)
+        self.gtid, self._gtid_key = f"{source}:{gno}", (source, gno)
         if self._awaited:
             self._reread()
-
-    def _set_gtid(self, source: str, gno: int) -> None:
-        self.gtid = f"{source}:{gno}"
-        self._gtid_key = (source, gno)
 
     def _on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
         self._begin_group()
