@@ -129,11 +129,29 @@ def eventually(condition: Callable[[], bool], limit: float = 30, explain: Callab
 
 
 def read_messages(path: Path) -> list[dict[str, Any]]:
-    """The messages of a jsonl sink so far; a line that is being written is left out."""
+    """The messages of a jsonl sink so far. A line that is being written is left out, and so is one that a kill cut
+    short: the next start ends it, and its rows are sent again. A line that is broken in another way is an error."""
     if not path.exists():
         return []
     text = path.read_bytes()
-    return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+    lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
+    return [json.loads(line) for line in lines if not is_cut(line)]
+
+
+def is_cut(line: bytes) -> bool:
+    """Whether a line is the beginning of a JSON text, and not a whole one."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        return error.end == len(line) and error.reason == "unexpected end of data"
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :]
+        return error.msg.startswith("Unterminated string") or any(
+            word.startswith(rest) for word in ("null", "true", "false", "-")
+        )
+    return False
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
