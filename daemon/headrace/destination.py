@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from headrace.batching import ByteQueue, Outlet
-from headrace.errors import Fenced, HeadraceError
+from headrace.errors import Fenced, HeadraceError, StateStoreError
 from headrace.formats.registry import make_format
 from headrace.layouts import Layouts
 from headrace.lock.base import Lock
@@ -27,6 +27,9 @@ from headrace.state.base import Guard, StateChange, StateStore
 from headrace.status import DestinationStatus
 
 log = structlog.get_logger(__name__)
+
+_LOOK_AT_STORE = 1.0
+"""Seconds between two looks at the state store while a destination waits for an operator."""
 
 
 class Destination:
@@ -43,6 +46,8 @@ class Destination:
         self._settings, self._daemon = settings, daemon
         self._store, self._lock, self.status = store, lock, status
         self._log = log.bind(destination=settings.name)
+        self._version = 0
+        """Of what is stored, as this daemon last saw it."""
         self.behind_since = 0.0
         """When the oldest message was read that no run has had confirmed yet; 0 when there is none."""
 
@@ -56,6 +61,7 @@ class Destination:
             stored = await self._store.load(self._settings.name)
             guard = await self._store.begin_epoch(self._settings.name)
             self.status.epoch, self.status.position = guard.epoch, stored.position
+            self._version = guard.version
             async with self._open_sink() as sink:
                 layouts = Layouts(self._settings, await self._store.schema_entries(self._settings.name))
                 source = await open_source(
@@ -74,6 +80,19 @@ class Destination:
                     await source.stream.close()
         finally:
             await self._lock.release()
+
+    async def observe(self) -> None:
+        """Looks after what matters also while run() fails and waits; until it is cancelled."""
+        await asyncio.Event().wait()
+
+    async def changed(self) -> None:
+        """Returns once somebody else, such as `headrace position set`, has written to the state store."""
+        seen = self._version
+        while True:
+            await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
+            with contextlib.suppress(StateStoreError):
+                if (await self._store.load(self._settings.name)).version != seen:
+                    return
 
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""
@@ -281,6 +300,7 @@ class _Stream:
         except Fenced:
             self._confirmed = None  # nothing more may be written, not even at the end
             raise
+        self._owner._version = self._guard.version
         del self._entries[: len(entries)]
         self._saved = self._status.position = position
         self._status.last_checkpoint_at = time.monotonic()

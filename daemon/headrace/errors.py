@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from headrace.model import State
 
 
@@ -38,6 +40,14 @@ class SourceError(HeadraceError):
     """The MySQL side can't be reached or does not answer as it should."""
 
 
+class SourceUnreachable(SourceError):
+    """No connection to the server could be made: another address may answer."""
+
+
+class SourceEnded(SourceError):
+    """A running dump ended: the server closed it or stopped, or the network broke; the place is as good as before."""
+
+
 class SourceSilent(SourceError):
     """Nothing came from the source for longer than its heartbeats allow: the connection is dead."""
 
@@ -48,28 +58,71 @@ class SourceMisconfigured(SourceError):
     """The server's settings or grants don't allow a complete stream; the remedy holds the SQL."""
 
 
+class BinlogOff(SourceMisconfigured):
+    """The server writes no binlog."""
+
+
+class GrantMissing(SourceMisconfigured):
+    """The account lacks a right; the remedy holds the GRANT."""
+
+
+class SourceRefused(SourceMisconfigured):
+    """The server is not one that the configuration accepts: read-only, or too far behind its own source."""
+
+
+class LostKind(StrEnum):
+    """Why a source can't serve a position. `on_position_lost` may act on each of these."""
+
+    POSITION_PURGED = "position_purged"
+    """Its file is no longer listed, or listed and gone from the disk."""
+    GTIDS_PURGED = "gtids_purged"
+    """Transactions that were not read yet are in no binlog of the source any more."""
+    BEYOND_END = "beyond_end"
+    """The file is shorter than the position (after a crash, or another file under the same name)."""
+    TRUNCATED = "truncated"
+    """The file ends in the middle of an event, or the position lies in the middle of one: the text is the same."""
+
+
 class PositionLost(SourceError):
-    """The source can't serve the stored position any more."""
+    """The source can't serve the stored position any more. `kind` says why; `place` is where the source stopped
+    reading, `file:offset`, when it said so."""
 
     state = State.POSITION_LOST
+    retriable = False
+
+    def __init__(self, message: str, *, kind: LostKind, place: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy or "choose where to go on: see docs/operations.md, 'POSITION_LOST'")
+        self.kind = kind
+        self.place = place
 
 
 class SourceChanged(SourceError):
-    """Another server answers than the one that the position belongs to."""
+    """Another server, or another history, answers than the one that the position belongs to. `extra` are the
+    transactions that were published and that the server has not executed, as a GTID set; "" without GTIDs."""
 
     state = State.SOURCE_CHANGED
+    retriable = False
+
+    def __init__(self, message: str, *, extra: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy or "see docs/operations.md, 'SOURCE_CHANGED'")
+        self.extra = extra
 
 
 class ServerIdTaken(SourceError):
     """Another replica reads with our server id."""
 
     state = State.SERVER_ID_TAKEN
+    retriable = False
 
 
 class NotUnderstood(HeadraceError):
     """An event, a row image or a value that headrace does not understand: it stops rather than skip."""
 
     retriable = False
+
+
+class BinlogCorrupt(NotUnderstood):
+    """Bytes of the binlog are damaged on the source, which may say so itself."""
 
 
 class SinkError(HeadraceError):

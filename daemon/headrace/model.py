@@ -65,6 +65,8 @@ class Position:
     with `server_uuid`. `gtid_set` is what was executed before that transaction, `""` without GTIDs.
     `last_pos` is the highest `_pos` given out before here, so that a resend carries the same numbers.
     `commit_time_us` is the commit time of the last transaction before here, in microseconds since 1970 UTC.
+    `own_gtids` are the newest transactions of `gtid_set` that changed nothing but headrace's own tables (heartbeats):
+    a server that never got them has lost nothing.
     """
 
     server_uuid: str
@@ -76,6 +78,7 @@ class Position:
     open_xa: tuple[OpenXa, ...] = ()
     last_pos: int = 0
     commit_time_us: int = 0
+    own_gtids: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
@@ -89,6 +92,7 @@ class Position:
             "open_xa": [[xa.xid, xa.file, xa.offset, xa.gtid] for xa in self.open_xa],
             "last_pos": str(self.last_pos),
             "commit_time_us": self.commit_time_us,
+            "own_gtids": self.own_gtids,
         }
 
     @classmethod
@@ -104,6 +108,7 @@ class Position:
             open_xa=tuple(OpenXa(str(x), str(f), int(o), str(g)) for x, f, o, g in raw["open_xa"]),
             last_pos=int(raw["last_pos"]),
             commit_time_us=int(raw["commit_time_us"]),
+            own_gtids=str(raw.get("own_gtids", "")),  # stores of earlier versions do not have it
         )
 
     def with_last_pos(self, last_pos: int) -> Position:
@@ -113,6 +118,53 @@ class Position:
     def __str__(self) -> str:
         inside = f"+{self.events_done}" if self.events_done or self.rows_done else ""
         return f"{self.file}:{self.offset}{inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What a move of the position gives up (forward) or publishes again (backward), as far as it can be known.
+
+    `reason` is one word: a LostKind's value, `diverged`, or `operator`. Counts are None where nobody can say any more:
+    binlogs that are gone can't be counted. `gtids` are the transactions given up, as a GTID set.
+    """
+
+    reason: str
+    start: str
+    """`file:offset` of the position before, with its GTID set where there is no file; "" when there was none."""
+    end: str
+    """The same of the position after."""
+    backward: bool = False
+    bytes: int | None = None
+    files: int | None = None
+    transactions: int | None = None
+    gtids: str = ""
+    at_us: int = 0
+    """When the move was made, in microseconds since 1970 UTC."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "reason": self.reason,
+            "from": self.start,
+            "to": self.end,
+            "backward": self.backward,
+            "bytes": self.bytes,
+            "files": self.files,
+            "transactions": self.transactions,
+            "gtids": self.gtids,
+            "at_us": self.at_us,
+        }
+
+    def __str__(self) -> str:
+        """One sentence for logs and people."""
+        known = [
+            f"{count:,} {word if count != 1 else word[:-1]}"
+            for count, word in ((self.transactions, "transactions"), (self.files, "files"), (self.bytes, "bytes"))
+            if count is not None
+        ]
+        what = ", ".join(known) or "an unknown amount"
+        verb = "published again" if self.backward else "given up"
+        return f"{self.start or 'nothing'} -> {self.end}: {what} {verb}"
 
 
 class Absent(Enum):

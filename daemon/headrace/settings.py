@@ -20,6 +20,7 @@ from headrace.settings_sections import (
     DaemonSettings,
     DestinationSettings,
     FilterSettings,
+    HeartbeatSettings,
     HttpSettings,
     JsonlSinkSettings,
     KafkaSinkSettings,
@@ -31,6 +32,7 @@ from headrace.settings_sections import (
     Settings,
     SinkSettings,
     SourceSettings,
+    StandbySettings,
     StateSettings,
 )
 from headrace.settings_values import (
@@ -50,6 +52,7 @@ __all__ = [
     "DebeziumSettings",
     "DestinationSettings",
     "FilterSettings",
+    "HeartbeatSettings",
     "HttpSettings",
     "JsonlSinkSettings",
     "KafkaSinkSettings",
@@ -61,6 +64,7 @@ __all__ = [
     "Settings",
     "SinkSettings",
     "SourceSettings",
+    "StandbySettings",
     "Start",
     "StartAt",
     "StartEarliest",

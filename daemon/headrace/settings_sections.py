@@ -10,7 +10,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, field_validator
 
 from headrace.settings_message import KIB, MIB, Int, MessageSettings, Seconds, Section, Size, Topic
-from headrace.settings_values import Start, StartLatest, compile_filter, parse_host_port, parse_place, parse_start
+from headrace.settings_values import (
+    Start,
+    StartLatest,
+    compile_filter,
+    parse_duration,
+    parse_host_port,
+    parse_place,
+    parse_start,
+)
+
+SecondsOrOff = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 7, allow_inf_nan=False)]
+"""0 means off."""
 
 
 class DaemonSettings(Section):
@@ -36,6 +47,11 @@ class DaemonSettings(Section):
         default=Path("var/spool"),
         description="Folder where rows of prepared XA transactions wait on disk for their XA COMMIT; relative to the "
         "working directory.",
+    )
+    watch: SecondsOrOff = Field(
+        default=2.0,
+        description="Time between two looks at the destinations folder, whose files are taken over while running, in "
+        "seconds; 0: only on SIGHUP.",
     )
 
 
@@ -85,6 +101,13 @@ def _split_places(value: Any) -> Any:
     return tuple(parse_place(part) for part in parts if not isinstance(part, str) or part.strip())
 
 
+class StandbySettings(Section):
+    """[[source.standby]]: another address of the same data."""
+
+    host: str = Field(min_length=1, description="Host name or address of the MySQL server.")
+    port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
+
+
 class SourceSettings(Section):
     """[source]: the MySQL server whose binlog is read."""
 
@@ -118,8 +141,8 @@ class SourceSettings(Section):
     )
     stall_after: Seconds = Field(
         default=10.0,
-        description="STALLED once the oldest unconfirmed message is older than this, in seconds. (A source that sends "
-        "nothing is noticed after two heartbeats and a second.)",
+        description="STALLED (sink) once the oldest unconfirmed message is older than this, in seconds; STALLED "
+        "(source) once the source is ahead of what came and no byte came for so long.",
     )
     row_image: Literal["full", "any"] = Field(
         default="full",
@@ -136,12 +159,52 @@ class SourceSettings(Section):
         description="Bytes that rows of prepared XA transactions may take on disk; beyond it the destination stops.",
     )
 
+    on_position_lost: Literal["fail", "next_file", "earliest", "latest"] = Field(
+        default="fail",
+        description="When the source can't serve the stored position any more. fail: wait for an operator; next_file: "
+        "go on with the next binlog when a scan proves that the present one is cut off (else as fail); earliest: with "
+        "the oldest binlog; latest: with what is written from now on. What is given up is logged, counted and kept.",
+    )
+    on_diverged: Literal["fail", "continue"] = Field(
+        default="fail",
+        description="When the server lacks transactions that were published already (after a failover, a restore or a "
+        "reset). fail: wait for an operator; continue: go on, and report which.",
+    )
+    headroom_warning: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.25,
+        description="Warn when less than this share of the time that the source keeps binlogs is left before ours is "
+        "purged; 0: never.",
+    )
+    read_only: Literal["accept", "refuse"] = Field(
+        default="accept", description="Whether a server with read_only, such as a replica, is taken as source."
+    )
+    max_replica_lag: SecondsOrOff = Field(
+        default=0.0,
+        description="A replica that is further behind its own source than this, or does not replicate, is refused at "
+        "the start; 0: any is accepted.",
+    )
+    standby: tuple[StandbySettings, ...] = Field(
+        default=(),
+        description="Further addresses, [[source.standby]], tried in turn when the one in use can't be reached; each "
+        "serves the same data under the same account.",
+    )
+
     @property
     def skip_places(self) -> frozenset[tuple[str, int]]:
         """File and offset of each event to pass over."""
         return frozenset(
             (file, int(offset)) for file, _, offset in (place.rpartition(":") for place in self.skip_event)
         )
+
+
+class HeartbeatSettings(Section):
+    """[heartbeat]: the destination's row in headrace.heartbeat on the source, which shows that changes really flow."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Whether it is written. It never is on a server that replicates from another one.",
+    )
+    interval: Seconds = Field(default=5.0, description="Time between two beats, in seconds.")
 
 
 class FilterSettings(Section):
@@ -276,6 +339,7 @@ class DestinationSettings(Section):
 
     name: str = Field(description="Not a key: the file's name without .toml.")
     source: SourceSettings
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
     filter: FilterSettings = FilterSettings()
     message: MessageSettings = MessageSettings()
     route: RouteSettings = RouteSettings()

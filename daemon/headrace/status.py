@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from headrace.model import Position, State
+from headrace.model import Gap, Position, State
+
+ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
+"""Upper bounds in seconds of the heartbeat's round-trip histogram."""
+
+
+@dataclass(slots=True)
+class RoundTrips:
+    """How long heartbeats took from their writing to their return in the binlog, as a histogram; in seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(ROUND_TRIP_BUCKETS) + 1))
+    """One more than there are bounds: the last is beyond them all."""
+    total: float = 0.0
+    last: float | None = None
+
+    def note(self, seconds: float) -> None:
+        """Counts one."""
+        self.counts[bisect_left(ROUND_TRIP_BUCKETS, seconds)] += 1
+        self.total += seconds
+        self.last = seconds
 
 
 @dataclass(slots=True)
@@ -43,6 +63,30 @@ class DestinationStatus:
     """When the oldest message that is not confirmed was read; 0 when there is none."""
     last_checkpoint_at: float = 0.0
     loop_delay: float = 0.0
+    source_address: str = ""
+    """host:port of the server that is read, or was last."""
+    source_uuid: str = ""
+    server_id: int = 0
+    """Ours, as a replica."""
+    reconnects: int = 0
+    """Dumps that were begun again in place, without a restart of the destination."""
+    troubles: dict[str, str] = field(default_factory=dict)
+    """What is not as it should be although changes flow: a sentence by reason. Any makes STREAMING DEGRADED."""
+    round_trips: RoundTrips = field(default_factory=RoundTrips)
+    beat_seen_at: float = 0.0
+    """When our own heartbeat last came back in the binlog."""
+    lost_kind: str = ""
+    """Why the position is lost (a LostKind's value); "" while it is not."""
+    gap: Gap | None = None
+    """The last move of the position that gave something up, or published again."""
+    gaps: dict[str, int] = field(default_factory=dict)
+    """Moves of the position by a policy, counted by reason."""
+    headroom_seconds: float | None = None
+    """Until the source purges the binlog that we need, as far as its settings say; None when not known or never."""
+    headroom_bytes: int | None = None
+    """Binlog between the oldest that the source keeps and our position; None when not known."""
+    headroom_warning: str = ""
+    """A sentence when less is left than `headroom_warning` allows."""
 
     def enter(self, state: State, reason: str = "", message: str = "") -> bool:
         """Takes a state; returns whether anything changed."""

@@ -27,6 +27,12 @@ class Actor(Protocol):
     async def run(self, stop: asyncio.Event) -> None:
         """Returns after a drained stop, asked for by `stop`; raises HeadraceError otherwise. May be called again."""
 
+    async def observe(self) -> None:
+        """Looks after what matters also while run() fails and waits; until it is cancelled."""
+
+    async def changed(self) -> None:
+        """Between two runs: returns as soon as somebody outside did what makes another attempt worth while at once."""
+
 
 ActorFactory = Callable[[DestinationSettings, DestinationStatus], Actor]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ async def test_entries_of_the_schema_history_stay_with_their_position_when_a_wri
     stream: Any = _Stream.__new__(_Stream)
     store = FullDisk()
     stream._store, stream._name, stream._guard = store, "shop", Guard(1, 1)
-    stream._status, stream._saved = DestinationStatus("shop"), None
+    stream._status, stream._saved, stream._owner = DestinationStatus("shop"), None, SimpleNamespace(_version=0)
     stream._confirmed, stream._entries = Position("server", "b.000001", 400, last_pos=2), [ENTRY]
     with pytest.raises(StateStoreError):
         await stream._checkpoint()

@@ -100,7 +100,7 @@ async def test_one_write_holds_position_schema_and_parked_messages(store: Sqlite
     assert await store.schema_entries("shop") == [{"ddl": "create table 订单"}, {"ddl": "drop"}]
     assert await store.parked("shop") == [{"id": "1"}]
     (entry,) = await store.history("shop")
-    assert (entry["actor"], entry["details"], entry["position"]) == ("operator", {"why": "try"}, POSITION)
+    assert (entry.actor, entry.details, entry.position) == ("operator", {"why": "try"}, POSITION)
 
 
 async def test_a_write_that_fails_in_the_middle_leaves_nothing(store: SqliteStore) -> None:
@@ -119,8 +119,8 @@ async def test_the_history_is_bounded_and_keeps_the_operator(store: SqliteStore)
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
     history = await store.history("shop", 5000)
     assert len(history) == HISTORY_LENGTH + 1
-    assert history[0]["position"].offset == HISTORY_LENGTH + 4
-    assert history[-1]["actor"] == "operator"
+    assert history[0].position.offset == HISTORY_LENGTH + 4
+    assert history[-1].actor == "operator"
 
 
 async def test_it_is_durable_and_private(store: SqliteStore, path: Path) -> None:

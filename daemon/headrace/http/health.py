@@ -49,6 +49,20 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
         "oldest_unconfirmed_seconds": age(status.oldest_unconfirmed_at, now) or 0.0,
         "last_checkpoint_seconds": age(status.last_checkpoint_at, now),
         "loop_delay_seconds": round(status.loop_delay, 6),
+        "source": {"address": status.source_address, "server_uuid": status.source_uuid, "server_id": status.server_id},
+        "reconnects": status.reconnects,
+        "troubles": status.troubles,
+        "heartbeat": {
+            "round_trip_seconds": None if status.round_trips.last is None else round(status.round_trips.last, 6),
+            "seen_seconds": age(status.beat_seen_at, now),
+        },
+        "headroom": {
+            "seconds": status.headroom_seconds,
+            "bytes": status.headroom_bytes,
+            "warning": status.headroom_warning,
+        },
+        "lost": status.lost_kind,
+        "gap": status.gap.to_dict() if status.gap else None,
     }
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headrace import __version__
 from headrace.http.health import age
 from headrace.http.loop_delay import LoopDelay
 from headrace.model import State
-from headrace.status import DestinationStatus
+from headrace.status import ROUND_TRIP_BUCKETS, DestinationStatus
 
 _COUNTERS = (
     ("rows", "rows", "Rows published and confirmed."),
@@ -24,6 +25,7 @@ _COUNTERS = (
     ("published_bytes", "bytes_published", "Bytes of messages published and confirmed."),
     ("restarts", "restarts", "Restarts after a failure."),
     ("skipped_events", "skipped_events", "Events and tables passed over because the configuration says so."),
+    ("reconnects", "reconnects", "Dumps begun again in place, without a restart."),
 )
 _GAUGES = (
     ("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed."),
@@ -35,6 +37,7 @@ _AGES = (
     ("oldest_unconfirmed_seconds", "oldest_unconfirmed_at", "Age of the oldest unconfirmed message; 0 without one."),
     ("last_checkpoint_age_seconds", "last_checkpoint_at", "Seconds since the position was last stored."),
     ("state_seconds", "since", "Seconds in the present state."),
+    ("heartbeat_age_seconds", "beat_seen_at", "Seconds since our own heartbeat came back in the binlog."),
 )
 
 
@@ -68,6 +71,9 @@ class StatusCollector(Collector):
             yield gauge
         yield from self._ages()
         yield from self._positions()
+        yield from self._headroom()
+        yield self._round_trips()
+        yield self._gaps()
 
     def _states(self) -> Iterator[Metric]:
         state = GaugeMetricFamily(
@@ -117,6 +123,48 @@ class StatusCollector(Collector):
         yield offset
         yield number
         yield commit
+
+    def _headroom(self) -> Iterator[Metric]:
+        seconds = GaugeMetricFamily(
+            "headrace_binlog_headroom_seconds",
+            "Time until the source purges the binlog that we need.",
+            labels=("destination",),
+        )
+        size = GaugeMetricFamily(
+            "headrace_binlog_headroom_bytes",
+            "Binlog between the oldest that the source keeps and our position.",
+            labels=("destination",),
+        )
+        for destination, status in self._statuses.items():
+            if status.headroom_seconds is not None:
+                seconds.add_metric((destination,), status.headroom_seconds)
+            if status.headroom_bytes is not None:
+                size.add_metric((destination,), status.headroom_bytes)
+        yield seconds
+        yield size
+
+    def _round_trips(self) -> Metric:
+        family = HistogramMetricFamily(
+            "headrace_heartbeat_round_trip_seconds",
+            "From the writing of a heartbeat to its return in the binlog.",
+            labels=("destination",),
+        )
+        bounds = [*map(str, ROUND_TRIP_BUCKETS), "+Inf"]
+        for destination, status in self._statuses.items():
+            buckets = list(zip(bounds, accumulate(status.round_trips.counts), strict=True))
+            family.add_metric((destination,), buckets, status.round_trips.total)
+        return family
+
+    def _gaps(self) -> Metric:
+        counter = CounterMetricFamily(
+            "headrace_position_moves",
+            "Moves of the position by a policy, which gave something up.",
+            labels=("destination", "reason"),
+        )
+        for destination, status in self._statuses.items():
+            for reason, count in status.gaps.items():
+                counter.add_metric((destination, reason), count)
+        return counter
 
 
 class Metrics:

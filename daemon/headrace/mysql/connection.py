@@ -12,7 +12,7 @@ from typing import Any
 import aiomysql
 import pymysql.err
 
-from headrace.errors import SourceError, SourceMisconfigured
+from headrace.errors import SourceError, SourceMisconfigured, SourceUnreachable
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.stream import PacketStream
 
@@ -78,7 +78,7 @@ class SourceConnection:
                 )
         except (TimeoutError, OSError, asyncio.IncompleteReadError, ssl.SSLError) as error:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise SourceError(f"MySQL at {address.host}:{address.port} can't be reached ({what})") from error
+            raise SourceUnreachable(f"MySQL at {address.host}:{address.port} can't be reached ({what})") from error
         except pymysql.err.OperationalError:
             raise
         except (pymysql.err.MySQLError, RuntimeError, struct.error, IndexError) as error:
@@ -229,4 +229,4 @@ def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceErr
     if errno in _ACCESS_DENIED:
         remedy = f"check [source] user and password, or: ALTER USER '{address.user}'@'%' IDENTIFIED BY '<password>';"
         return SourceMisconfigured(f"MySQL at {where} refuses user '{address.user}' (errno {errno})", remedy=remedy)
-    return SourceError(f"MySQL at {where} can't be reached: {error.args[-1]} (errno {errno})")
+    return SourceUnreachable(f"MySQL at {where} can't be reached: {error.args[-1]} (errno {errno})")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.errors import HeadraceError, NotUnderstood, PositionLost, ServerIdTaken, SourceError, SourceMisconfigured
+from headrace.errors import (
+    HeadraceError,
+    LostKind,
+    NotUnderstood,
+    PositionLost,
+    ServerIdTaken,
+    SourceError,
+    SourceMisconfigured,
+)
 
 _LOST = (
     "could not find first log file name",
@@ -31,7 +39,7 @@ def dump_error(payload: bytes, where: str) -> HeadraceError:
     if "binary log is not open" in low or "binlog is not open" in low:
         return SourceMisconfigured(message, remedy="start the server with log_bin enabled")
     if any(part in low for part in _LOST):
-        return PositionLost(message, remedy=_REMEDY)
+        return PositionLost(message, kind=LostKind.POSITION_PURGED, remedy=_REMEDY)
     if errno == 1236 and any(
         part in low for part in ("bogus data", "max_allowed_packet", "event read from binlog did not")
     ):

@@ -81,6 +81,53 @@ class GtidSet:
         result._text = None
         return result
 
+    def minus(self, other: GtidSet) -> GtidSet:
+        """The transactions that are in here and not in `other`."""
+        result = GtidSet()
+        for source, intervals in self._sets.items():
+            taken = other._sets.get(source, [])
+            left: list[list[int]] = []
+            for low, high in intervals:
+                for a, b in taken:
+                    if b < low or a > high:
+                        continue
+                    if a > low:
+                        left.append([low, a - 1])
+                    low = b + 1
+                    if low > high:
+                        break
+                if low <= high:
+                    left.append([low, high])
+            if left:
+                result._sets[source] = left
+        return result
+
+    def common(self, other: GtidSet) -> GtidSet:
+        """The transactions that are in both."""
+        return self.minus(self.minus(other))
+
+    def plus(self, other: GtidSet) -> GtidSet:
+        """The transactions that are in either."""
+        result = GtidSet(str(self))
+        for source, intervals in other._sets.items():
+            for low, high in intervals:
+                result._merge(source, low, high)
+        return result
+
+    @property
+    def count(self) -> int:
+        """How many transactions it has."""
+        return sum(high - low + 1 for intervals in self._sets.values() for low, high in intervals)
+
+    @property
+    def intervals(self) -> int:
+        """How many pieces without a hole it has, which is what its text costs."""
+        return sum(map(len, self._sets.values()))
+
+    def has(self, source: str) -> bool:
+        """Whether it has any transaction of a source (`uuid` or `uuid:tag`)."""
+        return source in self._sets
+
     def contains(self, other: GtidSet) -> bool:
         """Whether every transaction of `other` is in here."""
         return all(

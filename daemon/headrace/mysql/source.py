@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from headrace.errors import PositionLost, SourceChanged, SourceError, SourceMisconfigured
+from headrace.errors import LostKind, PositionLost, SourceChanged, SourceError, SourceMisconfigured
 from headrace.model import Position
 from headrace.mysql.checks import address_of, require_complete
 from headrace.mysql.connection import SourceConnection, probe_id
@@ -133,7 +133,7 @@ async def _require_file(connection: SourceConnection, file: str) -> None:
     if file not in files:
         raise PositionLost(
             f"the source no longer has {file} (its oldest is {min(files, default='none')})",
-            remedy="choose where to go on: see docs/operations.md, 'POSITION_LOST'",
+            kind=LostKind.POSITION_PURGED,
         )
 
 

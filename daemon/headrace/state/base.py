@@ -38,6 +38,19 @@ class StateChange:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One change of a position, as the store keeps the last ones of each actor."""
+
+    actor: str
+    epoch: int
+    version: int
+    position: Position
+    details: dict[str, Any]
+    changed_us: int
+    """Microseconds since 1970 UTC."""
+
+
 class StateStore(ABC):
     """Positions and schema history, shared by all adapters. Every call has a time limit and raises StateStoreError."""
 
@@ -57,6 +70,14 @@ class StateStore(ABC):
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
         """Writes all of `change` or nothing; returns the guard for the next write. Raises Fenced when another epoch
         or version is stored."""
+
+    @abstractmethod
+    async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last changes of the position, newest first."""
+
+    @abstractmethod
+    async def parked(self, destination: str) -> list[dict[str, Any]]:
+        """The parked messages in the order they were parked."""
 
     @abstractmethod
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:

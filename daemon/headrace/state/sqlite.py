@@ -16,7 +16,7 @@ import orjson
 
 from headrace.errors import Fenced, StateStoreError
 from headrace.model import Position
-from headrace.state.base import Guard, StateChange, StateStore, Stored
+from headrace.state.base import Guard, HistoryEntry, StateChange, StateStore, Stored
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
@@ -88,8 +88,8 @@ class SqliteStore(StateStore):
         """Writes all of `change` or nothing, on disk when it returns. Raises Fenced or StateStoreError."""
         return await self._call("write", lambda: self._commit(destination, guard, change))
 
-    async def history(self, destination: str, limit: int = 100) -> list[dict[str, Any]]:
-        """The last position changes, newest first: actor, epoch, version, position, details, changed_us."""
+    async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last position changes, newest first. Raises StateStoreError."""
         return await self._call("read", lambda: self._history(destination, limit))
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
@@ -244,22 +244,15 @@ class SqliteStore(StateStore):
             f"epoch {guard.epoch}, version {guard.version}, so nothing was written"
         )
 
-    def _history(self, destination: str, limit: int) -> list[dict[str, Any]]:
+    def _history(self, destination: str, limit: int) -> list[HistoryEntry]:
         rows = self._open_connection().execute(
             "select actor, epoch, version, position, details, changed_us from history where destination = ?"
             " order by id desc limit ?",
             (destination, limit),
         )
         return [
-            {
-                "actor": actor,
-                "epoch": epoch,
-                "version": version,
-                "position": self._position(position, destination),
-                "details": orjson.loads(details),
-                "changed_us": changed_us,
-            }
-            for actor, epoch, version, position, details, changed_us in rows
+            HistoryEntry(actor, epoch, version, self._position(stored, destination), orjson.loads(details), changed_us)
+            for actor, epoch, version, stored, details, changed_us in rows
         ]
 
     def _entries(self, table: str, column: str, destination: str) -> list[dict[str, Any]]:
