@@ -29,6 +29,8 @@ class PacketStream(asyncio.BufferedProtocol):
         self._end: Exception | None = None
         self.bytes_received = 0
         self.last_receive = loop.time()
+        self.waiting_since = 0.0
+        """Since when read() waits for bytes, on the loop's clock; 0 while it does not: then silence says nothing."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio.BufferedProtocol."""
@@ -84,6 +86,7 @@ class PacketStream(asyncio.BufferedProtocol):
                 self._paused = False
                 self._transport.resume_reading()
             self._waiter = self._loop.create_future()
+            self.waiting_since = self.waiting_since or self._loop.time()
             before = self.bytes_received
             try:
                 async with asyncio.timeout(deadline):
@@ -93,6 +96,7 @@ class PacketStream(asyncio.BufferedProtocol):
                     raise SourceSilent(f"no byte came from the source for {deadline:.0f} s") from None
             finally:
                 self._waiter = None
+        self.waiting_since = 0.0
         chunks, self._chunks, self._size = self._chunks, [], 0
         if self._paused:
             self._paused = False
