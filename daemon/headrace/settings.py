@@ -74,7 +74,11 @@ __all__ = [
     "StateSettings",
     "compile_filter",
     "derive_server_id",
+    "destination_files",
     "load",
+    "load_destination",
+    "load_main",
+    "shared_server_ids",
     "split_patterns",
 ]
 
@@ -105,16 +109,43 @@ def load(path: Path, env: Mapping[str, str]) -> Settings:
     files = _destination_files(folder, path, report_missing=main is not None, problems=problems)
     found = [_read_destination(file, env, daemon.node, problems) for file in files]
     destinations = {item.name: item for item in found if item is not None}
-    problems += _shared_server_ids(destinations.values(), folder)
+    problems += shared_server_ids(destinations.values(), folder).values()
     if problems or main is None:
         raise ConfigError(problems)
-    daemon = daemon.model_copy(update={"destinations": folder})
-    return Settings(daemon=daemon, state=main.state, http=main.http, log=main.log, destinations=destinations)
+    return _complete(path, main, destinations)
+
+
+def load_main(path: Path, env: Mapping[str, str]) -> Settings:
+    """headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
+    problems: list[str] = []
+    main = _read_model(path, MainSettings, env, problems)
+    if main is None:
+        raise ConfigError(problems)
+    return _complete(path, main, {})
+
+
+def load_destination(file: Path, env: Mapping[str, str], node: str) -> DestinationSettings:
+    """One destination, as load() gives it. Raises ConfigError with every problem of the file."""
+    problems: list[str] = []
+    destination = _read_destination(file, env, node, problems)
+    if problems or destination is None:
+        raise ConfigError(problems)
+    return destination
+
+
+def destination_files(folder: Path) -> list[Path]:
+    """The destinations' files, sorted by name. Raises OSError."""
+    return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
+
+
+def _complete(path: Path, main: MainSettings, destinations: dict[str, DestinationSettings]) -> Settings:
+    daemon = main.daemon.model_copy(update={"destinations": path.parent / main.daemon.destinations})
+    return Settings(daemon=daemon, state=main.state, http=main.http, log=main.log, file=path, destinations=destinations)
 
 
 def _destination_files(folder: Path, main: Path, *, report_missing: bool, problems: list[str]) -> list[Path]:
     try:
-        files = sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
+        files = destination_files(folder)
     except OSError as error:
         if report_missing:
             problems.append(f"{main}: daemon.destinations: the folder {folder} can't be read: {error.strerror}")
@@ -148,15 +179,18 @@ def _read_destination(file: Path, env: Mapping[str, str], node: str, problems: l
     return destination.model_copy(update={"source": source, "route": route})
 
 
-def _shared_server_ids(destinations: Iterable[DestinationSettings], folder: Path) -> list[str]:
-    """A source throws out the older of two replicas with one id, in silence; that is why this is an error."""
+def shared_server_ids(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
+    """By name, a sentence for each destination whose server id one before it has already.
+
+    A source throws out the older of two replicas with one id, in silence; that is why this is an error.
+    """
     first: dict[int, str] = {}
-    problems = []
+    problems = {}
     for destination in destinations:
         number = destination.source.server_id
         other = first.setdefault(number, destination.name)
         if other != destination.name:
-            problems.append(
+            problems[destination.name] = (
                 f"{folder / destination.name}.toml: source.server_id: {number} is also the server id of the "
                 f"destination {other}; each needs its own (0 derives one)"
             )

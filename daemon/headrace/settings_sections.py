@@ -359,4 +359,5 @@ class MainSettings(Section):
 class Settings(MainSettings):
     """The whole configuration: headrace.toml and all destinations, complete and checked."""
 
+    file: Path = Field(default=Path("headrace.toml"), description="Not a key: where headrace.toml was read.")
     destinations: dict[str, DestinationSettings]
