@@ -12,13 +12,13 @@ from typing import Any
 import aiomysql
 import pymysql.err
 
-from headrace.errors import SourceError, SourceMisconfigured, SourceUnreachable
+from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
+from headrace.mysql.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.stream import PacketStream
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
-_ACCESS_DENIED = frozenset({1044, 1045, 1142, 1227, 1698, 3118, 3159})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ class SourceConnection:
         return cls(connection, address)
 
     async def query(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of one statement as dicts. Raises SourceError, also after connect_timeout seconds."""
+        """The rows of one statement as dicts. Raises QueryFailed or another SourceError, also after connect_timeout
+        seconds."""
         try:
             async with asyncio.timeout(self._address.connect_timeout):
                 async with self._connection.cursor(aiomysql.DictCursor) as cursor:
                     await cursor.execute(sql)
                     return list(await cursor.fetchall())
         except pymysql.err.MySQLError as error:
-            kind = SourceMisconfigured if error.args and error.args[0] in _ACCESS_DENIED else SourceError
-            raise QueryFailed.wrap(kind, sql, error) from error
+            raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            raise SourceError(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+            raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
 
     async def binlog_end(self) -> tuple[str, int, str]:
         """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
@@ -110,7 +110,7 @@ class SourceConnection:
                 if error.errno != 1064:
                     raise
         if not rows:
-            raise SourceMisconfigured("the source does not say where its binlog ends", remedy="enable log_bin")
+            raise BinlogOff("the source does not say where its binlog ends: it writes none", remedy=BINLOG_ON)
         gtids = str(rows[0].get("Executed_Gtid_Set") or "").replace("\n", "")
         return str(rows[0]["File"]), int(str(rows[0]["Position"])), gtids
 
@@ -145,10 +145,9 @@ class SourceConnection:
                 await self._connection._execute_command(_COM_REGISTER_REPLICA, body)
                 await self._connection._read_ok_packet()
         except pymysql.err.MySQLError as error:
-            remedy = f"GRANT REPLICATION SLAVE ON *.* TO '{self._address.user}'@'%';"
-            raise SourceMisconfigured(f"the source refuses a replica: {error.args[-1]}", remedy=remedy) from error
+            raise _failed("the source refuses a replica", error, self._address.user) from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            raise SourceError("the source did not answer the registration of our replica") from error
+            raise SourceUnreachable("the source did not answer the registration of our replica") from error
 
     async def dump(
         self,
@@ -202,14 +201,18 @@ class QueryFailed(SourceError):
 
     errno = 0
 
-    @staticmethod
-    def wrap(kind: type[SourceError], sql: str, error: Exception) -> SourceError:
-        """The same failure in the class that fits it."""
-        errno = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-        made = (QueryFailed if kind is SourceError else kind)(f"'{sql[:60]}' failed: {error.args[-1]} (errno {errno})")
-        if isinstance(made, QueryFailed):
-            made.errno = errno
-        return made
+
+def _failed(what: str, error: Exception, user: str) -> SourceError:
+    """What a refused statement or login means, in the class that fits it."""
+    errno = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[-1]) if error.args else type(error).__name__
+    if (named := query_error(errno, text, what, user)) is not None:
+        return named
+    if isinstance(error, pymysql.err.InterfaceError):  # of the client: its connection is gone
+        return SourceUnreachable(f"{what}: {text}")
+    made = QueryFailed(f"{what}: {text} (errno {errno})")
+    made.errno = errno
+    return made
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:
@@ -224,9 +227,9 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
 
 
 def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceError:
-    errno = error.args[0] if error.args else 0
     where = f"{address.host}:{address.port}"
-    if errno in _ACCESS_DENIED:
-        remedy = f"check [source] user and password, or: ALTER USER '{address.user}'@'%' IDENTIFIED BY '<password>';"
-        return SourceMisconfigured(f"MySQL at {where} refuses user '{address.user}' (errno {errno})", remedy=remedy)
+    named = _failed(f"MySQL at {where} refuses user '{address.user}'", error, address.user)
+    if isinstance(named, SourceMisconfigured):
+        return named
+    errno = error.args[0] if error.args else 0
     return SourceUnreachable(f"MySQL at {where} can't be reached: {error.args[-1]} (errno {errno})")

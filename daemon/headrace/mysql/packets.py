@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 from zlib import crc32
 
-from headrace.errors import NotUnderstood, SourceError
+from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded
 from headrace.mysql import event_types as ev
 from headrace.mysql.dump_errors import dump_error
 from headrace.mysql.inner import InnerEvents, LargeEvent, open_payload
@@ -282,7 +282,7 @@ class EventCutter:
         if status == 0xFF:
             raise dump_error(payload, f"{self.file}:{self.end}")
         if status == 0xFE:
-            raise SourceError(f"the source ended the binlog dump behind {self.file}:{self.end}")
+            raise SourceEnded(f"the source ended the binlog dump behind {self.file}:{self.end}")
         raise self._not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
     def _continue_large(self, large: LargeEvent, data: bytes, at: int) -> tuple[int, bool]:
@@ -355,8 +355,8 @@ class EventCutter:
     def _not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
         return NotUnderstood(f"at {self._where()}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")
 
-    def _corrupt(self, kind: int) -> NotUnderstood:
-        return NotUnderstood(
+    def _corrupt(self, kind: int) -> BinlogCorrupt:
+        return BinlogCorrupt(
             f"at {self._where()}: the CRC32 of an event of type {kind} is wrong",
             remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
         )
