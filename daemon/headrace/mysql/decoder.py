@@ -19,8 +19,11 @@ from headrace.model import (
     TransactionMark,
 )
 from headrace.mysql import event_types as ev
+from headrace.mysql import heartbeat
+from headrace.mysql.column_types import DEFAULTS
 from headrace.mysql.compressed import decompress
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.heartbeat import Beat
 from headrace.mysql.mariadb_values import FIXED_BINARY
 from headrace.mysql.packets import BROKEN, Handler, SchemaNeeded
 from headrace.mysql.partial_update import MissingBase, PartialUpdates
@@ -59,13 +62,18 @@ class _Table:
     """By the bitmaps of columns that the images have."""
     partial: set[bytes] | Literal[False] = False
     """Those bitmaps that lack columns; False while there are none, as is the rule."""
+    own: bool = False
+    """One of headrace's own tables, whose rows are never published."""
+    beats: TableLayout | None = None
+    """Set for the heartbeat table."""
 
 
 class Decoder(StatementFollower):
     """One per stream. feed() and the handlers are the hot path: everything there is paid for every event.
 
     `captures` says of a schema and table whether its rows are wanted; `emit` takes each change, `emit_schema` each
-    statement that is published, `emit_mark` the begin and end of transactions with captured changes. `history` knows
+    statement that is published, `emit_mark` the begin and end of transactions with captured changes, `on_beat` each row
+    of the heartbeat table that is inserted or updated. `history` knows
     layouts where the binlog does not describe them. When `wanted` is set after feed(), that table's layout has to be
     found, and learned() called, before the next call.
     """
@@ -81,6 +89,7 @@ class Decoder(StatementFollower):
         skip_until_us: int = 0,
         emit_schema: Callable[[SchemaChange], None] | None = None,
         emit_mark: Callable[[TransactionMark], None] | None = None,
+        on_beat: Callable[[Beat], None] | None = None,
         history: SchemaHistory | None = None,
         options: DecoderOptions | None = None,
     ) -> None:
@@ -95,7 +104,7 @@ class Decoder(StatementFollower):
             history=history,
             options=options or DecoderOptions(),
         )
-        self._emit = emit
+        self._emit, self._on_beat = emit, on_beat
         self.wanted: tuple[str, str] | None = None
         self._mariadb = False
         self._unknowable: dict[tuple[str, str], str] = {}
@@ -138,8 +147,11 @@ class Decoder(StatementFollower):
             schema, name, _ = table_name(body)
         except BROKEN as error:
             raise self._not_understood(f"a table layout is not understood: {error}") from error
-        table = _Table(f"{schema}.{name}")
-        if self._options.rows and self._captures(schema, name):
+        table = _Table(f"{schema}.{name}", own=schema == heartbeat.SCHEMA)
+        if table.own:
+            if name == heartbeat.TABLE:
+                table.beats = self._beats_layout(body)
+        elif self._options.rows and self._captures(schema, name):
             try:
                 event = TableMap(body, mariadb=self._mariadb)
                 table.layout = event.layout(self._schema(event), self._options.values)
@@ -151,6 +163,31 @@ class Decoder(StatementFollower):
             del self._maps[next(iter(self._maps))]
         self._maps[body] = table
         return table
+
+    def _beats_layout(self, body: bytes) -> TableLayout | None:
+        """None when the table is not as headrace makes it: then beats are not seen, and the rows matter to nobody."""
+        try:
+            event = TableMap(body, mariadb=self._mariadb)
+        except BROKEN:
+            return None
+        return None if misfit(heartbeat.LAYOUT, event.types, event.nulls) else event.layout(heartbeat.LAYOUT, DEFAULTS)
+
+    def _on_beat_rows(
+        self, table: _Table, layout: TableLayout, data: bytes, at: int, stop: int, *, extra: bool, images: int
+    ) -> None:
+        if self._on_beat is None or self._skipping() or self.events_done <= self._skip_events:
+            return
+        p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
+        count = len(layout.fields)
+        bitmaps = data[p + 1 : p + 1 + images]
+        full = (1 << count) - 1
+        if data[p] != count or any(bits & full != full for bits in bitmaps):
+            return  # an image that lacks columns (binlog_row_image other than FULL) tells of no beat
+        decode = table.decoders.get(bitmaps)
+        if decode is None:
+            decode = table.decoders[bitmaps] = make_decoder(layout.fields, visible=count)
+        for row in decode(data, p + 1 + images, stop)[images - 1 :: images]:
+            self._on_beat(heartbeat.Beat.of(row))
 
     def _pass_table(self, what: str, error: Exception) -> bool:
         """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than
@@ -221,6 +258,10 @@ class Decoder(StatementFollower):
             if table is None:
                 raise self._not_understood("rows of a table that was not described before them")
             if table.layout is None or self.events_done <= self._skip_events:
+                if table.own:
+                    self._own_events += 1
+                    if table.beats is not None and operation is not Operation.DELETE:
+                        self._on_beat_rows(table, table.beats, data, at, stop, extra=extra, images=images)
                 return
             if (self._skip_to is not None or self._skip_until_us) and self._skipping():
                 return

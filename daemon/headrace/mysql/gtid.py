@@ -114,6 +114,14 @@ class GtidSet:
                 result._merge(source, low, high)
         return result
 
+    def forget_oldest(self, limit: int) -> None:
+        """Leaves at most `limit` intervals, those with the highest numbers of each source."""
+        while self.intervals > limit:
+            longest = max(self._sets.values(), key=len)
+            del longest[0]
+            self._text = None
+        self._sets = {source: intervals for source, intervals in self._sets.items() if intervals}
+
     @property
     def count(self) -> int:
         """How many transactions it has."""

@@ -18,6 +18,8 @@ from headrace.mysql.statements import Statement, classify
 _GTID = struct.Struct("<Q").unpack_from
 _from_bytes = int.from_bytes
 _PREPARED_XA = 0x40
+_OWN_INTERVALS = 64
+"""Of own transactions that a position remembers; while nobody else writes, one interval holds any number of beats."""
 
 
 def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
@@ -50,6 +52,9 @@ class TransactionFollower(EventCutter, ABC):
         super().__init__(file, offset, checksums=checksums, spool=options.spool, skip_events=options.skip_events)
         self.server_uuid = start.server_uuid
         self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
+        self._own_gtids = GtidSet(start.own_gtids)
+        self._own_events = 0
+        """Rows events of the present transaction that change headrace's own tables only."""
         self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
         self.transactions = self.events_done = 0
         self.gtid = ""
@@ -295,7 +300,11 @@ class TransactionFollower(EventCutter, ABC):
             if self.gtids is None:
                 self.gtids = GtidSet()
             self.gtids.add(*self._gtid_key)
+            if self._own_events and self._own_events == self.events_done:
+                self._own_gtids.add(*self._gtid_key)
+                self._own_gtids.forget_oldest(_OWN_INTERVALS)
             self._gtid_key = None
+        self._own_events = 0
         self._in_transaction = self._grouped = self._in_xa = False
         self._statement = None
         self._last_commit_us = self.commit_time_us
@@ -357,4 +366,15 @@ class TransactionFollower(EventCutter, ABC):
                 done = self._skip_events
         else:
             offset, done, when = self.end, 0, self.commit_time_us
-        return Position(self.server_uuid, self.file, offset, gtids, done, 0, self._spool.open, last_pos, when)
+        return Position(
+            self.server_uuid,
+            self.file,
+            offset,
+            gtids,
+            done,
+            0,
+            self._spool.open,
+            last_pos,
+            when,
+            str(self._own_gtids) if gtids else "",
+        )

@@ -1,0 +1,163 @@
+"""A destination's second connection to its source: writes heartbeats, and asks where the source's binlog ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from headrace.errors import HeadraceError, SourceError
+from headrace.mysql.checks import address_of
+from headrace.mysql.connection import SourceConnection
+from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, Beat, read_beat, write_beat
+from headrace.mysql.role import Role, server_role
+from headrace.settings import HeartbeatSettings, SourceSettings
+from headrace.status import DestinationStatus
+
+_TROUBLE = "heartbeat"
+_FOREIGN = "foreign_heartbeat"
+_ROLE_SECONDS = 30.0
+"""How long an answer about the server's role is taken for true."""
+_NO_DATABASE, _NO_TABLE = 1049, 1146
+_LOCK_WAIT = 3
+"""Seconds that a beat waits for a lock on the server, well below our own limit."""
+
+
+class Companion:
+    """Beats as long as run() is awaited. Nothing that goes wrong here ends the stream: it becomes a trouble in the
+    status, which makes the destination DEGRADED."""
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        settings: HeartbeatSettings,
+        destination: str,
+        node: str,
+        status: DestinationStatus,
+    ) -> None:
+        self._source, self._settings = source, settings
+        self._destination, self._node, self._status = destination, node, status
+        self._connection: SourceConnection | None = None
+        self._role: Role | None = None
+        self._role_at = 0.0
+        self._sequence = 0
+        self.epoch = 0
+        """Ours; set before run()."""
+
+    async def stored_epoch(self) -> int:
+        """The epoch of the row that stands there, 0 when there is none or it can't be read."""
+        if not self._settings.enabled:
+            return 0
+        try:
+            beat = await read_beat(await self._connect(), self._destination)
+        except HeadraceError:
+            await self.close()  # what is really wrong, opening the stream will say
+            return 0
+        return beat.epoch if beat is not None else 0
+
+    async def run(self, log: Any) -> None:
+        """Beats every interval until it is cancelled. Never raises for what the server does."""
+        if not self._settings.enabled:
+            self._status.troubles.pop(_TROUBLE, None)
+            return
+        while True:
+            began = time.monotonic()
+            trouble = await self._try()
+            if trouble and trouble != self._status.troubles.get(_TROUBLE):
+                log.warning("no heartbeat can be written", error=trouble)
+            if trouble:
+                self._status.troubles[_TROUBLE] = trouble
+            elif self._status.troubles.pop(_TROUBLE, None):
+                log.info("heartbeats are written again")
+            await asyncio.sleep(max(0.0, self._settings.interval - (time.monotonic() - began)))
+
+    async def _try(self) -> str:
+        """One beat; why it can't be written, or "" (also for a server that rightly gets none)."""
+        try:
+            connection = await self._connect()
+            role = await self._role_of(connection)
+            if role.replicates:
+                return ""  # what is written on a replica its source never gets
+            if role.replicates is None:
+                return f"none is written while it can't be seen whether the server is a replica ({role.why_unknown})"
+            await self._beat(connection)
+        except HeadraceError as error:
+            await self.close()
+            self._role = None
+            return str(error)
+        return ""
+
+    async def _role_of(self, connection: SourceConnection) -> Role:
+        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
+            self._role, self._role_at = await server_role(connection), time.monotonic()
+        return self._role
+
+    async def _beat(self, connection: SourceConnection) -> None:
+        self._sequence += 1
+        beat = Beat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
+        try:
+            newer = await write_beat(connection, beat)
+        except SourceError as error:
+            if getattr(error, "errno", 0) not in (_NO_DATABASE, _NO_TABLE):
+                raise
+            await self._create(connection)
+            newer = await write_beat(connection, beat)
+        self._note_foreign(newer)
+
+    async def _create(self, connection: SourceConnection) -> None:
+        try:
+            for statement in CREATE_SQL:
+                await connection.query(statement)
+        except SourceError as error:
+            grant = GRANT_SQL.format(account=f"'{self._source.user}'@'%'")
+            remedy = f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}"
+            raise SourceError(
+                f"headrace.heartbeat is missing and can't be made ({error.args[0]})", remedy=remedy
+            ) from error
+
+    def seen(self, beat: Beat) -> None:
+        """A row of the heartbeat table came by in the binlog."""
+        if beat.destination != self._destination:
+            return
+        if (beat.epoch, beat.node) == (self.epoch, self._node):
+            self._status.beat_seen_at = time.monotonic()
+            self._status.round_trips.note(max(0.0, time.time() - beat.beat_us / 1e6))
+        self._note_foreign(beat if beat.epoch > self.epoch else None)
+
+    def _note_foreign(self, beat: Beat | None) -> None:
+        """Somebody else runs this destination too, who began later than we did."""
+        if beat is not None:
+            self._status.troubles[_FOREIGN] = (
+                f"node {beat.node} writes heartbeats for {self._destination} under epoch {beat.epoch}, ours is "
+                f"{self.epoch}: two daemons run it -> stop one of them"
+            )
+
+    async def binlog_end(self) -> tuple[str, int]:
+        """File and offset where the source's binlog ends, asked on a connection of its own, because beats may hang.
+        Raises SourceError when it does not answer."""
+        connection = await SourceConnection.open(address_of(self._source))
+        try:
+            file, offset, _ = await connection.binlog_end()
+            return file, offset
+        finally:
+            await connection.close()
+
+    async def _connect(self) -> SourceConnection:
+        if self._connection is None:
+            connection = await SourceConnection.open(address_of(self._source))
+            try:
+                await connection.load_variables()
+                await connection.query(
+                    f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}"
+                )
+            except BaseException:
+                await connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    async def close(self) -> None:
+        """Gives the connection back; it is made anew when needed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,78 @@
+"""headrace's own table on the source: a row a destination, written by its daemon and seen again in the binlog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.model import Column, Row, TableSchema
+from headrace.mysql.connection import SourceConnection
+
+SCHEMA = "headrace"
+"""Everything in it is headrace's own and never published."""
+TABLE = "heartbeat"
+CREATE_SQL = (
+    "CREATE DATABASE IF NOT EXISTS headrace",
+    "CREATE TABLE IF NOT EXISTS headrace.heartbeat (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
+    " epoch BIGINT UNSIGNED NOT NULL, node VARCHAR(190) NOT NULL, sequence BIGINT UNSIGNED NOT NULL,"
+    " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
+)
+"""What makes the table; an account that may not is told to run it by somebody who may."""
+GRANT_SQL = "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
+
+LAYOUT = TableSchema(
+    SCHEMA,
+    TABLE,
+    (
+        Column("destination", "varchar(190)", 12, nullable=False, charset="utf8mb4", length=190),
+        Column("epoch", "bigint unsigned", -5, unsigned=True, nullable=False),
+        Column("node", "varchar(190)", 12, nullable=False, charset="utf8mb4", length=190),
+        Column("sequence", "bigint unsigned", -5, unsigned=True, nullable=False),
+        Column("beat_us", "bigint unsigned", -5, unsigned=True, nullable=False),
+    ),
+    (0,),
+)
+"""The columns, known without any metadata in the binlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One row. `beat_us` is the writer's clock, in microseconds since 1970 UTC; `sequence` counts within an epoch."""
+
+    destination: str
+    epoch: int
+    node: str
+    sequence: int
+    beat_us: int
+
+    @classmethod
+    def of(cls, row: Row) -> Beat:
+        """From a row image of LAYOUT."""
+        return cls(str(row[0]), int(row[1]), str(row[2]), int(row[3]), int(row[4]))
+
+
+async def read_beat(connection: SourceConnection, destination: str) -> Beat | None:
+    """The stored row; None when there is none. Raises SourceError, also when there is no such table."""
+    columns = "destination, epoch, node, sequence, beat_us"
+    rows = await connection.query(f"SELECT {columns} FROM headrace.heartbeat WHERE destination = '{destination}'")
+    return Beat.of(tuple(rows[0].values())) if rows else None
+
+
+async def write_beat(connection: SourceConnection, beat: Beat) -> Beat | None:
+    """Writes the row unless one with a higher epoch stands there, which is returned. Raises SourceError.
+
+    A single statement compares and writes, so that a daemon that lost its destination can't overwrite its successor's.
+    """
+    # Hex, because a node's name may be any text.
+    node = f"_utf8mb4 x'{beat.node.encode()[:190].hex()}'"
+    await connection.query(
+        f"UPDATE headrace.heartbeat SET epoch = {beat.epoch}, node = {node}, sequence = {beat.sequence},"
+        f" beat_us = {beat.beat_us} WHERE destination = '{beat.destination}' AND epoch <= {beat.epoch}"
+    )
+    if int((await connection.query("SELECT ROW_COUNT() AS n"))[0]["n"]):
+        return None
+    await connection.query(
+        "INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us) VALUES"
+        f" ('{beat.destination}', {beat.epoch}, {node}, {beat.sequence}, {beat.beat_us})"
+    )
+    stored = await read_beat(connection, beat.destination)
+    return stored if stored is not None and stored.epoch > beat.epoch else None

@@ -1,0 +1,83 @@
+"""What a server is in its topology: writable or not, a replica or not, and how far behind its own source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import SourceError, SourceRefused
+from headrace.mysql.connection import QueryFailed, SourceConnection
+from headrace.settings import SourceSettings
+
+_NOT_KNOWN_STATEMENT = 1064
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`replicates` is None when the account may not see it; `lag_seconds` is None when it is not known."""
+
+    read_only: bool
+    replicates: bool | None
+    running: bool = False
+    """Whether its replication runs."""
+    lag_seconds: float | None = None
+    why_unknown: str = ""
+
+    @property
+    def takes_beats(self) -> bool:
+        """Whether heartbeats may be written there: what a replica writes by itself its source never gets."""
+        return not self.read_only and self.replicates is False
+
+
+async def server_role(connection: SourceConnection) -> Role:
+    """Asks the server. Raises SourceError when it does not answer."""
+    row = (await connection.query("SELECT @@global.read_only AS r"))[0]
+    read_only = str(row["r"]).upper() not in ("0", "OFF")
+    try:
+        channels = await _channels(connection)
+    except SourceError as error:
+        if isinstance(error, QueryFailed) and not error.errno:
+            raise
+        right = "SLAVE MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"
+        return Role(read_only, None, why_unknown=f"the account lacks {right}: {error.args[0]}")
+    if not channels:
+        return Role(read_only, False)
+    running, lags = True, []
+    for channel in channels:
+        low = {name.lower(): value for name, value in channel.items()}
+        threads = [low.get(f"{who}_{thread}_running") for who in ("replica", "slave") for thread in ("io", "sql")]
+        running &= all(str(state).lower() == "yes" for state in threads if state is not None)
+        lags.append(low.get("seconds_behind_source", low.get("seconds_behind_master")))
+    known = [float(str(lag)) for lag in lags if lag is not None]
+    return Role(read_only, True, running, max(known) if len(known) == len(lags) else None)
+
+
+async def _channels(connection: SourceConnection) -> list[dict[str, Any]]:
+    """One row for each source that the server replicates from; the statement's name changed in MySQL 8.0.22."""
+    statements = ("SHOW ALL SLAVES STATUS",) if connection.is_mariadb else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+    for sql in statements[:-1]:
+        try:
+            return await connection.query(sql)
+        except QueryFailed as error:
+            if error.errno != _NOT_KNOWN_STATEMENT:
+                raise
+    return await connection.query(statements[-1])
+
+
+def refuse_role(role: Role, source: SourceSettings) -> None:
+    """Raises SourceRefused when the configuration does not take such a server."""
+    where = f"{source.host}:{source.port}"
+    if role.read_only and source.read_only == "refuse":
+        raise SourceRefused(f"{where} is read-only", remedy='name another server, or set [source] read_only = "accept"')
+    limit = source.max_replica_lag
+    if not limit or role.replicates is False:
+        return
+    if role.replicates is None:
+        raise SourceRefused(f"{where}: its lag can't be seen: {role.why_unknown}", remedy="grant it")
+    if not role.running or role.lag_seconds is None:
+        raise SourceRefused(f"{where} is a replica whose replication does not run", remedy="START REPLICA; there")
+    if role.lag_seconds > limit:
+        raise SourceRefused(
+            f"{where} is a replica {role.lag_seconds:.0f} s behind its source, max_replica_lag is {limit:g} s",
+            remedy="wait, name another server, or raise [source] max_replica_lag",
+        )
