@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 
@@ -29,8 +30,13 @@ class Notifier:
         return cls(address if address.startswith(("/", "@")) else "", seconds)
 
     def ready(self) -> None:
-        """The start is complete."""
+        """The start is complete, or the reload is."""
         self._send("READY=1")
+
+    def reloading(self) -> None:
+        """The configuration is read again; ready() ends it."""
+        # systemd wants the time, on the clock that cannot be set, to tell this reload from an older one.
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
         """The stop has begun."""

@@ -1,5 +1,6 @@
 """Health and metrics over a real socket."""
 
+import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -122,3 +123,34 @@ def test_the_largest_delay_is_forgotten_after_a_minute() -> None:
     assert (delay.last, delay.largest) == (0.0, 0.5)
     delay.note(0.1, 100.1 + WINDOW)
     assert (delay.last, delay.largest) == (0.1, 0.1)
+
+
+async def test_what_was_refused_of_the_configuration_is_shown_and_does_not_make_503(
+    statuses: dict[str, DestinationStatus],
+) -> None:
+    for status in statuses.values():
+        status.enter(State.STREAMING)
+    errors = ["destinations/shop.toml: source.colour: unknown key"]
+    server = HttpServer(("127.0.0.1", 0), statuses, "relay-1", errors)
+    await server.start()
+    url = f"http://127.0.0.1:{server.port}"
+    code, _, body = await get(url + "/health")
+    assert isinstance(body, dict)
+    assert (code, body["config_errors"]) == (200, errors)
+    assert "headrace_config_errors 1.0\n" in str((await get(url + "/metrics"))[2])
+    errors.clear()
+    assert "headrace_config_errors 0.0\n" in str((await get(url + "/metrics"))[2])
+    await server.close()
+
+
+async def test_the_loop_delay_of_a_destination_that_comes_later_is_noted_too() -> None:
+    statuses = {"shop": DestinationStatus("shop")}
+    delay = LoopDelay(interval=0.0)
+    measuring = asyncio.create_task(delay.run(statuses.values()))
+    await asyncio.sleep(0.01)
+    late = statuses["late"] = DestinationStatus("late")
+    late.loop_delay = -1.0
+    async with asyncio.timeout(30):
+        while late.loop_delay < 0:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    measuring.cancel()

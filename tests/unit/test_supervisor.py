@@ -4,52 +4,19 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import structlog
 
-from headrace.errors import NotUnderstood, SinkError, SourceMisconfigured
+from headrace.errors import LostKind, NotUnderstood, PositionLost, ServerIdTaken, SinkError, SourceMisconfigured
 from headrace.model import State
-from headrace.settings import DestinationSettings, Settings
+from headrace.settings import DestinationSettings
 from headrace.status import DestinationStatus
+from headrace.supervised import Supervised
 from headrace.supervisor import RestartPolicy, Supervisor
 from headrace.systemd_notify import Notifier
-
-FAST = RestartPolicy(base=0.0, cap=0.0, not_retriable=0.0)
-Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]
-
-
-def settings(*names: str, drain_timeout: float = 30.0) -> Settings:
-    raw = {"source": {"host": "h", "user": "u", "password": "p"}, "sink": {"type": "null"}}
-    destinations = {name: DestinationSettings.model_validate({"name": name, **raw}) for name in names}
-    return Settings.model_validate({"daemon": {"drain_timeout": drain_timeout}, "destinations": destinations})
-
-
-class FakeActor:
-    """Runs what the test says."""
-
-    def __init__(self, status: DestinationStatus, run: Run) -> None:
-        self._status = status
-        self._run = run
-
-    async def run(self, stop: asyncio.Event) -> None:
-        await self._run(self._status, stop)
-
-
-def supervisor(config: Settings, runs: dict[str, Run], policy: RestartPolicy = FAST, **more: object) -> Supervisor:
-    return Supervisor(
-        config,
-        lambda destination, status: FakeActor(status, runs[destination.name]),
-        policy=policy,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-async def stream(status: DestinationStatus, stop: asyncio.Event) -> None:
-    status.enter(State.STREAMING)
-    await stop.wait()
+from tests.supervision import FAST, FakeActor, FakeReloading, hang, settings, stream, supervisor, until
 
 
 async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> None:
@@ -210,14 +177,11 @@ async def test_systemd_hears_ready_watchdog_and_stopping(tmp_path: Path) -> None
         assert got.count(b"READY=1") == 1
 
 
-async def hang(status: DestinationStatus, stop: asyncio.Event) -> None:
-    await stop.wait()
-
-
 def test_failures_are_forgotten_after_a_minute_of_health() -> None:
     boss = supervisor(settings("shop"), {"shop": stream}, RestartPolicy())
     status = boss.statuses["shop"]
-    boss._failures["shop"] = 7
+    shop = boss.running["shop"]
+    shop.failures = 7
     boss.observe(100.0)
     status.enter(State.STREAMING)
     boss.observe(101.0)
@@ -227,9 +191,9 @@ def test_failures_are_forgotten_after_a_minute_of_health() -> None:
     status.enter(State.STREAMING)
     boss.observe(161.0)
     boss.observe(220.0)
-    assert boss._failures["shop"] == 7
+    assert shop.failures == 7
     boss.observe(221.0)
-    assert boss._failures["shop"] == 0
+    assert shop.failures == 0
 
 
 def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
@@ -239,4 +203,121 @@ def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
         delays = [policy.delay(failures, error) for _ in range(300)]
         assert 0 <= min(delays) < 0.1 * longest
         assert 0.9 * longest < max(delays) <= longest
-    assert policy.delay(1, NotUnderstood("x")) == 60
+    assert policy.delay(1, NotUnderstood("x")) == policy.delay(9, NotUnderstood("x")) == 60
+
+
+def test_the_waits_after_a_taken_server_id_double_up_to_an_hour() -> None:
+    policy, error = RestartPolicy(), ServerIdTaken("another reads with 7")
+    delays = [policy.delay(failures, error) for failures in range(1, 9)]
+    assert delays == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+async def test_two_that_take_the_server_id_from_each_other_do_so_ever_more_seldom() -> None:
+    """A minute of health between two clashes, which forgives other failures, does not make the waits short again."""
+    one = boss_of_one(RestartPolicy())
+    delays = []
+    for start in (0.0, 1000.0, 2000.0):
+        delays.append(one._note(ServerIdTaken("another reads with 7")))
+        assert one.status.state is State.SERVER_ID_TAKEN
+        one.status.enter(State.STREAMING)
+        one.look(start)
+        one.look(start + 100)
+        assert one.failures == 0
+        one.status.enter(State.STARTING)
+        one.look(start + 101)
+    assert delays == [60, 120, 240]
+    one.status.enter(State.STREAMING)
+    one.look(10_000.0)
+    one.look(13_601.0)
+    assert one._note(ServerIdTaken("another reads with 7")) == 60
+
+
+def boss_of_one(policy: RestartPolicy) -> Supervised:
+    return supervisor(settings("shop"), {"shop": stream}, policy).running["shop"]
+
+
+def test_why_a_position_is_lost_is_said_until_the_destination_is_well_again() -> None:
+    one = boss_of_one(RestartPolicy())
+    assert one._note(PositionLost("gone", kind=LostKind.POSITION_PURGED)) == 60
+    assert (one.status.state, one.status.lost_kind) == (State.POSITION_LOST, "position_purged")
+    one._note(SinkError("the broker is away"))
+    one.look(1.0)
+    assert one.status.lost_kind == "position_purged"
+    one.status.enter(State.STREAMING)
+    one.look(2.0)
+    assert one.status.lost_kind == ""
+
+
+@pytest.mark.parametrize("by", ["an operator's change in the store", "a SIGHUP"])
+async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
+    actors: list[FakeActor] = []
+    starts: list[State] = []
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        starts.append(status.state)
+        if len(starts) == 1:
+            raise PositionLost("purged", kind=LostKind.POSITION_PURGED)
+        await stream(status, stop)
+
+    def factory(destination: DestinationSettings, status: DestinationStatus) -> FakeActor:
+        actors.append(FakeActor(status, run))
+        return actors[-1]
+
+    reloading = FakeReloading()
+    boss = Supervisor(settings("shop"), factory, reloading=reloading)
+    task = asyncio.create_task(boss.run())
+    await until(lambda: boss.statuses["shop"].state is State.POSITION_LOST)
+    if by == "a SIGHUP":
+        os.kill(os.getpid(), signal.SIGHUP)
+    else:
+        actors[0].outside.set()
+    await until(lambda: boss.statuses["shop"].state is State.STREAMING)
+    assert starts == [State.STARTING, State.POSITION_LOST]
+    assert reloading.reads == ([True] if by == "a SIGHUP" else [])
+    boss.request_stop()
+    assert await asyncio.wait_for(task, 30) == 0
+
+
+async def test_a_changed_that_fails_leaves_the_wait_as_long_as_it_was() -> None:
+    class Deaf(FakeActor):
+        async def changed(self) -> None:
+            raise ZeroDivisionError
+
+    starts = 0
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        nonlocal starts
+        starts += 1
+        raise NotUnderstood("event type 200")
+
+    boss = Supervisor(settings("shop"), lambda destination, status: Deaf(status, run), policy=RestartPolicy())
+    task = asyncio.create_task(boss.run())
+    with structlog.testing.capture_logs() as logs:
+        await until(lambda: any(entry["event"] == "unexpected error while waiting" for entry in logs))
+    await asyncio.sleep(0.05)
+    assert starts == 1
+    boss.request_stop()
+    assert await asyncio.wait_for(task, 30) == 0
+
+
+async def test_an_observer_that_fails_begins_again_and_never_ends_the_destination() -> None:
+    actors: list[FakeActor] = []
+    starts = 0
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        nonlocal starts
+        starts += 1
+        await stream(status, stop)
+
+    def factory(destination: DestinationSettings, status: DestinationStatus) -> FakeActor:
+        actors.append(FakeActor(status, run))
+        actors[-1].trouble = [ZeroDivisionError(), asyncio.CancelledError(), SourceMisconfigured("no grant")]
+        return actors[-1]
+
+    boss = Supervisor(settings("shop"), factory, policy=RestartPolicy(observe_again=0.001))
+    task = asyncio.create_task(boss.run())
+    await until(lambda: bool(actors) and actors[0].observed == 4)
+    assert (boss.statuses["shop"].state, starts, boss.statuses["shop"].restarts) == (State.STREAMING, 1, 0)
+    boss.request_stop()
+    assert await asyncio.wait_for(task, 30) == 0
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("observer")]

@@ -44,6 +44,7 @@ def test_it_is_hardened_and_gives_the_drain_its_time() -> None:
     service = keys("Service")
     assert service["ExecStart"] == ["/opt/headrace/bin/headrace run --config /etc/headrace/headrace.toml"]
     assert service["Type"] == ["notify"]
+    assert service["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert service["Restart"] == ["always"]
     assert service["EnvironmentFile"] == ["-/etc/headrace/headrace.env"]
     assert service["RestrictAddressFamilies"] == ["AF_INET AF_INET6 AF_UNIX"]

@@ -10,6 +10,7 @@ from headrace import __version__, logs
 from headrace.destination import Destination
 from headrace.http.server import HttpServer
 from headrace.lock.registry import make_lock
+from headrace.reload import Reloader
 from headrace.settings import DestinationSettings, Settings
 from headrace.state.registry import make_store
 from headrace.status import DestinationStatus
@@ -17,7 +18,10 @@ from headrace.supervisor import Supervisor
 from headrace.systemd_notify import Notifier
 
 HELP = "run all destinations"
-DESCRIPTION = "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0."
+DESCRIPTION = (
+    "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0. Files of destinations "
+    "that are added, changed or removed are taken over while it runs, at SIGHUP at once."
+)
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +36,10 @@ async def command(settings: Settings) -> int:
         lock = make_lock(settings.state, settings.daemon.node, destination.name)
         return Destination(destination, settings.daemon, store, lock, status)
 
-    supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ))
+    reloader = Reloader(settings, os.environ)
+    supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     address = settings.http.address
-    server = HttpServer(address, supervisor.statuses, settings.daemon.node) if address else None
+    server = HttpServer(address, supervisor.statuses, settings.daemon.node, reloader.errors) if address else None
     try:
         await store.open()
         if server:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace import __version__
 from headrace.status import DestinationStatus
 
 
-def health(statuses: Mapping[str, DestinationStatus], node: str) -> tuple[int, dict[str, Any]]:
-    """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one."""
+def health(
+    statuses: Mapping[str, DestinationStatus], node: str, config_errors: Sequence[str] = ()
+) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one.
+
+    `config_errors`, what was refused of files that changed while running, does not touch the status: what runs is well.
+    """
     well = bool(statuses) and all(status.state.healthy for status in statuses.values())
     return (200 if well else 503), {
         "status": "ok" if well else "failing",
         "node": node,
         "version": __version__,
+        "config_errors": list(config_errors),
         "destinations": {name: describe(status) for name, status in statuses.items()},
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from headrace.status import DestinationStatus
 
@@ -32,9 +32,8 @@ class LoopDelay:
         while self._seen[0][0] < now - WINDOW:
             self._seen.popleft()
 
-    async def run(self, statuses: Iterable[DestinationStatus]) -> None:
-        """Measures until it is cancelled, and notes the delay in each status too."""
-        statuses = list(statuses)
+    async def run(self, statuses: Collection[DestinationStatus]) -> None:
+        """Measures until it is cancelled, and notes the delay in each status too; `statuses` may change meanwhile."""
         while True:
             before = time.monotonic()
             await asyncio.sleep(self._interval)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -44,8 +44,10 @@ _AGES = (
 class StatusCollector(Collector):
     """Reads the destinations' status objects whenever it is asked."""
 
-    def __init__(self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay) -> None:
-        self._statuses = statuses
+    def __init__(
+        self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay, config_errors: Sequence[str] = ()
+    ) -> None:
+        self._statuses, self._config_errors = statuses, config_errors
         self._node = node
         self._delay = delay
 
@@ -54,6 +56,11 @@ class StatusCollector(Collector):
         info = GaugeMetricFamily("headrace_info", "Node and version; always 1.", labels=("node", "version"))
         info.add_metric((self._node, __version__), 1)
         yield info
+        yield GaugeMetricFamily(
+            "headrace_config_errors",
+            "Problems of configuration files that changed while running.",
+            value=len(self._config_errors),
+        )
         yield GaugeMetricFamily("headrace_loop_delay_seconds", "Last delay of the event loop.", value=self._delay.last)
         yield GaugeMetricFamily(
             "headrace_loop_delay_max_seconds", "Largest delay of the event loop in a minute.", value=self._delay.largest
@@ -170,9 +177,11 @@ class StatusCollector(Collector):
 class Metrics:
     """The text of /metrics: headrace's own metrics and those of the process (memory, CPU, open files)."""
 
-    def __init__(self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay) -> None:
+    def __init__(
+        self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay, config_errors: Sequence[str] = ()
+    ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(StatusCollector(statuses, node, delay))
+        self._registry.register(StatusCollector(statuses, node, delay, config_errors))
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -28,12 +28,18 @@ class HttpError(HeadraceError):
 class HttpServer:
     """Answers from the destinations' status objects, which their actors write on the same loop."""
 
-    def __init__(self, address: tuple[str, int], statuses: Mapping[str, DestinationStatus], node: str) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        statuses: Mapping[str, DestinationStatus],
+        node: str,
+        config_errors: Sequence[str] = (),
+    ) -> None:
         self._address = address
-        self._statuses = statuses
+        self._statuses, self._config_errors = statuses, config_errors
         self._node = node
         self._delay = LoopDelay()
-        self._metrics = Metrics(statuses, node, self._delay)
+        self._metrics = Metrics(statuses, node, self._delay, config_errors)
         self._runner: web.AppRunner | None = None
         self._measuring: asyncio.Task[None] | None = None
 
@@ -70,7 +76,7 @@ class HttpServer:
             await runner.cleanup()
 
     async def _health(self, request: web.Request) -> web.Response:
-        return _json(*health(self._statuses, self._node))
+        return _json(*health(self._statuses, self._node, self._config_errors))
 
     async def _health_of_one(self, request: web.Request) -> web.Response:
         name = request.match_info["destination"]

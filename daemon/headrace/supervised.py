@@ -1,0 +1,249 @@
+"""One destination under supervision: its actor runs, fails, waits and runs again, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from headrace.errors import (
+    ConfigError,
+    Fenced,
+    HeadraceError,
+    PositionLost,
+    ServerIdTaken,
+    SinkError,
+    SourceError,
+    StateStoreError,
+)
+from headrace.model import State
+from headrace.settings import DestinationSettings
+from headrace.status import DestinationStatus
+
+log = structlog.get_logger(__name__)
+
+
+class Actor(Protocol):
+    """What runs one destination; `headrace.destination.Destination` is the real one."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Returns after a drained stop, asked for by `stop`; raises HeadraceError otherwise. May be called again."""
+
+    async def observe(self) -> None:
+        """Looks after what matters also while run() fails and waits; until it is cancelled."""
+
+    async def changed(self) -> None:
+        """Between two runs: returns as soon as somebody outside did what makes another attempt worth while at once."""
+
+
+ActorFactory = Callable[[DestinationSettings, DestinationStatus], Actor]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a failed destination starts again; all in seconds."""
+
+    base: float = 1.0
+    """The longest wait after the first failure; doubled by each one after it."""
+    cap: float = 60.0
+    """The longest wait of all."""
+    healthy_after: float = 60.0
+    """After this long in healthy states without a break the failures are forgotten."""
+    not_retriable: float = 60.0
+    """The wait after an error that trying again can't mend: only somebody's change outside can."""
+    taken_cap: float = 3600.0
+    """The longest wait after ServerIdTaken, whose waits begin at `not_retriable` and double; also how long we have to
+    be well until they begin anew."""
+    observe_again: float = 10.0
+    """The wait until observe() is started again after it failed."""
+
+    def delay(self, failures: int, error: HeadraceError) -> float:
+        """The wait after the `failures`-th failure in a row, with full jitter, so that many don't come back at once.
+
+        For ServerIdTaken `failures` counts those alone. Each attempt throws the other replica out, or is thrown out
+        by it: two that come back at the same pace would do so for ever, so ours grows without jitter.
+        """
+        power = 2.0 ** min(failures - 1, 30)
+        if isinstance(error, ServerIdTaken):
+            return min(self.taken_cap, self.not_retriable * power)
+        if not error.retriable:
+            return self.not_retriable
+        return random.uniform(0, min(self.cap, self.base * power))
+
+
+class Supervised:
+    """One destination's tasks: its actor's run(), again and again, and its observe() beside it."""
+
+    def __init__(
+        self, settings: DestinationSettings, status: DestinationStatus, factory: ActorFactory, policy: RestartPolicy
+    ) -> None:
+        self.settings, self.status = settings, status
+        self.failures = 0
+        """In a row."""
+        self._taken = 0
+        """Those of them that were ServerIdTaken, over a longer time."""
+        self._factory, self._policy = factory, policy
+        self._actor: Actor | None = None
+        self._observer: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._try_now = asyncio.Event()
+        self._healthy_since: float | None = None
+        self._log = log.bind(destination=settings.name)
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins; the task ends after request_stop() only."""
+        self.task = asyncio.create_task(self._run(), name=f"destination {self.settings.name}")
+
+    def request_stop(self) -> None:
+        """Asks it to drain and stop."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
+
+    def try_now(self) -> None:
+        """Ends a wait for the next attempt: an operator says that something was mended."""
+        self._try_now.set()
+
+    def look(self, now: float) -> None:
+        """Forgives failures when the destination was well for long enough; `now` is on the monotonic clock."""
+        if not self.status.state.healthy:
+            self._healthy_since = None
+            return
+        self.status.lost_kind = ""
+        since = self._healthy_since = now if self._healthy_since is None else self._healthy_since
+        if now - since >= self._policy.healthy_after:
+            self.failures = 0
+        if now - since >= self._policy.taken_cap:
+            self._taken = 0
+
+    async def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                error = await self._attempt()
+                if error is None:
+                    break
+                if self._stop.is_set():
+                    self._log.warning("failed while stopping", error=str(error))
+                    self.status.failed(str(error))
+                    break
+                await self._wait(self._note(error))
+        finally:
+            await end(self._observer)
+            if self.status.state is not State.STOPPED:  # the actor's own words are better
+                self.status.enter(State.STOPPED)
+
+    async def _attempt(self) -> HeadraceError | None:
+        """One run of the actor; None after a stop that was asked for, else why it ended."""
+        try:
+            if self._actor is None:
+                self._actor = self._factory(self.settings, self.status)
+                self._observer = asyncio.create_task(
+                    self._observe(self._actor), name=f"observer of {self.settings.name}"
+                )
+            await self._actor.run(self._stop)
+            return None if self._stop.is_set() else HeadraceError("the destination ended without being asked to")
+        except HeadraceError as error:
+            return error
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            self._log.exception("unexpected cancellation")
+            return HeadraceError("an inner task of the destination was cancelled")
+        except Exception as error:
+            self._log.exception("unexpected error")
+            return HeadraceError(
+                f"an unexpected error, {type(error).__name__}", remedy="the log has the details; report it"
+            )
+
+    def _note(self, error: HeadraceError) -> float:
+        """Tells the error everywhere; the seconds to wait."""
+        status = self.status
+        self.failures += 1
+        self._taken += isinstance(error, ServerIdTaken)
+        delay = self._policy.delay(self._taken if isinstance(error, ServerIdTaken) else self.failures, error)
+        if isinstance(error, PositionLost):
+            status.lost_kind = error.kind.value
+        status.failed(str(error))
+        status.enter(error.state, _reason(error), str(error))
+        status.restarts += 1
+        self._log.error(
+            "destination failed",
+            state=error.state.value,
+            error=str(error),
+            failures=self.failures,
+            retry_seconds=round(delay, 3),
+        )
+        return delay
+
+    async def _wait(self, delay: float) -> None:
+        """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
+        self._try_now.clear()
+        waits: list[Awaitable[Any]] = [self._stop.wait(), self._try_now.wait()]
+        if self._actor is not None:
+            waits.append(self._changed(self._actor))
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end(*tasks)
+
+    async def _changed(self, actor: Actor) -> None:
+        try:
+            await actor.changed()
+            self._log.info("tries again at once: something was changed from outside")
+            return
+        except Exception as error:
+            if not isinstance(error, HeadraceError):
+                self._log.exception("unexpected error while waiting")
+        await asyncio.Event().wait()  # so the delay alone counts
+
+    async def _observe(self, actor: Actor) -> None:
+        """Keeps observe() running: whatever goes wrong there, the destination itself goes on."""
+        while True:
+            try:
+                await actor.observe()
+                self._log.warning("the observer ended without being asked to")
+            except HeadraceError as error:
+                self._log.warning("the observer failed", error=str(error))
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
+                self._log.warning("an inner task of the observer was cancelled")
+            except Exception:
+                self._log.exception("unexpected error of the observer")
+            await asyncio.sleep(self._policy.observe_again)
+
+
+async def end(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancels what still runs and waits a moment; a task that ignores it ends with the process."""
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=5.0)
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the present task itself that was cancelled, and not one that it awaited."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _reason(error: HeadraceError) -> str:
+    """One word for a monitor."""
+    kinds: tuple[tuple[type[HeadraceError], str], ...] = (
+        (SourceError, "source"),
+        (SinkError, "sink"),
+        (StateStoreError, "state"),
+        (Fenced, "fenced"),
+        (ConfigError, "config"),
+    )
+    return next((word for kind, word in kinds if isinstance(error, kind)), "error")

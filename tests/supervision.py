@@ -1,0 +1,86 @@
+"""What tests of the supervisor share: actors and reloads that do what the test says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from headrace.model import State
+from headrace.settings import DestinationSettings, Settings
+from headrace.status import DestinationStatus
+from headrace.supervisor import RestartPolicy, Supervisor, Wanted
+
+FAST = RestartPolicy(base=0.0, cap=0.0, not_retriable=0.0, taken_cap=0.0)
+Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]
+
+
+def settings(*names: str, drain_timeout: float = 30.0) -> Settings:
+    raw = {"source": {"host": "h", "user": "u", "password": "p"}, "sink": {"type": "null"}}
+    destinations = {name: DestinationSettings.model_validate({"name": name, **raw}) for name in names}
+    return Settings.model_validate({"daemon": {"drain_timeout": drain_timeout}, "destinations": destinations})
+
+
+class FakeActor:
+    """Runs what the test says."""
+
+    def __init__(self, status: DestinationStatus, run: Run) -> None:
+        self._status = status
+        self._run = run
+        self.outside = asyncio.Event()
+        self.observed = 0
+        self.trouble: list[BaseException] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._run(self._status, stop)
+
+    async def observe(self) -> None:
+        self.observed += 1
+        if self.trouble:
+            raise self.trouble.pop()
+        await asyncio.Event().wait()
+
+    async def changed(self) -> None:
+        await self.outside.wait()
+
+
+def supervisor(config: Settings, runs: dict[str, Run], policy: RestartPolicy = FAST, **more: object) -> Supervisor:
+    return Supervisor(
+        config,
+        lambda destination, status: FakeActor(status, runs[destination.name]),
+        policy=policy,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+async def stream(status: DestinationStatus, stop: asyncio.Event) -> None:
+    status.enter(State.STREAMING)
+    await stop.wait()
+
+
+async def hang(status: DestinationStatus, stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+class FakeReloading:
+    """Gives what the test wants next."""
+
+    def __init__(self) -> None:
+        self.next: asyncio.Queue[Mapping[str, DestinationSettings] | Exception] = asyncio.Queue()
+        self.due: list[Mapping[str, DestinationSettings] | Exception] = []
+        self.reads: list[bool] = []
+
+    async def watch(self) -> None:
+        self.due.append(await self.next.get())
+
+    async def read(self, running: Wanted, *, everything: bool) -> Wanted:
+        self.reads.append(everything)
+        if not self.due:
+            return running
+        wanted = self.due.pop()
+        if isinstance(wanted, Exception):
+            raise wanted
+        return wanted
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  (what is waited for has no event)
+            await asyncio.sleep(0.001)
