@@ -34,6 +34,16 @@ class Address:
     connect_timeout: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaName:
+    """What a replica says of itself when it registers. `host` has at most 60 bytes, `port` 16 bits. MySQL goes by
+    `uuid` where one is sent: of two with the same one it ends the older, and a server id alone is no clash then."""
+
+    host: str
+    port: int
+    uuid: str
+
+
 class SourceConnection:
     """One authenticated connection: a few queries, then perhaps a binlog dump, never both at once."""
 
@@ -130,16 +140,20 @@ class SourceConnection:
         """Whether the source's events end in a CRC32; known after load_variables."""
         return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
 
-    async def register(self, server_id: int, heartbeat: float) -> None:
+    async def register(self, server_id: int, heartbeat: float, name: ReplicaName | None = None) -> None:
         """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW
-        REPLICAS. `heartbeat` in seconds."""
+        REPLICAS (MySQL internals manual, "COM_REGISTER_SLAVE"). `heartbeat` in seconds. Without a name, for short
+        dumps, only the server id is told."""
         period = int(heartbeat * 1_000_000_000)
+        uuid = f", @slave_uuid='{name.uuid}', @replica_uuid='{name.uuid}'" if name else ""
         await self.query(
             "SET @master_binlog_checksum=@@global.binlog_checksum, @source_binlog_checksum=@@global.binlog_checksum,"
             f" @master_heartbeat_period={period}, @source_heartbeat_period={period}, @mariadb_slave_capability=4,"
-            " SESSION net_write_timeout=600"
+            f" SESSION net_write_timeout=600{uuid}"
         )
-        body = struct.pack("<IB", server_id, 0) + b"\0\0" + struct.pack("<HII", 0, 0, 0)
+        host = name.host.encode() if name else b""
+        port = name.port if name else 0
+        body = struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", port, 0, 0)
         try:
             async with asyncio.timeout(self._address.connect_timeout):
                 await self._connection._execute_command(_COM_REGISTER_REPLICA, body)

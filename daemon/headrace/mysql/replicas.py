@@ -1,0 +1,211 @@
+"""Who else reads from a source, and under which server id we do."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import uuid
+from dataclasses import dataclass
+
+import structlog
+
+from headrace.errors import ServerIdTaken, SourceMisconfigured
+from headrace.mysql.connection import QueryFailed, ReplicaName, SourceConnection, probe_id
+from headrace.settings import SourceSettings, derive_server_id
+
+log = structlog.get_logger(__name__)
+
+RUN = random.SystemRandom().randint(1, 0xFFFF)
+"""The number of this process. It is sent as the port of our registration, which nobody connects to, so that a process
+can tell itself from another one of the same name."""
+_NAMESPACE = uuid.UUID("5b0a6b0e-6c1c-5b0f-9d0e-0d4f1a5a7c11")
+_NAME_BYTES = 60
+"""What MariaDB and older versions of MySQL take as a replica's host."""
+_CANDIDATES = 100
+_UUIDS = (
+    "SELECT t.processlist_id AS id, CAST(v.variable_value AS CHAR) AS uuid"
+    " FROM performance_schema.user_variables_by_thread v JOIN performance_schema.threads t USING (thread_id)"
+    " WHERE v.variable_name IN ('slave_uuid', 'replica_uuid')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A reader that has registered. All but the server id is what it said of itself, and may be empty."""
+
+    server_id: int
+    host: str
+    port: int
+    uuid: str
+    """MySQL's own way to tell replicas apart; MariaDB does not show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpConnection:
+    """A connection that reads the binlog, as the server sees it. `uuid` is None where it can't be seen."""
+
+    number: int
+    user: str
+    address: str
+    uuid: str | None
+
+    def __str__(self) -> str:
+        return f"{self.address} ('{self.user}', connection {self.number})"
+
+
+def replica_name(node: str, destination: str) -> ReplicaName:
+    """Our name at the source: the same for every process that runs this destination on this node."""
+    name = f"headrace/{node}/{destination}"
+    if len(name.encode()) > _NAME_BYTES:  # cut, and still another for each
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        name = f"{name.encode()[: _NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
+    return ReplicaName(name, RUN, str(uuid.uuid5(_NAMESPACE, f"{destination}/{node}")))
+
+
+async def replicas(connection: SourceConnection) -> list[Replica] | None:
+    """Who has registered; None when the account may not see it (MariaDB: REPLICATION MASTER ADMIN), or the server does
+    not know the statement. MySQL lists one for each server id, the one that came last, although several may read."""
+    for sql in ("SHOW SLAVE HOSTS",) if connection.is_mariadb else ("SHOW REPLICAS", "SHOW SLAVE HOSTS"):
+        try:
+            rows = await connection.query(sql)
+        except QueryFailed as error:
+            if error.errno == 1064:
+                continue
+            raise
+        except SourceMisconfigured as error:
+            log.debug("the source does not show who reads from it", error=str(error))
+            return None
+        low = [{name.lower(): value for name, value in row.items()} for row in rows]
+        return [
+            Replica(
+                int(row["server_id"]),
+                str(row.get("host") or ""),
+                int(row.get("port") or 0),
+                str(row.get("replica_uuid") or row.get("slave_uuid") or ""),
+            )
+            for row in low
+        ]
+    log.debug("the source knows no statement that shows who reads from it")
+    return None
+
+
+async def dump_connections(connection: SourceConnection) -> list[DumpConnection]:
+    """The connections that read the binlog: all of them with the right PROCESS, else those of our own account."""
+    rows = await connection.query("SHOW PROCESSLIST")
+    dumps = [row for row in rows if str(row["Command"]).startswith("Binlog Dump")]
+    uuids: dict[int, str] | None = None
+    if dumps and not connection.is_mariadb:  # MariaDB does not go by it
+        try:
+            uuids = {int(row["id"]): str(row["uuid"]) for row in await connection.query(_UUIDS) if row["id"]}
+        except (QueryFailed, SourceMisconfigured) as error:
+            log.debug("the source does not show the uuids of its readers", error=str(error))
+    return [
+        DumpConnection(
+            int(row["Id"]),
+            str(row["User"]),
+            str(row["Host"]),
+            None if uuids is None else uuids.get(int(row["Id"]), ""),
+        )
+        for row in dumps
+    ]
+
+
+async def choose_server_id(
+    connection: SourceConnection,
+    source: SourceSettings,
+    *,
+    node: str,
+    destination: str,
+    derived: bool,
+    taken: int = 0,
+) -> int:
+    """The server id to register and dump with, made sure of as far as the source shows who reads from it.
+
+    A configured id that somebody else has is ServerIdTaken, with host, port, uuid and connection of who has it, or
+    SourceMisconfigured when it is the source's own. A derived one moves on to the next that is free, in an order that
+    is always the same. A registration under our own name is no clash: it is an earlier connection of ours, which the
+    server ends when we dump.
+
+    `taken` is the id with which the source has just thrown us out for a newcomer, else 0. Then a registration under
+    our name that is not of this process is that newcomer: another daemon of the same node and destination, and
+    ServerIdTaken says so for as long as it reads. Needs connection.load_variables(). Raises SourceError.
+    """
+    us = replica_name(node, destination)
+    listed = await replicas(connection)
+    ours = [r for r in listed or () if (r.uuid == us.uuid if r.uuid else r.host == us.host)]
+    if taken and (newcomers := [r for r in ours if r.port != us.port]):
+        raise await _twin(connection, newcomers[0], node, destination)
+    others = {r.server_id: r for r in listed or () if r not in ours}
+    own = int(connection.variables.get("server_id", "0"))
+    if not derived:
+        return await _configured(connection, source.server_id, own, others, bool(taken), listed)
+    used = {own, 0, *others}
+    if taken and connection.is_mariadb:
+        used.add(taken)  # by somebody who has not registered
+    for number in range(_CANDIDATES):
+        candidate = derive_server_id(node, f"{destination}#{number}" if number else destination)
+        if candidate not in used and probe_id(candidate) not in used:
+            if number:
+                log.info("the derived server id is in use; another one serves", server_id=candidate, tried=number)
+            return candidate
+    raise ServerIdTaken(
+        f"{_CANDIDATES} server ids in a row are in use at the source", remedy="set [source] server_id to a free number"
+    )
+
+
+async def _configured(
+    connection: SourceConnection,
+    wanted: int,
+    own: int,
+    others: dict[int, Replica],
+    taken: bool,
+    listed: list[Replica] | None,
+) -> int:
+    if wanted == own:
+        raise SourceMisconfigured(
+            f"our server id {wanted} is the source's own",
+            remedy="give [source] server_id another number, or 0, which derives one",
+        )
+    if wanted in others:
+        raise ServerIdTaken(await clash(connection, others[wanted]), remedy=_OTHER_ID)
+    if taken and listed is not None and connection.is_mariadb:
+        # Who threw us out did not register. Readers that are not on the list are those who may have been it.
+        dumps = await dump_connections(connection)
+        if len(dumps) > len(listed):
+            raise ServerIdTaken(
+                f"our server id {wanted} was taken by a reader that has not registered: one of "
+                + ", ".join(str(dump) for dump in dumps),
+                remedy=_OTHER_ID,
+            )
+    return wanted
+
+
+_OTHER_ID = "give [source] server_id a number that no other replica has, or 0, which derives one"
+
+
+async def clash(connection: SourceConnection, other: Replica) -> str:
+    """A sentence that says who has a server id."""
+    return f"our server id {other.server_id} is in use by {await describe(connection, other)}"
+
+
+async def _twin(connection: SourceConnection, other: Replica, node: str, destination: str) -> ServerIdTaken:
+    return ServerIdTaken(
+        f"another daemon runs destination '{destination}' as node '{node}' and reads from this source: "
+        f"{await describe(connection, other)}",
+        remedy="stop one of the two, or give its [daemon] node another name; if nothing of the kind runs any more, "
+        "end the connection that is left over: KILL with its number",
+    )
+
+
+async def describe(connection: SourceConnection, other: Replica) -> str:
+    """Host, port and uuid as the replica gave them, and where its connection comes from as far as that can be seen."""
+    said = [f"port {other.port}"] if other.port else []
+    said += [f"uuid {other.uuid}"] if other.uuid else []
+    text = f"replica '{other.host}'" if other.host else "a replica that gives no host"
+    text += f" ({', '.join(said)})" if said else ""
+    dumps = await dump_connections(connection)
+    fitting = [dump for dump in dumps if dump.uuid is None or dump.uuid == other.uuid]
+    if not fitting:
+        return f"{text}; with the right PROCESS its address could be seen"
+    one_of = "one of " if len(fitting) > 1 else ""
+    return f"{text}, connected from {one_of}{', '.join(str(dump) for dump in fitting)}"
