@@ -22,6 +22,8 @@ _NAMESPACE = uuid.UUID("5b0a6b0e-6c1c-5b0f-9d0e-0d4f1a5a7c11")
 _NAME_BYTES = 60
 """What MariaDB and older versions of MySQL take as a replica's host."""
 _CANDIDATES = 100
+_SHOWN = 5
+"""Connections that a sentence names."""
 _UUIDS = (
     "SELECT t.processlist_id AS id, CAST(v.variable_value AS CHAR) AS uuid"
     " FROM performance_schema.user_variables_by_thread v JOIN performance_schema.threads t USING (thread_id)"
@@ -91,22 +93,21 @@ async def replicas(connection: SourceConnection) -> list[Replica] | None:
 
 async def dump_connections(connection: SourceConnection) -> list[DumpConnection]:
     """The connections that read the binlog: all of them with the right PROCESS, else those of our own account."""
-    rows = await connection.query("SHOW PROCESSLIST")
-    dumps = [row for row in rows if str(row["Command"]).startswith("Binlog Dump")]
+    table = "information_schema" if connection.is_mariadb else "performance_schema"
+    where = "WHERE command LIKE 'Binlog Dump%' ORDER BY id"
     uuids: dict[int, str] | None = None
-    if dumps and not connection.is_mariadb:  # MariaDB does not go by it
-        try:
+    try:
+        rows = await connection.query(f"SELECT id AS i, user AS u, host AS h FROM {table}.processlist {where}")
+        if rows and not connection.is_mariadb:  # MariaDB does not go by it
             uuids = {int(row["id"]): str(row["uuid"]) for row in await connection.query(_UUIDS) if row["id"]}
-        except (QueryFailed, SourceMisconfigured) as error:
-            log.debug("the source does not show the uuids of its readers", error=str(error))
+    except (QueryFailed, SourceMisconfigured) as error:
+        log.debug("the source does not show the connections of its readers", error=str(error))
+        return []
     return [
         DumpConnection(
-            int(row["Id"]),
-            str(row["User"]),
-            str(row["Host"]),
-            None if uuids is None else uuids.get(int(row["Id"]), ""),
+            int(row["i"]), str(row["u"]), str(row["h"]), None if uuids is None else uuids.get(int(row["i"]), "")
         )
-        for row in dumps
+        for row in rows
     ]
 
 
@@ -173,8 +174,7 @@ async def _configured(
         dumps = await dump_connections(connection)
         if len(dumps) > len(listed):
             raise ServerIdTaken(
-                f"our server id {wanted} was taken by a reader that has not registered: one of "
-                + ", ".join(str(dump) for dump in dumps),
+                f"our server id {wanted} was taken by a reader that has not registered: {_one_of(dumps)}",
                 remedy=_OTHER_ID,
             )
     return wanted
@@ -207,5 +207,9 @@ async def describe(connection: SourceConnection, other: Replica) -> str:
     fitting = [dump for dump in dumps if dump.uuid is None or dump.uuid == other.uuid]
     if not fitting:
         return f"{text}; with the right PROCESS its address could be seen"
-    one_of = "one of " if len(fitting) > 1 else ""
-    return f"{text}, connected from {one_of}{', '.join(str(dump) for dump in fitting)}"
+    return f"{text}, connected from {_one_of(fitting)}"
+
+
+def _one_of(dumps: list[DumpConnection]) -> str:
+    more = f" and {len(dumps) - _SHOWN} more" if len(dumps) > _SHOWN else ""
+    return f"{'one of ' if len(dumps) > 1 else ''}{', '.join(str(dump) for dump in dumps[:_SHOWN])}{more}"
