@@ -15,6 +15,7 @@ import pymysql.err
 from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
 from headrace.mysql.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.gtid import GtidSet
+from headrace.mysql.sockets import tune
 from headrace.mysql.stream import PacketStream
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
@@ -93,6 +94,7 @@ class SourceConnection:
             raise
         except (pymysql.err.MySQLError, RuntimeError, struct.error, IndexError) as error:
             raise SourceError(f"{address.host}:{address.port} does not answer as a MySQL server ({error})") from error
+        tune(connection._writer.transport)
         return cls(connection, address)
 
     async def query(self, sql: str) -> list[dict[str, Any]]:

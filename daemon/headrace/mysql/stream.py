@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace.errors import SourceError, SourceSilent
+from headrace.errors import SourceEnded, SourceSilent
 
 _RECEIVE = 256 * 1024
 """Bytes read from the socket in one call."""
@@ -49,12 +49,12 @@ class PacketStream(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """See asyncio.BufferedProtocol."""
-        self._finish(SourceError("the source closed the binlog stream"))
+        self._finish(SourceEnded("the source closed the binlog stream"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BufferedProtocol."""
-        self._finish(SourceError(f"the connection to the source broke ({exc})" if exc else "the connection is closed"))
+        self._finish(SourceEnded(f"the connection to the source broke ({exc})" if exc else "the connection is closed"))
 
     def pause_writing(self) -> None:
         """Nothing is written after the dump command."""
@@ -73,8 +73,9 @@ class PacketStream(asyncio.BufferedProtocol):
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
         """`rest` and what came after it, at least `need` bytes in all.
 
-        Raises SourceError when the stream has ended, and SourceSilent when no byte came for `deadline` seconds while
-        we were reading (heartbeats come in between, so silence means a dead connection).
+        Raises SourceEnded when the stream has ended, and SourceSilent when no byte came for `deadline` seconds while
+        we were reading (heartbeats come in between, so silence means a dead connection). Time between two calls does
+        not count: then it is we who do not read.
         """
         wanted = max(need - len(rest), 1)
         if wanted > self._limit:
