@@ -207,10 +207,14 @@ class ByteQueue:
         self._items: deque[MessageBatch] = deque()
         self._changed = asyncio.Condition()
 
+    def fits(self, batch: MessageBatch) -> bool:
+        """Whether put() would not wait."""
+        return not self.used or self.used + batch.size <= self._budget
+
     async def put(self, batch: MessageBatch) -> None:
         """Waits until the batch fits; one that is larger than the budget passes alone."""
         async with self._changed:
-            while self.used and self.used + batch.size > self._budget:
+            while not self.fits(batch):
                 await self._changed.wait()
             self.used += batch.size
             self._outstanding += 1

@@ -15,6 +15,8 @@ class HeadraceError(Exception):
     """
 
     state: State = State.FAILED
+    reason: str = "error"
+    """One word for a monitor."""
     retriable: bool = True
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
@@ -29,6 +31,7 @@ class HeadraceError(Exception):
 class ConfigError(HeadraceError):
     """The configuration is wrong; `problems` lists every fault found, each with file, key and a sentence."""
 
+    reason = "config"
     retriable = False
 
     def __init__(self, problems: list[str]) -> None:
@@ -38,6 +41,8 @@ class ConfigError(HeadraceError):
 
 class SourceError(HeadraceError):
     """The MySQL side can't be reached or does not answer as it should."""
+
+    reason = "source"
 
 
 class SourceUnreachable(SourceError):
@@ -128,6 +133,7 @@ class BinlogCorrupt(NotUnderstood):
 class SinkError(HeadraceError):
     """The sink did not confirm; everything from the confirmed position is sent again."""
 
+    reason = "sink"
     state = State.STALLED
 
 
@@ -140,8 +146,11 @@ class SinkRejected(SinkError):
 class Fenced(HeadraceError):
     """Somebody with a higher epoch runs this destination; nothing of ours may be written any more."""
 
+    reason = "fenced"
     state = State.STANDBY
 
 
 class StateStoreError(HeadraceError):
     """The state store can't be read or written."""
+
+    reason = "state"

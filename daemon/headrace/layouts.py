@@ -56,7 +56,7 @@ class Layouts:
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 
     async def _read(self, position: Position) -> None:
-        source, settings = self._source, self._settings.source
+        source, settings = self._source, self._source.settings
         self.history.adopt(
             await read_schemas(
                 settings,

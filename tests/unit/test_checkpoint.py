@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.destination import _Stream
+from headrace.streaming import Stream
 from headrace.errors import StateStoreError
 from headrace.model import Position
 from headrace.state.base import Guard, StateChange
@@ -30,10 +29,10 @@ class FullDisk:
 
 
 async def test_entries_of_the_schema_history_stay_with_their_position_when_a_write_fails() -> None:
-    stream: Any = _Stream.__new__(_Stream)
+    stream: Any = Stream.__new__(Stream)
     store = FullDisk()
-    stream._store, stream._name, stream._guard = store, "shop", Guard(1, 1)
-    stream._status, stream._saved, stream._owner = DestinationStatus("shop"), None, SimpleNamespace(_version=0)
+    stream._store, stream._name, stream.guard = store, "shop", Guard(1, 1)
+    stream._status, stream._saved = DestinationStatus("shop"), None
     stream._confirmed, stream._entries = Position("server", "b.000001", 400, last_pos=2), [ENTRY]
     with pytest.raises(StateStoreError):
         await stream._checkpoint()

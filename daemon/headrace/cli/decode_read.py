@@ -187,7 +187,7 @@ async def read_server(
     """Decodes a server's binlog up to the end that it has now, or without end. Raises SourceError and NotUnderstood."""
     end = None if follow else await _present_end(settings)
     layouts, wanted = Layouts(settings, []), _Wanted(window, output)
-    source = await open_source(settings.source, settings.source.server_id, None, before_dump=layouts.open)
+    source = await open_source(settings.source, None, before_dump=layouts.open)
     try:
         decoder = _decoder(
             source.start,

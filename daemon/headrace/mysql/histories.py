@@ -1,0 +1,156 @@
+"""Whether the server that answers has the history that a stored position belongs to, and how to go on there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from headrace.errors import LostKind, PositionLost, SourceChanged
+from headrace.model import Gap, Position
+from headrace.mysql.connection import SourceConnection
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.inventory import Inventory, take_inventory
+from headrace.mysql.schema_states import file_number
+from headrace.settings import SourceSettings, StartTime
+
+log = structlog.get_logger(__name__)
+
+_LISTED = 1_000
+"""Characters of a GTID set in a sentence; the whole is in the log and in the gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Where the stream goes on. `gap` is set when that passes over a divergence, as `on_diverged` allows."""
+
+    position: Position
+    gap: Gap | None = None
+    entries: tuple[dict[str, Any], ...] = ()
+    """Entries of the schema history that belong to the move."""
+
+
+async def agree(connection: SourceConnection, settings: SourceSettings, stored: Position) -> Agreed:
+    """Compares the server behind `connection` with the stored position, both directions.
+
+    Raises SourceChanged when the server lacks what was published, and PositionLost when it no longer has what was not.
+    """
+    inventory = await take_inventory(connection)
+    if inventory.gtid_mode and stored.gtid_set:
+        return await _by_gtid(settings, inventory, stored)
+    if stored.server_uuid != inventory.server_uuid:
+        raise SourceChanged(
+            f"the position {stored} belongs to server {stored.server_uuid}, but {settings.host}:{settings.port} is "
+            f"server {inventory.server_uuid}, and without GTIDs headrace does not guess where to go on",
+            remedy="point [source] back; or say where this server goes on: 'headrace position set DESTINATION "
+            "FILE:OFFSET', or 'headrace position reset DESTINATION' to begin as [source] start says",
+        )
+    _require_place(inventory, stored)
+    return Agreed(stored)
+
+
+def _require_place(inventory: Inventory, stored: Position) -> None:
+    """The same server, and a place in a file: it has to be there."""
+    sizes = {binlog.name: binlog.size for binlog in inventory.files}
+    if not stored.file or not sizes:
+        return
+    if stored.file not in sizes:
+        first, last = inventory.files[0].name, inventory.files[-1].name
+        if file_number(stored.file) > file_number(last):
+            raise SourceChanged(
+                f"the source's binlogs end with {last}, the position {stored} is in a later one: they were reset, or "
+                "the server was restored from an older copy",
+                remedy="say where to go on: 'headrace position set DESTINATION earliest' publishes all that it has",
+            )
+        raise PositionLost(
+            f"the source no longer has {stored.file} (its oldest is {first})", kind=LostKind.POSITION_PURGED
+        )
+    if stored.offset > sizes[stored.file]:
+        raise PositionLost(
+            f"the position {stored} lies beyond the end of its file, which has {sizes[stored.file]} bytes: the end of "
+            "the binlog was lost, or the file is another one under the same name",
+            kind=LostKind.BEYOND_END,
+        )
+
+
+async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position) -> Agreed:
+    ours, executed = GtidSet(stored.gtid_set), GtidSet(inventory.executed)
+    extra = ours.minus(executed)
+    same = stored.server_uuid == inventory.server_uuid
+    position, gap = stored, None
+    if extra:
+        unknown = extra.minus(GtidSet(stored.own_gtids))
+        if unknown or (same and extra.has(stored.server_uuid)):
+            if settings.on_diverged != "continue":
+                raise _changed(inventory, stored, extra, same=same)
+            if same:
+                return await _again_by_time(settings, inventory, stored, extra)
+            gap = _diverged(stored, inventory, unknown)
+        else:
+            log.info("heartbeats that this server never got are left out", gtids=str(extra))
+        position = replace(position, gtid_set=str(ours.minus(extra)), own_gtids="")
+    missing = GtidSet(inventory.purged).minus(ours)
+    if missing:
+        raise PositionLost(
+            f"server {inventory.server_uuid} has purged {missing.count:,} transactions that were not read yet: "
+            f"{_short(missing)}",
+            kind=LostKind.GTIDS_PURGED,
+        )
+    if same and not extra:
+        return Agreed(position)
+    # The ordinal within a transaction holds on its own server only: here the transaction begins anew.
+    return Agreed(
+        replace(
+            position,
+            server_uuid=inventory.server_uuid,
+            file="",
+            offset=4,
+            events_done=0,
+            rows_done=0,
+            open_xa=tuple(replace(xa, file="", offset=0) for xa in stored.open_xa),
+        ),
+        gap,
+    )
+
+
+def _changed(inventory: Inventory, stored: Position, extra: GtidSet, *, same: bool) -> SourceChanged:
+    if same:
+        why = "it was reset, or restored from an older copy"
+    else:
+        why = f"they were never replicated from {stored.server_uuid}"
+    return SourceChanged(
+        f"server {inventory.server_uuid} has not executed {extra.count:,} transactions that were published: {why}: "
+        f"{_short(extra)}",
+        extra=str(extra),
+        remedy='bring them to the server, or go on without them: [source] on_diverged = "continue", or '
+        "'headrace position set DESTINATION WHERE'; docs/operations.md, 'SOURCE_CHANGED'",
+    )
+
+
+def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
+    return Gap(
+        reason="diverged",
+        start=f"{stored.server_uuid} {stored}",
+        end=inventory.server_uuid,
+        transactions=unknown.count,
+        gtids=str(unknown),
+        at_us=time.time_ns() // 1000,
+    )
+
+
+async def _again_by_time(settings: SourceSettings, inventory: Inventory, stored: Position, extra: GtidSet) -> Agreed:
+    """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
+    transactions were published, only their commit times tell."""
+    when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
+    from headrace.mysql.relocate import relocate
+
+    move = await relocate(settings, StartTime(when), stored, reason="diverged")
+    return Agreed(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)
+
+
+def _short(gtids: GtidSet) -> str:
+    text = str(gtids)
+    return text if len(text) <= _LISTED else f"{text[:_LISTED]}... ({gtids.intervals} intervals)"

@@ -1,0 +1,352 @@
+"""One run of a destination from an open source to an open sink: the tasks between them, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from headrace.batching import ByteQueue, Outlet
+from headrace.companion import Companion
+from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
+from headrace.formats.registry import make_format
+from headrace.layouts import Layouts
+from headrace.model import MessageBatch, Position, State
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.schema_states import reached
+from headrace.mysql.source import OpenSource
+from headrace.settings import DaemonSettings, DestinationSettings
+from headrace.sinks.base import Sink
+from headrace.state.base import Guard, StateChange, StateStore
+from headrace.status import DestinationStatus
+
+log = structlog.get_logger(__name__)
+
+Reopen = Callable[[Position], Awaitable[OpenSource]]
+
+_STEADY = 10.0
+"""A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
+_BLOCKED = 5.0
+"""After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
+
+
+@dataclass(slots=True)
+class Behind:
+    """What outlives a run: since when the oldest message waits that no run has had confirmed yet; 0 for none."""
+
+    since: float = 0.0
+
+
+class Stream:
+    """Tasks: read, publish, confirm, watch (the clock's), and the companion's beats. `guard` is the newest one."""
+
+    def __init__(
+        self,
+        settings: DestinationSettings,
+        daemon: DaemonSettings,
+        store: StateStore,
+        status: DestinationStatus,
+        *,
+        source: OpenSource,
+        sink: Sink,
+        guard: Guard,
+        layouts: Layouts,
+        companion: Companion,
+        reopen: Reopen,
+        behind: Behind,
+    ) -> None:
+        self._settings, self._daemon, self._store, self._status = settings, daemon, store, status
+        self._name, self._log = settings.name, log.bind(destination=settings.name)
+        self._source, self._sink, self.guard = source, sink, guard
+        self._companion, self._reopen, self._behind = companion, reopen, behind
+        self._queue = ByteQueue(settings.queue.bytes)
+        self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
+        self._handed_event = asyncio.Event()
+        self._layouts = layouts
+        self._confirmed: Position | None = None
+        self._entries: list[dict[str, Any]] = []
+        """Of the schema history: confirmed with the position, and not stored yet."""
+        self._saved: Position | None = None
+        self._waiting_since: deque[float] = deque()
+        self._failing = False
+        self._opened_at = self._blocked_until = self._asked_at = 0.0
+        message, route = settings.message, settings.route
+        self._outlet = Outlet(
+            make_format(settings),
+            route.topic,
+            route.partition,
+            message.rows_per_message,
+            source.start.server_uuid,
+            one_log=settings.sink.type == "jsonl",
+        )
+        self._decoder = self._make_decoder(source)
+
+    def _make_decoder(self, source: OpenSource) -> Decoder:
+        decoder = Decoder(
+            source.start,
+            captures=self._layouts.captures,
+            emit=self._outlet.emit,
+            emit_schema=self._outlet.emit_schema,
+            emit_mark=self._outlet.emit_mark if self._settings.wants_marks else None,
+            on_beat=self._companion.seen,
+            history=self._layouts.history,
+            options=DecoderOptions.of(self._settings, self._daemon),
+            checksums=source.checksums,
+            skip_before=source.skip_before,
+            skip_until_us=source.skip_until_us,
+        )
+        self._outlet.bind(decoder)
+        self._opened_at = time.monotonic()
+        return decoder
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
+        self._log.info("streaming", position=str(self._source.start), server=self._source.version)
+        names = (self._read, self._publish, self._confirm, self._watch)
+        tasks = [asyncio.create_task(work(), name=f"{self._name}: {work.__name__[1:]}") for work in names]
+        beats = asyncio.create_task(self._companion.run(self._log), name=f"{self._name}: heartbeat")
+        stopping = asyncio.create_task(stop.wait(), name=f"{self._name}: stop")
+        try:
+            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping in done:
+                await self._drain(tasks)
+            else:
+                await self._fail(tasks, done)
+        finally:
+            await _end(*tasks, stopping, beats)
+            self._decoder.close()
+            await self._source.stream.close()
+            with contextlib.suppress(
+                HeadraceError
+            ):  # what is not saved is sent again; the first error is the one to tell
+                await self._checkpoint()
+            self._behind.since = self._oldest()
+
+    async def _fail(self, tasks: list[asyncio.Task[None]], done: set[asyncio.Task[Any]]) -> None:
+        """Raises what ended the run. When only reading failed, what was read before is confirmed first: nothing of it
+        is sent twice, and the stored position is the very place of the failure."""
+        reader = tasks[0]
+        if done != {reader}:
+            _raise_first(done)
+        error = reader.exception()
+        if isinstance(error, HeadraceError):
+            self._failing = True
+            self._status.failed(str(error))
+            self._status.enter(error.state, error.reason, str(error))
+            with contextlib.suppress(HeadraceError):  # the first error is the one to tell
+                await self._drain(tasks)
+        _raise_first(done)
+
+    async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
+        reader, *others = tasks
+        await _end(reader)
+        empty = asyncio.create_task(self._empty(), name=f"{self._name}: drain")
+        try:
+            async with asyncio.timeout(self._daemon.drain_timeout):
+                done, _ = await asyncio.wait([empty, *others], return_when=asyncio.FIRST_COMPLETED)
+            if empty not in done:
+                _raise_first(done)
+        except TimeoutError:
+            self._log.warning("not all in flight was confirmed in time; it is sent again after the next start")
+        finally:
+            await _end(empty)
+
+    async def _empty(self) -> None:
+        await self._queue.empty()
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Dump after dump: one that ended and can be begun again at once, behind what was read, is no failure."""
+        while True:
+            try:
+                await self._read_dump()
+            except SourceEnded as error:
+                await self._begin_again(error)
+
+    async def _read_dump(self) -> None:
+        """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
+        stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
+        deadline = 2 * self._settings.source.heartbeat + 1
+        data, rest, counted, events, skipped, newest = b"", 0, 0, 0, 0, 0
+        while True:
+            data = await stream.read(data, decoder.need, deadline)
+            received, at, more = stream.last_receive, 0, True
+            status.bytes_received += len(data) - rest
+            while more:
+                outlet.tick()
+                at, more = decoder.feed(data, at, outlet.full)
+                batches = outlet.take(decoder.position(), received)
+                batches[-1].transactions, counted = decoder.transactions - counted, decoder.transactions
+                batches[-1].schema_entries = self._layouts.history.take_entries()
+                for batch in batches:
+                    if batch.values:
+                        self._waiting_since.append(received)
+                    await self._put(batch)
+                if decoder.wanted is not None:
+                    decoder.learned(await self._layouts.learn(decoder.wanted, decoder.position()))
+                    more = True
+                await asyncio.sleep(0)
+            status.skipped_events, skipped = status.skipped_events + decoder.skipped - skipped, decoder.skipped
+            status.events, events = status.events + decoder.events - events, decoder.events
+            status.received_file, status.received_offset = decoder.file, decoder.end
+            status.last_event_at = time.monotonic()
+            if decoder.commit_time_us != newest:  # an idle source has no lag that grows
+                newest = decoder.commit_time_us
+                status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
+            data = data[at:]
+            rest = len(data)
+
+    async def _put(self, batch: MessageBatch) -> None:
+        if self._queue.fits(batch):
+            await self._queue.put(batch)
+            return
+        began = time.monotonic()
+        await self._queue.put(batch)
+        now = time.monotonic()
+        if now - began > _BLOCKED:
+            self._blocked_until = now
+
+    async def _begin_again(self, error: SourceEnded) -> None:
+        """The server gives up a dump that is not read for net_write_timeout, and any dump when it restarts."""
+        now = time.monotonic()
+        if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
+            raise error
+        await self._source.stream.close()
+        place = self._decoder.position()
+        try:
+            source = await self._reopen(place)
+        except HeadraceError as second:
+            raise error from second
+        self._decoder.close()
+        source.skip_until_us = self._source.skip_until_us
+        self._source, self._decoder = source, self._make_decoder(source)
+        self._status.reconnects += 1
+        self._log.info("the dump is begun again", position=str(place), ended=str(error))
+
+    # -- publishing -----------------------------------------------------------------------------------------------
+
+    async def _publish(self) -> None:
+        """Batches to the sink, in order: the only task that calls publish()."""
+        while True:
+            batch = await self._queue.get()
+            confirmation = await self._sink.publish(batch) if batch.values else None
+            self._handed.append((batch, confirmation))
+            self._handed_event.set()
+
+    async def _confirm(self) -> None:
+        """Confirmations in order: the position never passes a message that is not confirmed."""
+        while True:
+            while not self._handed:
+                self._handed_event.clear()
+                await self._handed_event.wait()
+            batch, confirmation = self._handed[0]
+            if confirmation is not None:
+                await confirmation
+                self._waiting_since.popleft()
+                self._behind.since = 0.0
+            self._handed.popleft()
+            if batch.position is not None:  # only the last of those taken together
+                self._confirmed = batch.position
+                self._entries += batch.schema_entries
+            self._status.messages += len(batch.values)
+            self._status.rows += batch.rows
+            self._status.transactions += batch.transactions
+            self._status.bytes_published += sum(len(value) for value in batch.values if value)
+            await self._queue.release(batch.size)
+
+    # -- the clock's ----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Saves the position, and tells a stall from lag."""
+        while True:
+            await asyncio.sleep(min(self._daemon.checkpoint_interval, 1.0))
+            self._status.queue_bytes = self._queue.used
+            await self._look_at_source()
+            self._judge()
+            await self._checkpoint()
+
+    def _oldest(self) -> float:
+        """When the oldest unconfirmed message was read, be it by an earlier run; 0 when all is confirmed."""
+        return self._behind.since or (self._waiting_since[0] if self._waiting_since else 0.0)
+
+    def _judge(self) -> None:
+        """STALLED once the oldest unconfirmed message is too old: a new connection alone does not end a stall. Nor is
+        a dump command alone a stream: the source has to send something."""
+        oldest, stall_after = self._oldest(), self._settings.source.stall_after
+        self._status.oldest_unconfirmed_at = oldest
+        if self._failing or not self._decoder.events:
+            return
+        if oldest and time.monotonic() - oldest > stall_after:
+            text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
+            if self._status.enter(State.STALLED, "sink", text):
+                self._log.warning("stalled", reason="sink")
+            return
+        troubles = self._status.troubles
+        if troubles:
+            entered = self._status.enter(State.DEGRADED, ",".join(sorted(troubles)), "; ".join(troubles.values()))
+        else:
+            entered = self._status.enter(State.STREAMING)
+        if entered and self._status.restarts:
+            self._log.info("streaming again")
+
+    async def _look_at_source(self) -> None:
+        """Ends the run when the source has more than it sends: a read that waits for nothing else would go on waiting.
+
+        Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
+        """
+        stream, limit = self._source.stream, self._settings.source.stall_after
+        waiting, now = stream.waiting_since, asyncio.get_running_loop().time()
+        silent_since = max(waiting, stream.last_receive)
+        if self._failing or not waiting or now - silent_since <= limit or now - self._asked_at <= limit / 2:
+            return
+        self._asked_at = now
+        received = self._decoder.file, self._decoder.end
+        try:
+            async with asyncio.timeout(self._settings.source.connect_timeout):
+                end = await self._companion.binlog_end()
+        except (HeadraceError, TimeoutError):
+            silent = stream.waiting_since and stream.last_receive <= silent_since
+            if silent:
+                raise SourceSilent(
+                    f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
+                ) from None
+            return
+        if stream.waiting_since and stream.last_receive <= silent_since and not reached(received, end):
+            raise SourceSilent(
+                f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
+                f"{received[0]}:{received[1]}"
+            )
+
+    async def _checkpoint(self) -> None:
+        position = self._confirmed
+        if position is None or (position == self._saved and not self._entries):
+            return
+        entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
+        try:
+            self.guard = await self._store.commit(self._name, self.guard, StateChange(position, entries))
+        except Fenced:
+            self._confirmed = None  # nothing more may be written, not even at the end
+            raise
+        del self._entries[: len(entries)]
+        self._saved = self._status.position = position
+        self._status.last_checkpoint_at = time.monotonic()
+
+
+def _raise_first(done: set[asyncio.Task[Any]]) -> None:
+    for task in done:
+        task.result()
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels tasks and waits until they are gone; their errors were told already or come second."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
