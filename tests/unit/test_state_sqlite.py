@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from headrace.errors import Fenced, StateStoreError
@@ -29,6 +30,27 @@ POSITION = Position(
     last_pos=(1 << 63) - 1,
     commit_time_us=1_700_000_000_000_000,
 )
+
+LAYOUT_1 = """
+create table destinations (
+    name text primary key, epoch integer not null, version integer not null, position blob, changed_us integer not null
+) without rowid;
+create table history (
+    id integer primary key, destination text not null, actor text not null, epoch integer not null,
+    version integer not null, position blob not null, details blob not null, changed_us integer not null
+);
+create index history_of on history (destination, actor, id);
+create table schema_entries (
+    id integer primary key, destination text not null, entry blob not null, changed_us integer not null
+);
+create index schema_entries_of on schema_entries (destination, id);
+create table parked (
+    id integer primary key, destination text not null, message blob not null, changed_us integer not null
+);
+create index parked_of on parked (destination, id);
+pragma application_id = 0x68647263;
+pragma user_version = 1;
+"""
 
 
 @pytest.fixture
@@ -57,7 +79,7 @@ async def test_a_position_and_the_epoch_survive_a_restart(store: SqliteStore, pa
     again = SqliteStore(path)
     await again.open()
     try:
-        assert await again.load("shop") == Stored(POSITION, 1, 1)
+        assert await again.load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
         assert await again.begin_epoch("shop") == Guard(2, 1)
         assert await again.begin_epoch("shop", above=40) == Guard(41, 1)
         assert await again.begin_epoch("shop", above=3) == Guard(42, 1)
@@ -118,9 +140,46 @@ async def test_the_history_is_bounded_and_keeps_the_operator(store: SqliteStore)
     for offset in range(HISTORY_LENGTH + 5):
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
     history = await store.history("shop", 5000)
-    assert len(history) == HISTORY_LENGTH + 1
-    assert history[0].position.offset == HISTORY_LENGTH + 4
+    assert len(history) == HISTORY_LENGTH + 2
+    offsets = [entry.position.offset for entry in history if entry.position and entry.actor == "checkpoint"]
+    assert offsets == [*range(HISTORY_LENGTH + 4, 4, -1), 0]  # the newest, and the very first
     assert history[-1].actor == "operator"
+
+
+async def test_a_position_that_is_taken_away_leaves_the_numbers_and_the_history(store: SqliteStore) -> None:
+    guard = await store.commit("shop", await store.begin_epoch("shop"), StateChange(POSITION))
+    guard = await store.commit("shop", guard, StateChange(None, ({"kind": "doubt"},), actor="operator"))
+    assert await store.load("shop") == Stored(None, 1, 2, POSITION.last_pos)
+    newest, before = await store.history("shop")
+    assert (newest.actor, newest.position) == ("operator", None)
+    assert before.position == POSITION
+    assert await store.schema_entries("shop") == [{"kind": "doubt"}]
+    await store.commit("shop", guard, StateChange(replace(POSITION, last_pos=7)))
+    assert (await store.load("shop")).last_pos == 7
+
+
+async def test_a_store_of_the_first_layout_is_brought_up_to_date(path: Path) -> None:
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.executescript(LAYOUT_1)
+    connection.execute(
+        "insert into destinations values ('shop', 3, 9, ?, 1), ('new', 1, 0, null, 1)",
+        (orjson.dumps(POSITION.to_dict()),),
+    )
+    connection.commit()
+    connection.close()
+    assert inspect_store(StateSettings(path=path)) == []
+    for _ in range(2):  # the second time it is one of today's
+        store = SqliteStore(path)
+        await store.open()
+        assert await store.load("shop") == Stored(POSITION, 3, 9, POSITION.last_pos)
+        assert await store.load("new") == Stored(None, 1, 0)
+        await store.close()
+    await store.open()
+    guard = await store.begin_epoch("shop")
+    await store.commit("shop", guard, StateChange(None))
+    assert await store.load("shop") == Stored(None, 4, 10, POSITION.last_pos)
+    await store.close()
 
 
 async def test_it_is_durable_and_private(store: SqliteStore, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -21,6 +22,23 @@ def doubt_entry(pos: int, at: str, why: str) -> dict[str, Any]:
     """Nothing is known any more from `pos` on. Whoever moves a stored position forward writes it with the position,
     because the DDL in between was not seen."""
     return {"kind": "doubt", "pos": pos, "at": at, "why": why}
+
+
+def back_entry(pos: int, at: str) -> dict[str, Any]:
+    """The position was moved back to `pos`: what was learned behind it is learned again, and counts no more."""
+    return {"kind": "back", "pos": pos, "at": at}
+
+
+def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries that count, in the order they were written: none that a later move back has made void. Raises
+    KeyError, TypeError or ValueError for what is no entry."""
+    kept: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry["kind"] == "back":
+            kept = [earlier for earlier in kept if int(earlier["pos"]) <= int(entry["pos"])]
+        else:
+            kept.append(entry)
+    return kept
 
 
 def layout_fields(layout: Layout) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.model import TableSchema
 from headrace.mysql.ddl.actions import TableName
 from headrace.mysql.ddl.layout import Layout
-from headrace.mysql.schema_entries import doubt_entry, layout_fields, layout_from, schema_of, table_entry
+from headrace.mysql.schema_entries import doubt_entry, in_force, layout_fields, layout_from, schema_of, table_entry
 
 Place = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
@@ -183,7 +183,8 @@ class States:
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
         """Takes stored entries up to `last_pos`, by their `_pos` and then in the order they were written."""
         try:
-            for entry in sorted((e for e in entries if int(e["pos"]) <= last_pos), key=lambda e: int(e["pos"])):
+            known = [entry for entry in in_force(entries) if int(entry["pos"]) <= last_pos]
+            for entry in sorted(known, key=lambda e: int(e["pos"])):
                 self._restore(entry)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"an entry of the schema history can't be read ({error!r})") from error

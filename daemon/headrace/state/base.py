@@ -19,18 +19,22 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store knows of a destination. `position` is None before the first checkpoint; `version` 0 likewise."""
+    """What a store knows of a destination. `position` is None before the first checkpoint, and after an operator has
+    taken it away; `version` is 0 before the first write."""
 
     position: Position | None
     epoch: int
     version: int
+    last_pos: int = 0
+    """The highest `_pos` given out, also when no position is stored: the numbers go on behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
     """One atomic write: the position, entries of the schema history, messages parked after a failed delivery."""
 
-    position: Position
+    position: Position | None
+    """None takes the stored one away, so that the destination begins by [source] start; its `last_pos` is kept."""
     schema_entries: tuple[dict[str, Any], ...] = ()
     parked: tuple[dict[str, Any], ...] = ()
     actor: str = "checkpoint"
@@ -45,7 +49,8 @@ class HistoryEntry:
     actor: str
     epoch: int
     version: int
-    position: Position
+    position: Position | None
+    """None: it was taken away."""
     details: dict[str, Any]
     changed_us: int
     """Microseconds since 1970 UTC."""

@@ -20,14 +20,16 @@ from headrace.state.base import Guard, HistoryEntry, StateChange, StateStore, St
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
-LAYOUT = 1
-"""The version of the tables below (SQLite's user_version)."""
+LAYOUT = 2
+"""The version of the tables below (SQLite's user_version). Older ones are brought up to it when they are opened."""
 HISTORY_LENGTH = 1000
-"""Position changes kept for each destination and actor, so that checkpoints don't crowd out an operator's."""
+"""Position changes kept for each destination and actor, so that checkpoints don't crowd out an operator's. The very
+first is kept beside them: from it on the schema history is known."""
 
 _TABLES = """
 create table destinations (
-    name text primary key, epoch integer not null, version integer not null, position blob, changed_us integer not null
+    name text primary key, epoch integer not null, version integer not null, position blob, changed_us integer not null,
+    last_pos integer not null default 0
 ) without rowid;
 create table history (
     id integer primary key, destination text not null, actor text not null, epoch integer not null,
@@ -44,6 +46,8 @@ create table parked (
 create index parked_of on parked (destination, id);
 """
 
+_TAKEN_AWAY = b"null"
+"""In the history: no position."""
 _T = TypeVar("_T")
 
 
@@ -149,13 +153,24 @@ class SqliteStore(StateStore):
         empty = _examine(connection, self._path)
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = full")
-        if empty:
+        if empty or _layout(connection) != LAYOUT:
             with self._transaction():
                 if _examine(connection, self._path):  # another daemon may have been faster
                     for statement in _TABLES.split(";"):
                         connection.execute(statement)
                     connection.execute(f"pragma application_id = {APPLICATION_ID}")
                     connection.execute(f"pragma user_version = {LAYOUT}")
+                elif _layout(connection) == 1:
+                    self._from_layout_1(connection)
+
+    def _from_layout_1(self, connection: sqlite3.Connection) -> None:
+        """Layout 2 keeps the last `_pos` beside the position, so that it outlives it."""
+        connection.execute("alter table destinations add column last_pos integer not null default 0")
+        rows = connection.execute("select name, position from destinations where position is not null").fetchall()
+        for name, stored in rows:
+            last_pos = self._position(stored, name).last_pos
+            connection.execute("update destinations set last_pos = ? where name = ?", (last_pos, name))
+        connection.execute("pragma user_version = 2")
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -183,12 +198,12 @@ class SqliteStore(StateStore):
     def _load(self, destination: str) -> Stored:
         row = (
             self._open_connection()
-            .execute("select position, epoch, version from destinations where name = ?", (destination,))
+            .execute("select position, epoch, version, last_pos from destinations where name = ?", (destination,))
             .fetchone()
         )
         if row is None:
             return Stored(None, 0, 0)
-        return Stored(None if row[0] is None else self._position(row[0], destination), row[1], row[2])
+        return Stored(None if row[0] is None else self._position(row[0], destination), *row[1:])
 
     def _position(self, stored: bytes, destination: str) -> Position:
         try:
@@ -199,20 +214,29 @@ class SqliteStore(StateStore):
     def _begin_epoch(self, destination: str, above: int) -> Guard:
         with self._transaction() as connection:
             row = connection.execute(
-                "insert into destinations values (?, ? + 1, 0, null, ?) on conflict (name) do update"
-                " set epoch = max(epoch + 1, excluded.epoch) returning epoch, version",
+                "insert into destinations (name, epoch, version, changed_us) values (?, ? + 1, 0, ?)"
+                " on conflict (name) do update set epoch = max(epoch + 1, excluded.epoch) returning epoch, version",
                 (destination, max(0, above), _now_us()),
             ).fetchone()
         return Guard(row[0], row[1])
 
     def _commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
         now, version = _now_us(), guard.version + 1
-        position = orjson.dumps(change.position.to_dict())
+        moved = change.position
+        position = None if moved is None else orjson.dumps(moved.to_dict())
         with self._transaction() as connection:
             done = connection.execute(
-                "update destinations set version = ?, position = ?, changed_us = ?"
+                "update destinations set version = ?, position = ?, last_pos = coalesce(?, last_pos), changed_us = ?"
                 " where name = ? and epoch = ? and version = ?",
-                (version, position, now, destination, guard.epoch, guard.version),
+                (
+                    version,
+                    position,
+                    None if moved is None else moved.last_pos,
+                    now,
+                    destination,
+                    guard.epoch,
+                    guard.version,
+                ),
             )
             if done.rowcount != 1:
                 raise self._fenced(destination, guard)
@@ -220,11 +244,12 @@ class SqliteStore(StateStore):
             connection.execute(
                 "insert into history (destination, actor, epoch, version, position, details, changed_us)"
                 " values (?, ?, ?, ?, ?, ?, ?)",
-                (destination, change.actor, guard.epoch, version, position, details, now),
+                (destination, change.actor, guard.epoch, version, position or _TAKEN_AWAY, details, now),
             )
             connection.execute(
                 "delete from history where destination = ?1 and actor = ?2 and id <= (select id from history"
-                " where destination = ?1 and actor = ?2 order by id desc limit 1 offset ?3)",
+                " where destination = ?1 and actor = ?2 order by id desc limit 1 offset ?3)"
+                " and id > (select min(id) from history where destination = ?1 and actor = ?2)",
                 (destination, change.actor, HISTORY_LENGTH),
             )
             connection.executemany(
@@ -251,7 +276,14 @@ class SqliteStore(StateStore):
             (destination, limit),
         )
         return [
-            HistoryEntry(actor, epoch, version, self._position(stored, destination), orjson.loads(details), changed_us)
+            HistoryEntry(
+                actor,
+                epoch,
+                version,
+                None if stored == _TAKEN_AWAY else self._position(stored, destination),
+                orjson.loads(details),
+                changed_us,
+            )
             for actor, epoch, version, stored, details, changed_us in rows
         ]
 
@@ -297,19 +329,23 @@ def _examine(connection: sqlite3.Connection, path: Path) -> bool:
         raise _damaged(path, "; ".join(faults))
     tables: int = connection.execute("select count(*) from sqlite_master").fetchone()[0]
     application: int = connection.execute("pragma application_id").fetchone()[0]
-    layout: int = connection.execute("pragma user_version").fetchone()[0]
+    layout = _layout(connection)
     if tables == 0 and application == 0:
         return True
     if application != APPLICATION_ID:
         raise StoreDamagedError(
             f"{path} is the database of another program", remedy="give [state] path a file of its own"
         )
-    if layout != LAYOUT:
+    if not 1 <= layout <= LAYOUT:
         raise StoreDamagedError(
             f"the state store {path} has layout {layout}, this headrace knows {LAYOUT}",
             remedy="run the version of headrace that wrote it, or a later one",
         )
     return False
+
+
+def _layout(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("pragma user_version").fetchone()[0])
 
 
 def _damaged(path: Path, what: str) -> StoreDamagedError:

@@ -1,0 +1,407 @@
+"""Finds places in a source's binlogs: by time, by GTIDs, by file and offset; and proves that a file is cut off."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from headrace.errors import LostKind, PositionLost, SourceError
+from headrace.mysql.binlog_heads import FileHeads, read_head
+from headrace.mysql.binlog_scan import BinlogScan, Probe
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.inventory import Inventory, file_by_gtids
+from headrace.mysql.schema_states import file_number
+from headrace.settings import SourceSettings
+
+_LAST_READ = re.compile(r"the last event read from '(?:[^']*/)?([^'/]+)' at (\d+)")
+_WRAP = 1 << 32
+
+
+class PlaceError(SourceError):
+    """A place that an operator named can't be used; the text says why, and which can."""
+
+    retriable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place where no transaction is under way, so that reading can begin there.
+
+    `gtids` is what the server had executed before it, None when its files do not say. `commit_time_us` is the commit
+    time of the transaction that begins there, 0 at the end of the binlog.
+    """
+
+    file: str
+    offset: int
+    gtids: GtidSet | None = None
+    commit_time_us: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and offset."""
+        return self.file, self.offset
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A file that ends in the middle of an event, and the one after it."""
+
+    file: str
+    end: int
+    """Behind the last whole event."""
+    next_file: str
+
+
+async def file_begins(source: SourceSettings, file: str) -> float:
+    """When a binlog file was begun, in seconds since 1970. Raises SourceError and its kinds."""
+    return float((await read_head(Probe(source), file)).begins)
+
+
+async def file_before(source: SourceSettings, files: list[str], when: datetime) -> str:
+    """The last file that begins before a time, by halving: each step reads one file's first event."""
+    probe = Probe(source)
+    low, high = 0, len(files) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        # Whole seconds: a file of the same second may begin behind `when`.
+        if (await read_head(probe, files[middle])).begins < int(when.timestamp()):
+            low = middle
+        else:
+            high = middle - 1
+    return files[low]
+
+
+# -- scans --------------------------------------------------------------------------------------------------------
+
+
+class _FirstSince(BinlogScan):
+    """The first group committed at a time (microseconds since 1970) or later."""
+
+    def __init__(self, file: str, since_us: int, offset: int = 4) -> None:
+        super().__init__(file, offset)
+        self._since = since_us
+        self.found: Spot | None = None
+
+    def _group(self, start: int) -> None:
+        if self.commit_time_us >= self._since:
+            self.found, self.done = _spot(self, start), True
+
+
+class _FirstMissing(BinlogScan):
+    """The first group whose GTID is not in a set."""
+
+    def __init__(self, file: str, gtids: GtidSet) -> None:
+        super().__init__(file)
+        self._wanted = gtids
+        self.found: Spot | None = None
+
+    def _group(self, start: int) -> None:
+        key = self._key
+        if key is not None and not self._wanted.contains(_one(*key)):
+            self.found, self.done = _spot(self, start), True
+
+
+class _At(BinlogScan):
+    """Whether an offset is a place between groups, and the nearest such places around it."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file)
+        self._offset = offset
+        self.below, self.above = 4, 0
+        self.in_event = True
+        self.found: Spot | None = None
+
+    def _event(self, start: int) -> None:
+        if start == self._offset:
+            self.in_event = False
+
+    def _boundary(self, start: int) -> None:
+        if start == self._offset:
+            self.found = _spot(self, start, 0)
+        elif start < self._offset:
+            self.below = start
+        elif self.found is not None:
+            self.done = True
+        else:
+            self.above, self.done = start, True
+
+    def _group(self, start: int) -> None:
+        if start == self._offset:
+            self.found, self.done = _spot(self, start), True
+
+
+class _MariadbAt(BinlogScan):
+    """The first place at which a MariaDB server's GTID state is a given one: domain to sequence number."""
+
+    def __init__(self, file: str, wanted: dict[int, int], state: dict[int, int]) -> None:
+        super().__init__(file)
+        self._wanted, self._state = wanted, state
+        self._present: tuple[int, int] | None = None
+        self.found: Spot | None = None
+
+    def _boundary(self, start: int) -> None:
+        if self._present is not None:
+            self._state[self._present[0]] = self._present[1]
+            self._present = None
+        if start > 4 and all(self._state.get(domain, 0) == number for domain, number in self._wanted.items()):
+            self.found, self.done = _spot(self, start, 0), True
+
+    def _group(self, start: int) -> None:
+        domain, _, number = self._mariadb_gtid
+        self._present = domain, number
+
+
+class _Sound(BinlogScan):
+    """Reads a file to its end, and notes whether an event begins or ends at `offset`."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file)
+        self._offset = offset
+        self.seen = offset <= 4
+
+    def _event(self, start: int) -> None:
+        self.seen = self.seen or start == self._offset
+
+
+def _one(source: str, gno: int) -> GtidSet:
+    one = GtidSet()
+    one.add(source, gno)
+    return one
+
+
+def _spot(scan: BinlogScan, start: int, commit_time_us: int | None = None) -> Spot:
+    gtids = GtidSet(str(scan.gtids)) if scan.gtids is not None else None
+    return Spot(scan.scanned, start, gtids, scan.commit_time_us if commit_time_us is None else commit_time_us)
+
+
+# -- places -------------------------------------------------------------------------------------------------------
+
+
+class PlaceFinder:
+    """Looks for places in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and its
+    kinds; `heads` may be shared with others that look at the same source."""
+
+    def __init__(self, source: SourceSettings, inventory: Inventory, heads: FileHeads | None = None) -> None:
+        self._inventory = inventory
+        self._sound = replace(inventory, files=inventory.readable or inventory.files)
+        """The same without files that lie before a hole, and the hole."""
+        self._heads = heads or FileHeads(source)
+        self._probe = Probe(source)
+
+    @property
+    def dumps(self) -> int:
+        """How many short dumps were needed so far."""
+        return self._probe.dumps + self._heads.dumps
+
+    def end(self) -> Spot:
+        """The end of the binlog."""
+        inventory = self._inventory
+        return Spot(*inventory.end, GtidSet(inventory.executed) if inventory.gtid_mode else None)
+
+    async def oldest(self) -> Spot:
+        """The beginning of the oldest file from which on all can be read, with what was purged before it."""
+        spot = await self.start_of(self._sound.files[0].name)
+        if spot.gtids is None:
+            return spot
+        return replace(spot, gtids=spot.gtids.plus(GtidSet(self._inventory.purged)))
+
+    async def begins(self, file: str) -> float:
+        """When a listed file was begun, in seconds since 1970."""
+        head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
+        return float(head.begins)
+
+    async def file_of(self, gtids: GtidSet) -> str:
+        """The file that a dump by these GTIDs begins in; "" when it is purged."""
+        return await file_by_gtids(self._sound, gtids, self._heads)
+
+    async def start_of(self, file: str) -> Spot:
+        """The beginning of a listed file."""
+        head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
+        return Spot(file, 4, head.gtids if self._inventory.gtid_mode else None)
+
+    async def at_time(self, when: datetime) -> Spot:
+        """The first transaction committed at `when` or later, in the binlog's order; else the end of the binlog.
+
+        Files are searched by halves by the time that they were begun; then one file is read, and the next one when it
+        has none.
+        """
+        files = self._sound.files
+        seconds, low, high = int(when.timestamp()), 0, len(files) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            head = await self._heads.get(self._inventory.server_uuid, files[middle].name, files[middle].size)
+            if head.begins < seconds:  # whole seconds: a file of the same second may begin behind `when`
+                low = middle
+            else:
+                high = middle - 1
+        since = round(when.timestamp() * 1_000_000)
+        for binlog in files[low:]:
+            scan = _FirstSince(binlog.name, since)
+            await self._probe.run(scan)
+            if scan.found is not None:
+                return scan.found
+            if scan.idle:
+                break
+        return self.end()
+
+    async def first_missing(self, gtids: GtidSet) -> Spot:
+        """Where the first transaction begins that is not in `gtids`; else the end of the binlog."""
+        file = await file_by_gtids(self._sound, gtids, self._heads)
+        at = self._sound.index(file) or 0
+        for binlog in self._sound.files[at:]:
+            scan = _FirstMissing(binlog.name, gtids)
+            await self._probe.run(scan)
+            if scan.found is not None:
+                return scan.found
+            if scan.idle:
+                break
+        return self.end()
+
+    async def first_from(self, spot: Spot) -> int:
+        """The commit time, in microseconds since 1970, of the first transaction at a spot or behind it; 0 when there
+        is none."""
+        if spot.commit_time_us:
+            return spot.commit_time_us
+        at, offset = self._inventory.index(spot.file), spot.offset
+        for binlog in self._inventory.files[at:] if at is not None else ():
+            scan = _FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
+            await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
+            if scan.found is not None:
+                return scan.found.commit_time_us
+            if scan.idle:
+                break
+            offset = 4
+        return 0
+
+    async def at(self, file: str, offset: int) -> Spot:
+        """The place, once a scan of its file has proven that no transaction is under way there. Raises PlaceError with
+        the nearest places around it that could be used."""
+        inventory = self._inventory
+        if inventory.index(file) is None:
+            listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
+            raise PlaceError(f"the source does not list {file}; it has {listed}")
+        size = inventory.size(file)
+        if offset > size:
+            raise PlaceError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
+        if offset == 4:
+            return await self.start_of(file)
+        scan = _At(file, offset)
+        await self._probe.run(scan)
+        if scan.found is not None:
+            return scan.found if inventory.gtid_mode else Spot(file, offset, None, scan.found.commit_time_us)
+        if offset == scan.last and scan.left:  # behind the event that closes the file
+            following = inventory.index(file)
+            assert following is not None
+            return await self.start_of(inventory.files[following + 1].name)
+        where = "in the middle of an event" if scan.in_event else "in the middle of a transaction"
+        around = f"{file}:{scan.below}" + (f" and {file}:{scan.above}" if scan.above else "")
+        raise PlaceError(
+            f"{file}:{offset} lies {where}", remedy=f"the nearest places where reading can begin: {around}"
+        )
+
+    async def at_mariadb_gtids(self, text: str, states: Any) -> Spot:
+        """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the
+        state at the start of a file, as BINLOG_GTID_POS does."""
+        wanted = mariadb_state(text)
+        files = self._sound.files
+        low, high = 0, len(files) - 1
+        known: dict[int, dict[int, int]] = {}
+        while low < high:
+            middle = (low + high + 1) // 2
+            known[middle] = mariadb_state(await states(files[middle].name))
+            if all(known[middle].get(domain, 0) <= number for domain, number in wanted.items()):
+                low = middle
+            else:
+                high = middle - 1
+        state = known.get(low)
+        if state is None:
+            state = mariadb_state(await states(files[low].name))
+        if all(state.get(domain, 0) == number for domain, number in wanted.items()):
+            return Spot(files[low].name, 4)
+        scan = _MariadbAt(files[low].name, wanted, dict(state))
+        await self._probe.run(scan)
+        if scan.found is None:
+            raise PlaceError(
+                f"no place in the source's binlogs has the GTID state {text}",
+                remedy="SELECT BINLOG_GTID_POS('<file>', <offset>) shows the state at a place; name that place instead",
+            )
+        return scan.found
+
+    async def truncation(self, file: str, offset: int = 0) -> Truncation | None:
+        """Whether `file` is cut off in the middle of an event behind `offset` (0: anywhere), as a scan from its
+        beginning proves; None when it is not, or that is not proven.
+
+        A wrong offset in a sound file gives the same text of the server, but a scan from the start then runs through.
+        The newest file never counts: it is in use, and the server mends it when it starts.
+        """
+        inventory = self._inventory
+        at = inventory.index(file)
+        if at is None or at == len(inventory.files) - 1:
+            return None
+        scan = _Sound(file, offset)
+        try:
+            await self._probe.run(scan)
+        except PositionLost as error:
+            said = _LAST_READ.search(str(error))
+            if error.kind is not LostKind.TRUNCATED or said is None or scan.file != file:
+                return None
+            end = scan.end
+            if (said[1], int(said[2])) != (file, end) or offset > end or not (scan.seen or offset == end):
+                return None
+            return Truncation(file, end, inventory.files[at + 1].name)
+        return None
+
+
+async def find_time(source: SourceSettings, inventory: Inventory, when: datetime) -> tuple[str, int]:
+    """File and offset of the first transaction committed at `when` or later; else the end of the binlog. Raises
+    SourceError and its kinds."""
+    return (await PlaceFinder(source, inventory).at_time(when)).place
+
+
+async def check_place(source: SourceSettings, inventory: Inventory, file: str, offset: int) -> None:
+    """Proves that reading can begin at a place. Raises PlaceError with the nearest places around it that could do."""
+    await PlaceFinder(source, inventory).at(file, offset)
+
+
+async def prove_truncated(
+    source: SourceSettings, inventory: Inventory, file: str, offset: int = 0
+) -> Truncation | None:
+    """See PlaceFinder.truncation."""
+    return await PlaceFinder(source, inventory).truncation(file, offset)
+
+
+# -- counts -------------------------------------------------------------------------------------------------------
+
+
+def mariadb_state(text: str) -> dict[int, int]:
+    """`0-1-100,1-1-5` as domain to sequence number. Raises PlaceError."""
+    state: dict[int, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = re.fullmatch(r"(\d+)-\d+-(\d+)", part)
+        if found is None or int(found[1]) in state:
+            raise PlaceError(f"'{text}' is no GTID position of MariaDB, such as 0-1-100")
+        state[int(found[1])] = int(found[2])
+    return state
+
+
+def distance(inventory: Inventory, start: tuple[str, int], end: tuple[str, int]) -> tuple[int | None, int | None]:
+    """Bytes and files from one place to a later one, None for what can't be told: bytes only when both files are
+    listed, files by their numbers."""
+    first, last = inventory.index(start[0]), inventory.index(end[0])
+    if first is None or last is None:
+        low, high = file_number(start[0]), file_number(end[0])
+        known = bool(low and high) and _base(start[0]) == _base(end[0]) and low <= high
+        return None, high - low if known else None
+    if first == last:
+        return max(0, end[1] - start[1]), 0
+    between = sum(binlog.size for binlog in inventory.files[first + 1 : last])
+    return max(0, inventory.size(start[0]) - start[1]) + between + end[1], last - first
+
+
+def _base(file: str) -> str:
+    return file.rpartition(".")[0]
