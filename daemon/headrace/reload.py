@@ -52,6 +52,8 @@ class Reloader:
             self._folder / f"{name}.toml": _File(None, one) for name, one in settings.destinations.items()
         }
         self._looked: dict[Path, Stamp] | None = None
+        self._due: dict[Path, Stamp | None] = {}
+        """What watch() has found: the files to read, as they were at both looks."""
         self._main_problems: list[str] = []
         self._folder_problems: list[str] = []
         self.errors: list[str] = []
@@ -71,23 +73,23 @@ class Reloader:
                     self._folder_problems = [self._no_folder(error)]
                     self._tell([])
                 continue
-            if self._folder_problems or (before is not None and self._settled(before, self._looked)):
+            self._due = self._settled(before, self._looked) if before is not None else {}
+            if self._due or self._folder_problems:
                 return
 
-    def _settled(self, before: dict[Path, Stamp], now: dict[Path, Stamp]) -> list[Path]:
-        """The files that are not as they were read, and the same at two looks; also those that are gone."""
-        return [
-            file
-            for file in sorted(self._files.keys() | now.keys())
+    def _settled(self, before: dict[Path, Stamp], now: dict[Path, Stamp]) -> dict[Path, Stamp | None]:
+        """The files that are not as they were read, and the same at two looks; None for those that are gone."""
+        return {
+            file: now.get(file)
+            for file in self._files.keys() | now.keys()
             if before.get(file) == now.get(file)
             and (file not in now or file not in self._files or self._files[file].stamp != now[file])
-        ]
+        }
 
     async def read(
         self, running: Mapping[str, DestinationSettings], *, everything: bool
     ) -> Mapping[str, DestinationSettings]:
         """See supervisor.Reloading."""
-        before = self._looked
         try:
             now = await asyncio.to_thread(_look, self._folder)
         except OSError as error:
@@ -96,13 +98,15 @@ class Reloader:
             self._tell([])
             return running
         self._folder_problems = []
-        due = sorted(self._files.keys() | now.keys()) if everything else self._settled(before or {}, now)
-        self._looked = now
-        for file in due:
-            if file in now:
-                self._files[file] = await asyncio.to_thread(self._read, file, now[file])
+        due = {file: now.get(file) for file in self._files.keys() | now.keys()} if everything else self._due
+        for file, stamp in due.items():
+            if now.get(file) != stamp:
+                continue  # it has changed again since the looks that agreed
+            if stamp is not None:
+                self._files[file] = await asyncio.to_thread(self._read, file, stamp)
             else:
                 self._files.pop(file, None)
+        self._due = {}
         if everything:
             self._main_problems = await asyncio.to_thread(self._read_main)
         wanted, clashes = self._decide(running)

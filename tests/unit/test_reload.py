@@ -110,6 +110,16 @@ async def test_a_file_that_is_still_written_is_left_alone(tmp_path: Path) -> Non
     assert site.errors == []
 
 
+async def test_a_file_that_is_written_while_another_is_due_is_left_alone(tmp_path: Path) -> None:
+    site = Site(tmp_path, shop=toml())
+    await asyncio.wait_for(site.reloader.watch(), 30)
+    site.write("late", "[source")
+    assert await site.read(everything=False) == ["shop"]
+    assert site.errors == []
+    site.write("late", toml())
+    assert await site.watched() == ["late", "shop"]
+
+
 async def test_a_file_of_the_same_size_and_time_under_another_inode_is_another(tmp_path: Path) -> None:
     site = Site(tmp_path, shop=toml("a"))
     await site.watched()
