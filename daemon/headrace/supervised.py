@@ -10,16 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from headrace.errors import (
-    ConfigError,
-    Fenced,
-    HeadraceError,
-    PositionLost,
-    ServerIdTaken,
-    SinkError,
-    SourceError,
-    StateStoreError,
-)
+from headrace.errors import HeadraceError, PositionLost, ServerIdTaken
 from headrace.model import State
 from headrace.settings import DestinationSettings
 from headrace.status import DestinationStatus
@@ -172,7 +163,7 @@ class Supervised:
         if isinstance(error, PositionLost):
             status.lost_kind = error.kind.value
         status.failed(str(error))
-        status.enter(error.state, _reason(error), str(error))
+        status.enter(error.state, error.reason, str(error))
         status.restarts += 1
         self._log.error(
             "destination failed",
@@ -235,15 +226,3 @@ def _is_cancelled() -> bool:
     """Whether it is the present task itself that was cancelled, and not one that it awaited."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
-
-
-def _reason(error: HeadraceError) -> str:
-    """One word for a monitor."""
-    kinds: tuple[tuple[type[HeadraceError], str], ...] = (
-        (SourceError, "source"),
-        (SinkError, "sink"),
-        (StateStoreError, "state"),
-        (Fenced, "fenced"),
-        (ConfigError, "config"),
-    )
-    return next((word for kind, word in kinds if isinstance(error, kind)), "error")
