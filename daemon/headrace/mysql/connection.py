@@ -201,10 +201,14 @@ class SourceConnection:
 
     async def close(self) -> None:
         """Ends the connection in order, within a second."""
+        writer = self._connection._writer
         with contextlib.suppress(Exception):
             async with asyncio.timeout(1):
                 await self._connection.ensure_closed()
         self._connection.close()
+        if writer is not None:  # TLS would wait for the server's farewell, maybe beyond the end of the loop
+            writer.transport.abort()
+            await asyncio.sleep(0)  # the transport closes its socket when the loop next turns
 
 
 def probe_id(server_id: int) -> int:
