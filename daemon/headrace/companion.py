@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from headrace.errors import HeadraceError, SourceError
+from headrace.errors import GrantMissing, HeadraceError, SourceError
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, Beat, read_beat, write_beat
@@ -97,6 +97,8 @@ class Companion:
         beat = Beat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
         try:
             newer = await write_beat(connection, beat)
+        except GrantMissing as error:
+            raise self._not_allowed(error) from error
         except SourceError as error:
             if getattr(error, "errno", 0) not in (_NO_DATABASE, _NO_TABLE):
                 raise
@@ -108,12 +110,15 @@ class Companion:
         try:
             for statement in CREATE_SQL:
                 await connection.query(statement)
-        except SourceError as error:
-            grant = GRANT_SQL.format(account=f"'{self._source.user}'@'%'")
-            remedy = f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}"
-            raise SourceError(
-                f"headrace.heartbeat is missing and can't be made ({error.args[0]})", remedy=remedy
-            ) from error
+        except GrantMissing as error:
+            raise self._not_allowed(error) from error
+
+    def _not_allowed(self, error: GrantMissing) -> SourceError:
+        grant = GRANT_SQL.format(account=f"'{self._source.user}'@'%'")
+        return SourceError(
+            f"the account may not write headrace.heartbeat ({error.args[0]})",
+            remedy=f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}",
+        )
 
     def seen(self, beat: Beat) -> None:
         """A row of the heartbeat table came by in the binlog."""

@@ -141,7 +141,7 @@ class SourceSettings(Section):
     )
     stall_after: Seconds = Field(
         default=10.0,
-        description="STALLED (sink) once the oldest unconfirmed message is older than this, in seconds; STALLED "
+        description="STALLED (sink) once messages wait and none was confirmed for so long, in seconds; STALLED "
         "(source) once the source is ahead of what came and no byte came for so long.",
     )
     row_image: Literal["full", "any"] = Field(

@@ -76,7 +76,7 @@ class Stream:
         self._saved: Position | None = None
         self._waiting_since: deque[float] = deque()
         self._failing = False
-        self._opened_at = self._blocked_until = self._asked_at = 0.0
+        self._opened_at = self._blocked_until = self._asked_at = self._confirmed_at = 0.0
         message, route = settings.message, settings.route
         self._outlet = Outlet(
             make_format(settings),
@@ -251,7 +251,7 @@ class Stream:
             if confirmation is not None:
                 await confirmation
                 self._waiting_since.popleft()
-                self._behind.since = 0.0
+                self._behind.since, self._confirmed_at = 0.0, time.monotonic()
             self._handed.popleft()
             if batch.position is not None:  # only the last of those taken together
                 self._confirmed = batch.position
@@ -278,13 +278,14 @@ class Stream:
         return self._behind.since or (self._waiting_since[0] if self._waiting_since else 0.0)
 
     def _judge(self) -> None:
-        """STALLED once the oldest unconfirmed message is too old: a new connection alone does not end a stall. Nor is
-        a dump command alone a stream: the source has to send something."""
+        """STALLED once the oldest unconfirmed message is too old and nothing before it was confirmed meanwhile: a sink
+        that is only slow makes messages old too, as long as there is much to catch up on. A new connection alone does
+        not end a stall, nor is a dump command alone a stream: the source has to send something."""
         oldest, stall_after = self._oldest(), self._settings.source.stall_after
         self._status.oldest_unconfirmed_at = oldest
         if self._failing or not self._decoder.events:
             return
-        if oldest and time.monotonic() - oldest > stall_after:
+        if oldest and time.monotonic() - max(oldest, self._confirmed_at) > stall_after:
             text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
             if self._status.enter(State.STALLED, "sink", text):
                 self._log.warning("stalled", reason="sink")
