@@ -1,4 +1,4 @@
-"""Places in the binlogs of real servers: by time, by offset, by GTIDs; what a source has; and files that are cut off."""
+"""Places in the binlogs of real servers: by time, by offset, by GTIDs; what a source has, and its headroom."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import pytest
 from pydantic import SecretStr
 
 from devstack import Stack
-from headrace.errors import LostKind, PositionLost
-from headrace.model import POS_SHIFT, Position
+from headrace.model import Position
 from headrace.mysql.binlog_heads import FileHeads
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, headroom, take_inventory
-from headrace.mysql.places import PlaceError, PlaceFinder, distance, prove_truncated
-from headrace.mysql.relocate import parse_where, relocate, relocate_by_policy
+from headrace.mysql.places import PlaceError, PlaceFinder, distance
+from headrace.mysql.relocate import parse_where, relocate
 from headrace.settings import SourceSettings
 
 pytestmark = pytest.mark.server
@@ -188,7 +187,7 @@ async def test_a_place_carries_the_gtids_that_were_executed_before_it(written: W
         spot = await finder.at(file, start)
         assert str(spot.gtids) == f"{uuid}:1-{before + index}"
         missing = await finder.first_missing(GtidSet(str(spot.gtids)))
-        assert missing == spot
+        assert (missing.place, str(missing.gtids)) == (spot.place, str(spot.gtids))
     assert (await finder.first_missing(GtidSet(inventory.executed))).place == inventory.end
     holed = GtidSet(f"{uuid}:1-{before - 1}:{before + 1}-{before + 3}")
     assert (await finder.first_missing(holed)).place == (written.files[3], written.groups(written.files[3])[3][0])
@@ -204,9 +203,9 @@ async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: W
     assert (move.position.file, move.position.offset, move.position.gtid_set) == (file, groups[2][0], "")
     with pytest.raises(PlaceError, match="no place"):
         await relocate(written.source, parse_where("0-31-99999"), None, reason="operator")
+    theirs = parse_where("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")
     with pytest.raises(PlaceError, match="MySQL"):
-        uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-        await relocate(written.source, parse_where(f"{uuid}:1-3"), None, reason="operator")
+        await relocate(written.source, theirs, None, reason="operator")
 
 
 async def test_headroom_is_what_would_be_purged_before_ours(written: Written) -> None:
@@ -247,5 +246,6 @@ async def test_distances_are_those_of_the_list(written: Written) -> None:
     files = [binlog.name for binlog in inventory.files]
     assert distance(inventory, (files[1], 100), (files[1], 150)) == (50, 0)
     assert distance(inventory, (files[1], 100), (files[3], 4)) == (sizes[1] - 100 + sizes[2] + 4, 2)
-    assert distance(inventory, ("mysql-bin.000000", 100), (files[1], 4)) == (None, 2)
+    purged = replace(inventory, files=inventory.files[1:])
+    assert distance(purged, (files[0], 100), (files[2], 4)) == (None, 2)
     assert distance(inventory, ("other.000000", 100), (files[1], 4)) == (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import __version__
-from headrace.cli import check, decode, run
+from headrace.cli import check, decode, position, run
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings import Settings, load
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         return 2
-    command: Command = arguments.command
+    command: Command = functools.partial(_with, arguments) if "call" in arguments else arguments.command
 
     def run_command() -> int:
         with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
@@ -38,9 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _guarded(run_command)
 
 
+def _with(arguments: argparse.Namespace, settings: Settings) -> Coroutine[Any, Any, int]:
+    """A command that has arguments of its own."""
+    made: Coroutine[Any, Any, int] = arguments.call(settings, arguments)
+    return made
+
+
 def _guarded(call: Callable[[], int]) -> int:
     try:
         return call()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
@@ -56,18 +66,26 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, module in (("run", run), ("check", check)):
         command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False)
-        command.add_argument(
-            "--config",
-            type=Path,
-            default=Path("config/headrace.toml"),
-            metavar="FILE",
-            help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
-        )
+        _add_config(command)
         command.set_defaults(command=module.command)
+    position.add_arguments(
+        commands.add_parser("position", help=position.HELP, description=position.DESCRIPTION, allow_abbrev=False),
+        _add_config,
+    )
     decode.add_arguments(
         commands.add_parser("decode", help=decode.HELP, description=decode.DESCRIPTION, allow_abbrev=False)
     )
     return parser
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--config",
+        type=Path,
+        default=Path("config/headrace.toml"),
+        metavar="FILE",
+        help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
+    )
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

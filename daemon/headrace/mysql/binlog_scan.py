@@ -249,7 +249,10 @@ class Probe:
             scan.expect_checksums(connection.writes_checksums)
             await connection.register(self.server_id, _HEARTBEAT)
             self.dumps += 1
-            stream = await connection.dump(self.server_id, file=scan.scanned, offset=offset, gtids=None, buffer=_BUFFER)
+            # Without annotations MariaDB leaves events out, and with them the places between events.
+            stream = await connection.dump(
+                self.server_id, file=scan.scanned, offset=offset, gtids=None, buffer=_BUFFER, annotations=True
+            )
             data = b""
             while not (scan.over or (until is not None and until())):
                 data = await stream.read(data, scan.need, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.errors import LostKind, PositionLost, SourceError
@@ -17,6 +17,7 @@ from headrace.settings import SourceSettings
 
 _LAST_READ = re.compile(r"the last event read from '(?:[^']*/)?([^'/]+)' at (\d+)")
 _WRAP = 1 << 32
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PlaceError(SourceError):
@@ -239,7 +240,7 @@ class PlaceFinder:
                 low = middle
             else:
                 high = middle - 1
-        since = round(when.timestamp() * 1_000_000)
+        since = (when - _EPOCH) // timedelta(microseconds=1)
         for binlog in files[low:]:
             scan = _FirstSince(binlog.name, since)
             await self._probe.run(scan)

@@ -1,0 +1,72 @@
+"""`headrace position history`: the last changes of a position, newest first, and who made them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from headrace.cli.position_common import destination, gap_of, open_store, time_text
+from headrace.mysql.relocate import place_text
+from headrace.settings import Settings
+from headrace.state.base import HistoryEntry
+
+_ALL = 1_000_000
+_MOVES, _CHECKPOINTS = 20, 5
+
+
+async def command(settings: Settings, name: str, *, limit: int | None, as_json: bool) -> int:
+    """Prints the changes; the exit status."""
+    destination(settings, name)
+    async with open_store(settings) as store:
+        entries = await store.history(name, limit or _ALL)
+    if limit is None:
+        entries = _telling(entries)
+    if as_json:
+        print(orjson.dumps([_dict(entry) for entry in entries], option=orjson.OPT_INDENT_2).decode())
+    elif not entries:
+        print(f"{name}: nothing was stored yet")
+    else:
+        print(_table(entries))
+    return 0
+
+
+def _telling(entries: list[HistoryEntry]) -> list[HistoryEntry]:
+    """The last moves by people and policies, and the last checkpoints, of which there are many; newest first."""
+    moves = [entry for entry in entries if entry.actor != "checkpoint"][:_MOVES]
+    checkpoints = [entry for entry in entries if entry.actor == "checkpoint"][:_CHECKPOINTS]
+    return sorted(moves + checkpoints, key=lambda entry: entry.version, reverse=True)
+
+
+def _dict(entry: HistoryEntry) -> dict[str, Any]:
+    return {
+        "changed_us": entry.changed_us,
+        "actor": entry.actor,
+        "epoch": entry.epoch,
+        "version": entry.version,
+        "position": entry.position.to_dict() if entry.position is not None else None,
+        "details": entry.details,
+    }
+
+
+def _table(entries: list[HistoryEntry]) -> str:
+    rows = [("time", "actor", "epoch", "position", "")]
+    for entry in entries:
+        position = place_text(entry.position) if entry.position is not None else "taken away"
+        rows.append((time_text(entry.changed_us), entry.actor, str(entry.epoch), position, _what(entry)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    )
+
+
+def _what(entry: HistoryEntry) -> str:
+    """Why the position changed, and what that cost."""
+    parts = []
+    gap = gap_of(entry.details)
+    if gap is not None:
+        parts.append(f"{gap.reason}: {gap}")
+    if entry.details.get("by"):
+        parts.append(f"by {entry.details['by']}")
+    return ", ".join(parts)

@@ -1,0 +1,179 @@
+"""`headrace position set` and `reset`: an operator moves a position, knowing what that gives up."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+import time
+from typing import Any
+
+from headrace.cli.position_common import CommandRefused, aligned, destination, held, open_store, time_text
+from headrace.errors import SourceUnreachable
+from headrace.model import Gap, Position
+from headrace.mysql.relocate import Move, Where, place_text, relocate
+from headrace.mysql.schema_entries import back_entry
+from headrace.mysql.source import addresses
+from headrace.settings import (
+    Settings,
+    SourceSettings,
+    Start,
+    StartAt,
+    StartEarliest,
+    StartGtid,
+    StartLatest,
+)
+from headrace.state.base import HistoryEntry, StateChange, StateStore, Stored
+
+_ALL = 1_000_000
+
+
+async def move(settings: Settings, name: str, text: str, where: Where, *, yes: bool) -> int:
+    """Moves a position to `where`, written `text`; the exit status. Raises HeadraceError."""
+    source = destination(settings, name).source
+    _require_answer(yes)
+    async with open_store(settings) as store, held(settings, name):
+        stored = await store.load(name)
+        made = await _relocate(store, name, source, where, stored)
+        print(_shown(name, stored, made))
+        if not _confirmed(yes):
+            return 1
+        await _commit(store, name, stored, made.position, made.entries, {"gap": made.gap.to_dict(), "where": text})
+    print(f"{name}: the position is {place_text(made.position)}")
+    return 0
+
+
+async def reset(settings: Settings, name: str, *, yes: bool) -> int:
+    """Takes a position away; the exit status. Raises HeadraceError."""
+    start = start_text(destination(settings, name).source.start)
+    _require_answer(yes)
+    async with open_store(settings) as store, held(settings, name):
+        stored = await store.load(name)
+        if stored.position is None:
+            print(f"{name}: no position is stored; it begins by [source] start ({start})")
+            return 0
+        print(f"{name}:")
+        rows = [
+            ("from", _position_text(stored.position)),
+            ("to", f"nothing stored: it begins by [source] start ({start})"),
+        ]
+        print(aligned(rows))
+        if not _confirmed(yes):
+            return 1
+        gap = Gap("operator", place_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
+        anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
+        await _commit(store, name, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
+    print(f"{name}: nothing is stored; it begins by [source] start ({start})")
+    return 0
+
+
+async def _relocate(store: StateStore, name: str, source: SourceSettings, where: Where, stored: Stored) -> Move:
+    """The move on the first address of the source that can be reached."""
+    entries, history = await store.schema_entries(name), await store.history(name, _ALL)
+    unreachable: list[SourceUnreachable] = []
+    for address in addresses(source):
+        try:
+            return await relocate(
+                address,
+                where,
+                stored.position,
+                reason="operator",
+                history_entries=entries,
+                last_pos=stored.last_pos,
+                since=stretch_begin(history),
+            )
+        except SourceUnreachable as error:
+            unreachable.append(error)
+    raise unreachable[0]
+
+
+def stretch_begin(history: list[HistoryEntry]) -> Position | None:
+    """From which position on, of those that the store still has, the stream was read on one server without a jump."""
+    begin: Position | None = None
+    for entry in history:  # newest first
+        if entry.position is None or (begin is not None and entry.position.server_uuid != begin.server_uuid):
+            break
+        begin = entry.position
+        if entry.actor != "checkpoint":
+            break
+    return begin
+
+
+async def _commit(
+    store: StateStore,
+    name: str,
+    stored: Stored,
+    position: Position | None,
+    entries: tuple[dict[str, Any], ...],
+    details: dict[str, Any],
+) -> None:
+    guard = await store.begin_epoch(name)
+    if guard.version != stored.version:
+        raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
+    details = {**details, "by": f"{getpass.getuser()}@{socket.gethostname()}"}
+    await store.commit(name, guard, StateChange(position, entries, actor="operator", details=details))
+
+
+def start_text(start: Start) -> str:
+    """[source] start as it is written."""
+    if isinstance(start, StartEarliest):
+        return "earliest"
+    if isinstance(start, StartLatest):
+        return "latest"
+    if isinstance(start, StartAt):
+        return f"{start.file}:{start.offset}"
+    if isinstance(start, StartGtid):
+        return start.gtid_set
+    return start.time.isoformat()
+
+
+# -- what is shown and asked --------------------------------------------------------------------------------------
+
+
+def _shown(name: str, stored: Stored, made: Move) -> str:
+    rows = [
+        ("from", _position_text(stored.position)),
+        ("to", _position_text(made.position)),
+        ("again" if made.gap.backward else "given up", _cost(made.gap)),
+    ]
+    if made.gap.gtids:
+        rows.append(("GTIDs", made.gap.gtids))
+    rows += [("note", note) for note in made.notes]
+    return f"{name}:\n{aligned(rows)}"
+
+
+def _cost(gap: Gap) -> str:
+    if not gap.start:
+        return "nothing: no position was stored"
+    verb = "published again" if gap.backward else "not published"
+    counts = str(gap).rpartition(": ")[2].rpartition(" published again" if gap.backward else " given up")[0]
+    return f"{counts} {verb}"
+
+
+def _position_text(position: Position | None) -> str:
+    if position is None:
+        return "nothing stored"
+    text = place_text(position)
+    if position.events_done:
+        text += f", {position.events_done} events of the transaction done"
+    if position.commit_time_us:
+        text += f", behind the transaction of {time_text(position.commit_time_us)}"
+    return text
+
+
+def _require_answer(yes: bool) -> None:
+    if not yes and not sys.stdin.isatty():
+        raise CommandRefused("nobody can be asked: the input is no terminal", remedy="give --yes to do it unasked")
+
+
+def _confirmed(yes: bool) -> bool:
+    if yes:
+        return True
+    try:
+        answer = input("Go on? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    print("nothing was changed")
+    return False

@@ -1,0 +1,225 @@
+"""`headrace position show`: what is stored of each destination, what its source has, and whether the two fit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from headrace.cli.position_common import aligned, destination, duration_text, holder, open_store, time_text
+from headrace.cli.position_set import start_text
+from headrace.errors import HeadraceError, LostKind, SourceUnreachable
+from headrace.model import Position, State
+from headrace.mysql.binlog_heads import FileHeads
+from headrace.mysql.checks import address_of
+from headrace.mysql.connection import SourceConnection
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.inventory import Headroom, Inventory, headroom, take_inventory
+from headrace.mysql.places import distance
+from headrace.mysql.schema_states import file_number
+from headrace.mysql.source import addresses
+from headrace.settings import Settings, SourceSettings
+from headrace.state.base import Stored
+
+LIMIT = 60.0
+"""Seconds for one source."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """What a source said, or why it said nothing."""
+
+    address: str
+    inventory: Inventory | None = None
+    room: Headroom = field(default_factory=Headroom)
+    error: str = ""
+
+
+async def command(settings: Settings, names: Sequence[str], *, as_json: bool) -> int:
+    """Prints the positions; 1 when a source can't be asked or can't serve what is stored."""
+    wanted = list(names) or list(settings.destinations)
+    for name in wanted:
+        destination(settings, name)
+    stored: dict[str, tuple[Stored, str]] = {}
+    async with open_store(settings) as store:
+        for name in wanted:
+            stored[name] = await store.load(name), await holder(settings, name)
+    asked = await asyncio.gather(
+        *(_ask(settings.destinations[name].source, stored[name][0].position) for name in wanted)
+    )
+    shown, well = {}, True
+    for name, source in zip(wanted, asked, strict=True):
+        state, verdict = judge(settings.destinations[name].source, stored[name][0].position, source)
+        well &= state == "ok"
+        shown[name] = _facts(*stored[name], source, state, verdict)
+    if as_json:
+        print(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())
+    else:
+        print("\n\n".join(f"{name}\n{_table(facts)}" for name, facts in shown.items()))
+    return 0 if well else 1
+
+
+async def _ask(settings: SourceSettings, position: Position | None) -> _Source:
+    """The first address that can be reached; never raises for what goes wrong there."""
+    error = ""
+    for address in addresses(settings):
+        found = _Source(f"{address.host}:{address.port}")
+        try:
+            async with asyncio.timeout(LIMIT):
+                await _look(address, position, found)
+            return found
+        except SourceUnreachable as failure:
+            error = error or str(failure)
+        except HeadraceError as failure:
+            found.error = str(failure)
+            return found
+        except TimeoutError:
+            error = error or f"{found.address} did not answer within {LIMIT:g} s"
+    return _Source(f"{settings.host}:{settings.port}", error=error)
+
+
+async def _look(address: SourceSettings, position: Position | None, found: _Source) -> None:
+    connection = await SourceConnection.open(address_of(address))
+    try:
+        found.inventory = await take_inventory(connection)
+    finally:
+        await connection.close()
+    if position is not None:
+        found.room = await headroom(found.inventory, position, FileHeads(address))
+
+
+def judge(settings: SourceSettings, position: Position | None, source: _Source) -> tuple[str, str]:
+    """One word and one sentence: `ok`, `unknown`, or the state that the destination would take."""
+    inventory = source.inventory
+    if inventory is None:
+        return "unknown", f"the source can't be asked: {source.error}"
+    if position is None:
+        return "ok", f"no position is stored: it begins by [source] start ({start_text(settings.start)})"
+    lost, changed = State.POSITION_LOST.value, State.SOURCE_CHANGED.value
+    if inventory.gtid_mode and position.gtid_set:
+        missing, extra = _differences(position, inventory)
+        unknown = extra.minus(GtidSet(position.own_gtids))
+        if unknown:
+            return changed, f"{changed}: the source never executed {unknown.count:,} transactions that were published"
+        if missing:
+            text = f"the source has purged {missing.count:,} transactions that were not read yet"
+            return lost, f"{lost}: {LostKind.GTIDS_PURGED}: {text}"
+    elif position.server_uuid != inventory.server_uuid:
+        return changed, f"{changed}: another server answers, and without GTIDs nobody knows where it is"
+    else:
+        for file, offset in [(position.file, position.offset), *((xa.file, xa.offset) for xa in position.open_xa)]:
+            state, text = _no_place(inventory, file, offset)
+            if state is not None:
+                return state.value, f"{state}: {text}"
+    if source.error:
+        return "unknown", f"the source was asked in part only: {source.error}"
+    return "ok", "the source can serve it"
+
+
+def _no_place(inventory: Inventory, file: str, offset: int) -> tuple[State | None, str]:
+    """Why a file and offset can't be read; None when they can."""
+    lost, at = State.POSITION_LOST, inventory.index(file)
+    if at is None and file_number(file) > file_number(inventory.files[-1].name):
+        text = f"the source's binlogs end before {file}: they were reset, or it was restored from an older copy"
+        return State.SOURCE_CHANGED, text
+    if at is None:
+        oldest = inventory.files[0].name
+        return lost, f"{LostKind.POSITION_PURGED}: the source no longer has {file}; its oldest is {oldest}"
+    if inventory.files[at].size < 4:
+        return lost, f"{LostKind.POSITION_PURGED}: {file} is listed and gone from the source's disk"
+    if offset > inventory.size(file):
+        return lost, f"{LostKind.BEYOND_END}: {file} ends at {inventory.size(file)}, the position is at {offset}"
+    return None, ""
+
+
+def _differences(position: Position, inventory: Inventory) -> tuple[GtidSet, GtidSet]:
+    """What is purged and not ours, and what is ours and not the server's."""
+    ours = GtidSet(position.gtid_set)
+    return GtidSet(inventory.purged).minus(ours), ours.minus(GtidSet(inventory.executed))
+
+
+# -- the facts, and their table -----------------------------------------------------------------------------------
+
+
+def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: str) -> dict[str, Any]:
+    position, inventory = stored.position, source.inventory
+    facts: dict[str, Any] = {
+        "stored": position.to_dict() if position is not None else None,
+        "last_pos": str(stored.last_pos),
+        "epoch": stored.epoch,
+        "version": stored.version,
+        "run_by": run_by,
+        "source": {"address": source.address, "error": source.error},
+        "verdict": {"state": state, "text": verdict},
+    }
+    if inventory is None:
+        return facts
+    gtids = inventory.gtid_mode and position is not None and position.gtid_set
+    missing, extra = _differences(position, inventory) if gtids and position else (GtidSet(), GtidSet())
+    facts["source"] |= {
+        "server_uuid": inventory.server_uuid,
+        "version": inventory.version,
+        "binlogs": len(inventory.files),
+        "first": inventory.files[0].name,
+        "last": inventory.files[-1].name,
+        "end": f"{inventory.end[0]}:{inventory.end[1]}",
+        "expire_seconds": inventory.expire_seconds,
+        "executed": inventory.executed,
+        "purged": inventory.purged,
+        "missing": str(missing),
+        "extra": str(extra),
+    }
+    facts["headroom"] = {"bytes": source.room.bytes, "seconds": source.room.seconds, "share": source.room.share}
+    behind = None
+    if position is not None and position.file and position.server_uuid == inventory.server_uuid:
+        behind = distance(inventory, (position.file, position.offset), inventory.end)[0]
+    facts["behind_bytes"] = behind
+    return facts
+
+
+def _table(facts: dict[str, Any]) -> str:
+    stored, source = facts["stored"], facts["source"]
+    rows = []
+    if stored is None:
+        rows += [("position", "none"), ("last _pos", facts["last_pos"])]
+    else:
+        done = f", {stored['events_done']} events of the transaction done" if stored["events_done"] else ""
+        place = f"{stored['file']}:{stored['offset']}" if stored["file"] else "by GTID set"
+        rows += [
+            ("position", place + done),
+            ("GTID set", stored["gtid_set"] or "-"),
+            ("of server", stored["server_uuid"]),
+            ("open XA", ", ".join(xa[0] for xa in stored["open_xa"]) or "-"),
+            ("last _pos", stored["last_pos"]),
+            ("committed", time_text(stored["commit_time_us"])),
+        ]
+    rows += [("epoch", str(facts["epoch"])), ("run by", facts["run_by"] or "nobody")]
+    if "server_uuid" in source:
+        rows += _source_rows(facts)
+    else:
+        rows.append(("source", source["address"]))
+    rows.append(("verdict", facts["verdict"]["text"]))
+    return aligned(rows)
+
+
+def _source_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    source, room = facts["source"], facts["headroom"]
+    rows = [
+        ("source", f"{source['address']}, {source['version']}"),
+        ("server", source["server_uuid"]),
+        ("binlogs", f"{source['first']} to {source['last']}, end at {source['end']}"),
+    ]
+    rows += [(name, source[name]) for name in ("purged", "missing", "extra") if source[name]]
+    if facts["behind_bytes"] is not None:
+        rows.append(("behind", f"{facts['behind_bytes']:,} bytes"))
+    if room["bytes"] is not None:
+        text = f"{room['bytes']:,} bytes"
+        if room["seconds"] is not None:
+            text += f", {duration_text(room['seconds'])}"
+        elif not source["expire_seconds"]:
+            text += "; the source purges nothing by itself"
+        rows.append(("headroom", text))
+    return rows

@@ -1,0 +1,333 @@
+"""`headrace position` end to end: a real server, a real daemon, the command as an operator gives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devstack import Stack
+from tests.site import Site, equal
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb", "mysql-without-gtid"])
+def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
+    """With metadata that does not name columns: only the schema history knows them."""
+    arguments = ["--binlog-row-metadata=MINIMAL"]
+    if request.param == "mysql-without-gtid":
+        arguments += ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]
+    launch = stack.mariadb if request.param == "mariadb" else stack.mysql
+    started = launch(None, *arguments, name=f"position-{request.param}", server_id=21)
+    yield started
+    started.kill()
+
+
+class Place:
+    """A site, its daemon, and the command beside it."""
+
+    def __init__(self, site: Site, daemon: DaemonProcess, out: Path) -> None:
+        self.site, self.daemon, self.out = site, daemon, out
+
+    def position(self, *arguments: str, answer: str | None = None) -> subprocess.CompletedProcess[str]:
+        """`headrace position ...`; `answer` is typed on a terminal."""
+        command, *rest = arguments
+        words = [sys.executable, "-m", "headrace.cli.main", "position", command, "--config", "headrace.toml", *rest]
+        environment = {**os.environ, "TEST_PASSWORD": "canal"}
+        if answer is None:
+            return subprocess.run(
+                words,
+                cwd=self.daemon.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+        ours, theirs = os.openpty()
+        try:
+            os.write(ours, answer.encode())
+            return subprocess.run(
+                words, cwd=self.daemon.folder, env=environment, stdin=theirs, capture_output=True, text=True, timeout=60
+            )
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    def well(self, *arguments: str) -> str:
+        done = self.position(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def shown(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self.well("show", "--json"))["shop"]
+        return facts
+
+    def history(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = json.loads(self.well("history", "shop", "--json"))
+        return entries
+
+    def end(self) -> str:
+        """The end of the binlog as `file:offset`."""
+        rows = self.site.run("SHOW BINARY LOGS")
+        return f"{rows[-1][0]}:{rows[-1][1]}"
+
+    def stream(self) -> None:
+        self.daemon.start()
+        self.daemon.wait_state("shop", "STREAMING")
+
+    def wait_for_rows(self, count: int) -> None:
+        eventually(lambda: len(rows(self.out)) >= count, 30, lambda: f"{rows(self.out)}\n{self.daemon.log.read_text()}")
+
+    def stop(self) -> None:
+        assert self.daemon.terminate() == 0
+
+
+@pytest.fixture
+def place(server: Any, tmp_path: Path, daemon: Callable[..., DaemonProcess]) -> Iterator[Place]:
+    site = Site(server, f"pos{abs(hash(tmp_path)) % 10**9}")
+    out = tmp_path / "out.jsonl"
+    process = daemon(shop=destination_toml(server, site.schema, f'type = "jsonl"\npath = "{out}"'))
+    made = Place(site, process, out)
+    made.stream()
+    site.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+    yield made
+    process.kill()
+    site.close()
+
+
+def rows(out: Path) -> list[tuple[int, dict[str, str]]]:
+    """Each row with its `_pos`, as they came."""
+    return [(int(message["_pos"]) + i, row) for message in read_jsonl(out) for i, row in enumerate(message["data"])]
+
+
+def insert(site: Site, *ids: int) -> None:
+    for number in ids:
+        site.run(f"INSERT INTO t (id, v) VALUES ({number}, 'v{number}')")
+
+
+def test_a_position_set_back_publishes_the_same_rows_again_with_the_same_numbers(place: Place) -> None:
+    site = place.site
+    insert(site, 1, 2)
+    site.run("FLUSH BINARY LOGS")
+    before = place.end()
+    insert(site, 3, 4)
+    # in the same transaction and in the same microsecond: numbers that follow each other
+    site.run("INSERT INTO t VALUES (5, 'a'), (6, 'b'), (7, 'c')")
+    # over an ALTER: what comes before it has the columns of before
+    site.run("ALTER TABLE t DROP COLUMN v, ADD COLUMN w INT, ADD COLUMN x VARCHAR(20)")
+    site.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (8, 1, 'eight'), (9, 2, 'nine')")
+    place.wait_for_rows(9)
+    place.stop()
+    first = rows(place.out)
+    shown = place.well("set", "shop", before, "--yes")
+    assert "published again" in shown
+    assert before in shown
+    facts = place.shown()
+    assert f"{facts['stored']['file']}:{facts['stored']['offset']}" == before
+    place.stream()
+    place.wait_for_rows(9 + 7)
+    assert rows(place.out)[9:] == first[2:]
+    insert_after(place, 10)
+    assert rows(place.out)[-1][0] > first[-1][0]
+    newest = next(entry for entry in place.history() if entry["actor"] == "operator")
+    assert newest["details"]["gap"]["backward"] is True
+    assert newest["details"]["where"] == before
+    assert "@" in newest["details"]["by"]
+    if facts["stored"]["gtid_set"]:
+        assert newest["details"]["gap"]["transactions"] == 5
+    # what was learned twice is known once: a restart goes on with the columns of today
+    place.stop()
+    place.stream()
+    insert_after(place, 11)
+
+
+def insert_after(place: Place, number: int) -> None:
+    count = len(rows(place.out))
+    place.site.run(f"INSERT INTO t (id, w, x) VALUES ({number}, {number}, 'x')")
+    place.wait_for_rows(count + 1)
+    assert rows(place.out)[-1][1] == {"id": str(number), "w": str(number), "x": "x"}
+
+
+def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_layouts_again(place: Place) -> None:
+    site = place.site
+    insert(site, 1)
+    place.wait_for_rows(1)
+    start = place.history()[-1]["position"]
+    place.stop()
+    begin = site.run("SHOW BINARY LOGS")[0][0]
+    assert place.position("set", "shop", f"{begin}:4", "--yes").returncode == 0
+    doubt = _entries(place)[-1]
+    assert doubt["kind"] == "doubt"
+    place.well("set", "shop", f"{start['file']}:{start['offset']}", "--yes")
+    place.stream()
+    place.wait_for_rows(2)
+    assert rows(place.out)[1] == rows(place.out)[0]
+
+
+def _entries(place: Place) -> list[dict[str, Any]]:
+    import sqlite3
+
+    with sqlite3.connect(place.daemon.folder / "var" / "headrace.db") as connection:
+        return [json.loads(row[0]) for row in connection.execute("select entry from schema_entries order by id")]
+
+
+def test_a_position_set_forward_gives_up_what_lies_between_and_the_history_says_so(place: Place) -> None:
+    site = place.site
+    insert(site, 1)
+    place.wait_for_rows(1)
+    place.stop()
+    insert(site, 2, 3)
+    site.run("FLUSH BINARY LOGS")
+    insert(site, 4)
+    # what was passed over may have been DDL
+    site.run("ALTER TABLE t ADD COLUMN w INT FIRST")
+    stored = place.shown()["stored"]
+    refused = place.position("set", "shop", "latest")
+    assert refused.returncode == 1
+    assert "--yes" in refused.stderr
+    assert place.position("set", "shop", "latest", answer="n\n").returncode == 1
+    assert place.shown()["stored"] == stored
+    asked = place.position("set", "shop", "latest", answer="y\n")
+    assert asked.returncode == 0, asked.stderr
+    assert "Go on? [y/N]" in asked.stdout
+    assert place.shown()["stored"]["last_pos"] == stored["last_pos"]
+    entry = place.history()[0]
+    gap = entry["details"]["gap"]
+    assert (entry["actor"], gap["backward"], gap["files"], gap["reason"]) == ("operator", False, 1, "operator")
+    assert (gap["from"], gap["to"]) == (f"{stored['file']}:{stored['offset']}", place.end())
+    assert gap["bytes"] > 0
+    assert gap["transactions"] == (4 if stored["gtid_set"] else None)
+    assert "given up" in place.well("history", "shop")
+    place.stream()
+    site.run("INSERT INTO t VALUES (7, 5, 'v5')")
+    place.wait_for_rows(2)
+    assert [row for _, row in rows(place.out)] == [{"id": "1", "v": "v1"}, {"w": "7", "id": "5", "v": "v5"}]
+    assert rows(place.out)[1][0] > rows(place.out)[0][0]
+
+
+def test_a_time_is_where_its_first_transaction_begins(place: Place) -> None:
+    site = place.site
+    insert(site, 1, 2)
+    place.wait_for_rows(2)
+    site.run("FLUSH BINARY LOGS", "DO SLEEP(1.1)")
+    insert(site, 3)
+    place.wait_for_rows(3)
+    place.stop()
+    committed = place.shown()["stored"]["commit_time_us"]
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=committed)
+    place.well("set", "shop", when.isoformat(), "--yes")
+    place.stream()
+    place.wait_for_rows(4)
+    equal(site, place.out)
+    assert [row["id"] for _, row in rows(place.out)] == ["1", "2", "3", "3", "999999"]
+
+
+def test_nothing_moves_while_a_daemon_runs_the_destination(place: Place) -> None:
+    for command in (("set", "shop", "earliest", "--yes"), ("reset", "shop", "--yes")):
+        refused = place.position(*command)
+        assert refused.returncode == 1
+        assert f"shop is run by test (pid {place.daemon.pid})" in refused.stderr
+    facts = place.shown()
+    assert facts["run_by"] == f"test (pid {place.daemon.pid})"
+    assert facts["verdict"]["state"] == "ok"
+    place.stop()
+    assert place.shown()["run_by"] == ""
+
+
+def test_a_reset_begins_as_if_anew_with_numbers_that_go_on(place: Place) -> None:
+    site = place.site
+    insert(site, 1)
+    place.wait_for_rows(1)
+    place.stop()
+    last_pos = place.shown()["last_pos"]
+    site.run("ALTER TABLE t ADD COLUMN w INT FIRST")
+    assert "latest" in place.well("reset", "shop", "--yes")
+    facts = place.shown()
+    assert (facts["stored"], facts["last_pos"]) == (None, last_pos)
+    assert "by [source] start (latest)" in facts["verdict"]["text"]
+    assert "none" in place.well("show", "shop")
+    assert place.history()[0]["position"] is None
+    assert "taken away" in place.well("history", "shop")
+    assert "no position is stored" in place.well("reset", "shop", "--yes")
+    place.stream()
+    site.run("INSERT INTO t VALUES (7, 2, 'b')")
+    place.wait_for_rows(2)
+    assert rows(place.out)[1][1] == {"w": "7", "id": "2", "v": "b"}
+    assert rows(place.out)[1][0] > rows(place.out)[0][0]
+
+
+def test_places_that_can_not_be_are_refused_with_those_that_can(place: Place) -> None:
+    site = place.site
+    insert(site, 1)
+    place.wait_for_rows(1)
+    place.stop()
+    stored = place.shown()["stored"]
+    file, _, end = place.end().rpartition(":")
+    for where, text in (
+        (f"{file}:{int(end) - 1}", f"{file}:{end}"),
+        (f"{file}:{int(end) + 1}", "behind its end"),
+        ("mysql-bin.000999:4", "does not list mysql-bin.000999"),
+        ("next-file", "no binlog follows"),
+    ):
+        refused = place.position("set", "shop", where, "--yes")
+        assert refused.returncode == 1, where
+        assert text in refused.stderr, where
+        assert "Traceback" not in refused.stderr
+    for words, text in (
+        (("set", "shop", "yesterday", "--yes"), "next-file"),
+        (("set", "nobody", "latest", "--yes"), "there is no destination 'nobody'; there are shop"),
+        (("show", "nobody"), "there is no destination"),
+        (("history", "shop", "--limit", "0"), "1 or more"),
+    ):
+        refused = place.position(*words)
+        assert refused.returncode == 2, words
+        assert text in refused.stderr, words
+    assert place.shown()["stored"] == stored
+
+
+def test_gtids_that_can_not_be_are_refused(place: Place) -> None:
+    place.stop()
+    facts = place.shown()
+    uuid, strange = facts["source"]["server_uuid"], "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    if not facts["stored"]["gtid_set"]:
+        refused = place.position("set", "shop", f"{strange}:1-3", "--yes")
+        assert refused.returncode == 1
+        assert "gtid_mode is not ON" in refused.stderr or "MariaDB" in refused.stderr
+        return
+    refused = place.position("set", "shop", f"{uuid}:1-3,{strange}:1-3", "--yes")
+    assert refused.returncode == 1
+    assert f"never executed: {strange}:1-3" in refused.stderr
+    insert(place.site, 1)
+    last = int(facts["source"]["executed"].rpartition("-")[2])
+    place.well("set", "shop", f"{uuid}:1-{last}", "--yes")
+    place.stream()
+    place.wait_for_rows(1)
+
+
+def test_a_source_that_is_away_does_not_hide_what_is_stored(place: Place) -> None:
+    insert(place.site, 1)
+    place.wait_for_rows(1)
+    place.stop()
+    stored = place.shown()["stored"]
+    file = place.daemon.folder / "destinations" / "shop.toml"
+    file.write_text(file.read_text().replace(f"port = {place.site.server.port}", "port = 1"))
+    done = place.position("show", "--json")
+    assert done.returncode == 1
+    facts = json.loads(done.stdout)["shop"]
+    assert facts["stored"] == stored
+    assert facts["verdict"]["state"] == "unknown"
+    done = place.position("show")
+    assert done.returncode == 1
+    assert f"{stored['file']}:{stored['offset']}" in done.stdout
+    assert "can't be reached" in done.stdout
+    assert place.position("set", "shop", "earliest", "--yes").returncode == 1
