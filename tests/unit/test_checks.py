@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import SourceMisconfigured
-from headrace.mysql.checks import refuse_incomplete, variable_findings
+from headrace.mysql.checks import Finding, refuse_incomplete, role_findings, variable_findings
+from headrace.mysql.role import Role
+from headrace.settings import SourceSettings
 
 GOOD = {
     "version": "9.7.4",
@@ -65,3 +67,54 @@ def test_all_that_is_missing_is_said_at_once() -> None:
         refuse_incomplete(variable_findings({**GOOD, "binlog_format": "MIXED", "binlog_row_image": "NOBLOB"}))
     assert "binlog_format" in str(caught.value)
     assert "binlog_row_image" in str(caught.value)
+
+
+REPLICA = Role(read_only=True, replicates=True, running=True, lag_seconds=3.0)
+
+
+def roles(role: Role, variables: dict[str, str] | None = None, **source: object) -> list[Finding]:
+    settings = SourceSettings.model_validate({"host": "db", "user": "u", "password": "p", **source})
+    return role_findings(role, settings, {**GOOD, **(variables or {})}, "'u'@'%'")
+
+
+def test_a_server_s_role_is_said() -> None:
+    assert [f.sentence for f in roles(Role(False, False))] == ["the server is writable and replicates from nobody"]
+    assert [f.sentence for f in roles(REPLICA)] == ["the server is read-only and a replica, 3 s behind its source"]
+    (stopped,) = roles(Role(True, True, running=False))
+    assert stopped.note
+    assert "its replication does not run" in stopped.sentence
+
+
+@pytest.mark.parametrize(
+    ("role", "source", "sentence"),
+    [
+        (REPLICA, {"read_only": "refuse"}, "is read-only"),
+        (REPLICA, {"max_replica_lag": "2s"}, "a replica 3 s behind its source"),
+        (Role(True, True, running=False), {"max_replica_lag": "2s"}, "does not run"),
+    ],
+)
+def test_a_server_that_the_configuration_does_not_take_is_wrong(
+    role: Role, source: dict[str, object], sentence: str
+) -> None:
+    (finding,) = roles(role, **source)
+    assert not finding.ok
+    assert sentence in finding.sentence
+    assert finding.remedy
+
+
+@pytest.mark.parametrize("name", ["log_replica_updates", "log_slave_updates"])
+def test_a_replica_whose_binlog_lacks_what_it_replicates_is_wrong(name: str) -> None:
+    finding = roles(REPLICA, {name: "OFF"})[-1]
+    assert not finding.ok
+    assert f"{name} is OFF" in finding.sentence
+    assert f"{name} = ON" in finding.remedy
+    assert all(f.ok for f in roles(REPLICA, {name: "ON"}))
+    assert all(f.ok for f in roles(Role(False, False), {name: "OFF"})), "it matters on replicas only"
+
+
+@pytest.mark.parametrize(("version", "right"), [("9.7.4", "REPLICATION CLIENT"), ("10.11.18-MariaDB", "SLAVE MONITOR")])
+def test_a_role_that_can_t_be_seen_is_a_note_with_its_grant(version: str, right: str) -> None:
+    (finding,) = roles(Role(False, None, why_unknown="denied"), {"version": version})
+    assert finding.ok
+    assert finding.note
+    assert finding.remedy == f"GRANT {right} ON *.* TO 'u'@'%';"

@@ -125,12 +125,12 @@ async def test_check_prints_findings_with_their_remedies(
     config: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [
-        Finding("log_bin", True, "the server writes a binlog"),
+        Finding("heartbeat", True, "there is no table", "CREATE TABLE ...;", note=True),
         Finding("binlog_row_image", False, "is MINIMAL", "SET PERSIST binlog_row_image = 'FULL';"),
         Finding("REPLICATION SLAVE", False, "canal lacks it", "GRANT REPLICATION SLAVE ON *.* TO 'canal'@'%';"),
     ]
 
-    async def check_source(source: object, server_id: int) -> list[Finding]:
+    async def check_source(source: object, server_id: int, **more: object) -> list[Finding]:
         return findings[:wanted]
 
     monkeypatch.setattr(check, "check_source", check_source)
@@ -140,8 +140,9 @@ async def test_check_prints_findings_with_their_remedies(
     assert capsys.readouterr().out.splitlines()[-1] == "all is well"
     wanted = 3
     assert await check.command(settings) == 1
-    assert capsys.readouterr().out.splitlines()[1:6] == [
-        "shop: ok      log_bin: the server writes a binlog",
+    assert capsys.readouterr().out.splitlines()[1:7] == [
+        "shop: note    heartbeat: there is no table",
+        "              -> CREATE TABLE ...;",
         "shop: WRONG   binlog_row_image: is MINIMAL",
         "              -> SET PERSIST binlog_row_image = 'FULL';",
         "shop: MISSING REPLICATION SLAVE: canal lacks it",

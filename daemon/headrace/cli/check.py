@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 from headrace.errors import HeadraceError
 from headrace.mysql.checks import Finding, check_source
+from headrace.mysql.source import addresses
 from headrace.settings import DestinationSettings, Settings
 from headrace.sinks.registry import make_sink
 from headrace.state.registry import inspect_store
@@ -14,8 +15,8 @@ from headrace.state.registry import inspect_store
 HELP = "connect to everything and say what is missing"
 DESCRIPTION = (
     "Looks at the state store, and at source and sink of each destination, and changes nothing. A line for each thing "
-    "looked at: ok, MISSING or WRONG, and what mends it. Exit status 0: all is well; 1: something is not; 2: the "
-    "configuration is wrong."
+    "looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status 0: all "
+    "is well, notes included; 1: something is not; 2: the configuration is wrong."
 )
 LIMIT = 60.0
 """Seconds for one source or sink, beyond the limits that they keep themselves."""
@@ -25,7 +26,16 @@ async def command(settings: Settings) -> int:
     """Prints the findings; the exit status."""
     well = _print("state", _store_findings(settings))
     for name, destination in settings.destinations.items():
-        well &= _print(name, await _limited("source", _check_source(destination)))
+        for number, source in enumerate(addresses(destination.source)):
+            subject = f"{name}, standby {source.host}:{source.port}" if number else name
+            checking = check_source(
+                source,
+                source.server_id,
+                node=settings.daemon.node,
+                destination=name,
+                heartbeat=destination.heartbeat,
+            )
+            well &= _print(subject, await _limited("source", checking))
         well &= _print(name, await _limited("sink", _check_sink(destination)))
     print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
     return 0 if well else 1
@@ -36,10 +46,6 @@ def _store_findings(settings: Settings) -> list[Finding]:
     if problems:
         return [Finding("store", False, problem) for problem in problems]
     return [Finding("store", True, f"{settings.state.path} can be used")]
-
-
-async def _check_source(destination: DestinationSettings) -> list[Finding]:
-    return await check_source(destination.source, destination.source.server_id)
 
 
 async def _check_sink(destination: DestinationSettings) -> list[Finding]:
@@ -69,8 +75,10 @@ def _print(subject: str, findings: list[Finding]) -> bool:
     """A line a finding, its remedy below; whether all were well."""
     for finding in findings:
         # Grants go by their name in SQL, in capitals; what else is not well is there, but with a wrong value.
-        word = "ok" if finding.ok else "MISSING" if finding.name.isupper() else "WRONG"
+        word = "MISSING" if finding.name.isupper() else "WRONG"
+        if finding.ok:
+            word = "note" if finding.note else "ok"
         print(f"{subject}: {word:<7} {finding.name}: {finding.sentence}")
-        if finding.remedy and not finding.ok:
+        if finding.remedy:
             print(f"{' ' * len(subject)}          -> {finding.remedy}")
     return all(finding.ok for finding in findings)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError, SourceMisconfigured
-from headrace.mysql.connection import Address, SourceConnection
-from headrace.settings import SourceSettings
+from headrace.errors import GrantMissing, HeadraceError, SourceError, SourceMisconfigured
+from headrace.mysql.connection import Address, QueryFailed, SourceConnection
+from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
+from headrace.mysql.replicas import choose_server_id, is_derived, replicas
+from headrace.mysql.role import Role, refuse_role, server_role
+from headrace.settings import HeartbeatSettings, SourceSettings
+
+_NO_DATABASE, _NO_TABLE = 1049, 1146
+# An EXPLAIN needs the rights of what it explains and does nothing.
+_BEATS = (
+    "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us)"
+    " VALUES ('', 0, '', 0, 0)",
+    "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, beat_us = 0"
+    " WHERE destination = '' AND epoch <= 0",
+)
+_CREATES = re.compile(r"GRANT (?P<rights>.+?) ON (\*|[`'\"]?headrace[`'\"]?)\.\* TO", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was looked at. A `note` is well enough to stream, and could be better."""
 
     name: str
     ok: bool
     sentence: str
     remedy: str = ""
+    note: bool = False
 
 
 def address_of(source: SourceSettings) -> Address:
@@ -32,26 +47,51 @@ def address_of(source: SourceSettings) -> Address:
     )
 
 
-async def check_source(source: SourceSettings, server_id: int) -> list[Finding]:
-    """Connects and looks at everything; never raises for what it finds."""
+async def check_source(
+    source: SourceSettings,
+    server_id: int,
+    *,
+    node: str = "",
+    destination: str = "",
+    heartbeat: HeartbeatSettings | None = None,
+) -> list[Finding]:
+    """Connects and looks at everything, changing nothing; never raises for what it finds. `server_id` is ours, `node`
+    and `destination` are our name at the source."""
     where = f"{source.host}:{source.port}"
     try:
         connection = await SourceConnection.open(address_of(source))
     except HeadraceError as error:
         return [Finding("connection", False, error.args[0], error.remedy)]
+    findings: list[Finding] = []
     try:
         variables = await connection.load_variables()
-        version = variables.get("version", "?")
-        return [
-            Finding("connection", True, f"{where} answers as {version}"),
-            *variable_findings(variables, row_image=source.row_image),
-            *await _grants(connection, source.user),
-            _server_id(variables, server_id),
-        ]
+        findings.append(Finding("connection", True, f"{where} answers as {variables.get('version', '?')}"))
+        findings.append(_identity(connection))
+        findings += variable_findings(variables, row_image=source.row_image)
+        findings += await _grants(connection, source.user)
+        findings.append(await _server_id(connection, source, server_id, node, destination))
+        role = await server_role(connection)
+        findings += role_findings(role, source, variables, await _account(connection))
+        findings.append(await _heartbeat(connection, role, heartbeat or HeartbeatSettings()))
     except HeadraceError as error:
-        return [Finding("connection", False, error.args[0], error.remedy)]
+        findings.append(Finding("connection", False, error.args[0], error.remedy))
     finally:
         await connection.close()
+    return findings
+
+
+def _identity(connection: SourceConnection) -> Finding:
+    """Which server it is, and whether another one can take its place."""
+    variables = connection.variables
+    uuid = variables.get("server_uuid", "") if not connection.is_mariadb else ""
+    if uuid and variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE"):
+        return Finding(
+            "identity", True, f"server {uuid} with GTIDs: another server of the same data can take its place"
+        )
+    who = f"server {uuid}" if uuid else f"MariaDB server {variables.get('server_id', '?')}"
+    sentence = f"{who}, read by file and offset: another server can't take its place by itself"
+    remedy = "" if not uuid else "SET PERSIST gtid_mode = 'ON'; in the steps that MySQL's manual describes"
+    return Finding("identity", True, sentence, remedy, note=True)
 
 
 def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
@@ -93,8 +133,7 @@ def _metadata(variables: dict[str, str], how: str) -> Finding:
 
 async def _grants(connection: SourceConnection, user: str) -> list[Finding]:
     """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position."""
-    account = str((await connection.query("SELECT CURRENT_USER() AS u"))[0]["u"])
-    name, _, host = account.rpartition("@")
+    account = await _account(connection)
     text = " ".join(str(v) for row in await connection.query("SHOW GRANTS") for v in row.values()).upper()
     everything = "ALL PRIVILEGES ON *.*" in text
     findings = []
@@ -106,16 +145,93 @@ async def _grants(connection: SourceConnection, user: str) -> list[Finding]:
         if everything or grant in text:
             findings.append(Finding(grant, True, f"{user} has {grant}"))
         else:
-            remedy = f"GRANT {grant} ON *.* TO '{name}'@'{host}';"
+            remedy = f"GRANT {grant} ON *.* TO {account};"
             findings.append(Finding(grant, False, f"{user} lacks {grant}", remedy))
     return findings
 
 
-def _server_id(variables: dict[str, str], server_id: int) -> Finding:
-    if variables.get("server_id") == str(server_id):
-        sentence = f"our server id {server_id} is the source's own"
-        return Finding("server_id", False, sentence, "give [source] server_id another number")
-    return Finding("server_id", True, f"our server id is {server_id}")
+async def _account(connection: SourceConnection) -> str:
+    """The account that the server took us for, as a GRANT names it."""
+    name, _, host = str((await connection.query("SELECT CURRENT_USER() AS u"))[0]["u"]).rpartition("@")
+    return f"'{name}'@'{host}'"
+
+
+async def _server_id(
+    connection: SourceConnection, source: SourceSettings, server_id: int, node: str, destination: str
+) -> Finding:
+    derived = is_derived(source.server_id, node, destination)
+    try:
+        chosen = await choose_server_id(connection, source, node=node, destination=destination, derived=derived)
+        seen = await replicas(connection) is not None
+    except SourceError as error:
+        return Finding("server_id", False, str(error.args[0]), error.remedy)
+    if not seen:
+        right = "REPLICATION MASTER ADMIN" if connection.is_mariadb else "REPLICATION SLAVE"
+        sentence = f"our server id is {chosen}; whether another replica has it can't be seen"
+        remedy = f"GRANT {right} ON *.* TO {await _account(connection)};"
+        return Finding("server_id", True, sentence, remedy, note=True)
+    if derived and chosen != server_id:
+        sentence = f"our server id is {chosen}: {server_id}, which node and destination give first, is in use"
+        return Finding("server_id", True, sentence)
+    return Finding("server_id", True, f"our server id is {chosen}, which nobody else has")
+
+
+def role_findings(role: Role, source: SourceSettings, variables: dict[str, str], account: str) -> list[Finding]:
+    """What the server is in its topology, and whether the configuration takes such a one."""
+    try:
+        refuse_role(role, source)
+    except SourceError as error:
+        return [Finding("role", False, str(error.args[0]), error.remedy)]
+    written = "read-only" if role.read_only else "writable"
+    if role.replicates is None:
+        right = "SLAVE MONITOR" if "mariadb" in variables.get("version", "").lower() else "REPLICATION CLIENT"
+        sentence = f"the server is {written}; whether it replicates from another can't be seen, so no heartbeats"
+        return [Finding("role", True, sentence, f"GRANT {right} ON *.* TO {account};", note=True)]
+    if not role.replicates:
+        return [Finding("role", True, f"the server is {written} and replicates from nobody")]
+    lag = "its replication does not run" if not role.running else "its lag is not known"
+    if role.running and role.lag_seconds is not None:
+        lag = f"{role.lag_seconds:g} s behind its source"
+    findings = [Finding("role", True, f"the server is {written} and a replica, {lag}", note=not role.running)]
+    name = "log_replica_updates" if "log_replica_updates" in variables else "log_slave_updates"
+    if variables.get(name, "ON").upper() not in ("ON", "1"):
+        sentence = f"{name} is OFF: what the replica takes from its own source never reaches its binlog, nor us"
+        findings.append(Finding(name, False, sentence, f"in my.cnf: [mysqld] {name} = ON; then restart the server"))
+    return findings
+
+
+async def _heartbeat(connection: SourceConnection, role: Role, settings: HeartbeatSettings) -> Finding:
+    """Whether heartbeats can be written; without them changes flow, and nothing shows that they do."""
+    if not settings.enabled:
+        return Finding("heartbeat", True, "heartbeats are off ([heartbeat] enabled = false)")
+    if not role.takes_beats:
+        return Finding("heartbeat", True, "no heartbeats are written to such a server; its binlog heartbeats serve")
+    account = await _account(connection)
+    grant = GRANT_SQL.format(account=account)
+    sql = " ".join(f"{statement};" for statement in CREATE_SQL)
+    try:
+        for statement in _BEATS:
+            await connection.query(statement)
+    except QueryFailed as error:
+        if error.errno not in (_NO_DATABASE, _NO_TABLE):
+            return Finding("heartbeat", True, f"heartbeats can't be written: {error.args[0]}", note=True)
+        if await _may_create(connection):
+            return Finding("heartbeat", True, "headrace.heartbeat does not exist yet: the first start creates it")
+        return Finding("heartbeat", True, "there is no table headrace.heartbeat", f"{sql} {grant}", note=True)
+    except GrantMissing:
+        sentence = f"{account} may not write heartbeats into headrace.heartbeat"
+        return Finding("heartbeat", True, sentence, f"{sql} {grant}", note=True)
+    return Finding("heartbeat", True, "heartbeats can be written into headrace.heartbeat")
+
+
+async def _may_create(connection: SourceConnection) -> bool:
+    for row in await connection.query("SHOW GRANTS"):
+        for text in row.values():
+            found = _CREATES.search(str(text))
+            rights = found["rights"].upper().split(", ") if found else []
+            if "CREATE" in rights or "ALL PRIVILEGES" in rights:
+                return True
+    return False
 
 
 def refuse_incomplete(findings: list[Finding]) -> None:

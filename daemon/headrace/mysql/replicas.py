@@ -64,6 +64,11 @@ def replica_name(node: str, destination: str) -> ReplicaName:
     return ReplicaName(name, RUN, str(uuid.uuid5(_NAMESPACE, f"{destination}/{node}")))
 
 
+def is_derived(server_id: int, node: str, destination: str) -> bool:
+    """Whether a server id of the settings is one that nobody has chosen: 0, or what 0 was filled in with."""
+    return server_id in (0, derive_server_id(node, destination))
+
+
 async def replicas(connection: SourceConnection) -> list[Replica] | None:
     """Who has registered; None when the account may not see it (MariaDB: REPLICATION MASTER ADMIN), or the server does
     not know the statement. MySQL lists one for each server id, the one that came last, although several may read."""
