@@ -10,12 +10,14 @@ from typing import Any
 import structlog
 
 from headrace.companion import Companion
-from headrace.errors import PositionLost, StateStoreError
+from headrace.errors import PositionLost, ServerIdTaken, StateStoreError
+from headrace.headroom import HeadroomWatch
 from headrace.layouts import Layouts
 from headrace.lock.base import Lock
 from headrace.model import Gap, Position, State
-from headrace.mysql.source import OpenSource, addresses, open_any
-from headrace.settings import DaemonSettings, DestinationSettings, SourceSettings
+from headrace.mysql.relocate import relocate_by_policy
+from headrace.mysql.source import OpenSource, Reader, addresses, open_any
+from headrace.settings import DaemonSettings, DestinationSettings, SourceSettings, derive_server_id
 from headrace.sinks.base import Sink
 from headrace.sinks.registry import make_sink
 from headrace.state.base import Guard, StateChange, StateStore, Stored
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
+_LOOK_AT_BINLOGS = 15.0
+"""Seconds between two looks at what the source still has."""
 _STAYS = frozenset({State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_TAKEN})
 """States that an attempt does not leave before changes flow again, so that a monitor does not see them come and go."""
 _MOVES = 3
@@ -49,6 +53,8 @@ class Destination:
         self._behind = Behind()
         self._source = settings.source
         """With the address that served last; the others are tried when it can't be reached."""
+        self._taken = 0
+        """The server id that the source has just thrown us out with; 0 when it did not."""
         self._version = 0
         """Of what is stored, as this daemon last saw it."""
 
@@ -59,7 +65,11 @@ class Destination:
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
-        await asyncio.Event().wait()
+        watch = HeadroomWatch(self.status, self._log)
+        while True:
+            await asyncio.sleep(_LOOK_AT_BINLOGS if self.status.position is not None else 1.0)
+            if self.status.position is not None and self.status.state is not State.STANDBY:
+                await watch.look(self._source, self.status.position)
 
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store."""
@@ -83,6 +93,9 @@ class Destination:
                 try:
                     await self._run(stop)
                     return
+                except ServerIdTaken:
+                    self._taken = self.status.server_id
+                    raise
                 except PositionLost as lost:
                     moves += 1
                     if moves > _MOVES or not await self._move(lost):
@@ -102,7 +115,7 @@ class Destination:
         self._version = guard.version
         async with self._open_sink() as sink:
             layouts = Layouts(self._settings, await self._store.schema_entries(self.name))
-            source = await self._open(stored.position, layouts)
+            source = await self._open(stored.position, layouts, stored.last_pos)
             try:
                 guard = await self._store_start(stored, source, layouts, guard)
                 await self._stream(source, sink, guard, layouts, stop)
@@ -138,7 +151,7 @@ class Destination:
 
     # -- the source -----------------------------------------------------------------------------------------------
 
-    async def _open(self, position: Position | None, layouts: Layouts | None) -> OpenSource:
+    async def _open(self, position: Position | None, layouts: Layouts | None, last_pos: int = 0) -> OpenSource:
         """A dump from the first address that can serve the position, the one that served last before the others."""
         candidates = addresses(self._settings.source)
         here = self._source.host, self._source.port
@@ -146,6 +159,8 @@ class Destination:
         source = await open_any(
             candidates,
             position,
+            reader=self._reader(),
+            last_pos=last_pos,
             before_dump=layouts.open if layouts is not None else None,
             annotations=self._settings.filter.dml_queries,
         )
@@ -154,8 +169,13 @@ class Destination:
             self._log.warning("another address of the source is used", address=address, before=f"{here[0]}:{here[1]}")
         self._source = source.settings
         self.status.source_address, self.status.source_uuid = address, source.start.server_uuid
-        self.status.server_id = source.settings.server_id
+        self.status.server_id, self._taken = source.settings.server_id, 0
         return source
+
+    def _reader(self) -> Reader:
+        node, source = self._daemon.node, self._settings.source
+        derived = source.server_id == derive_server_id(node, self.name)
+        return Reader(node, self.name, derived, self._taken)
 
     async def _reopen(self, position: Position) -> OpenSource:
         """Goes on in place: what was read stays read, and the layouts are known as of there."""
@@ -179,8 +199,6 @@ class Destination:
         policy, stored = self._settings.source.on_position_lost, await self._store.load(self.name)
         if policy == "fail" or stored.position is None or self._behind.since:
             return False
-        from headrace.mysql.relocate import relocate_by_policy
-
         move = await relocate_by_policy(self._source, policy, lost, stored.position)
         if move is None:
             return False

@@ -100,7 +100,6 @@ class Stream:
             options=DecoderOptions.of(self._settings, self._daemon),
             checksums=source.checksums,
             skip_before=source.skip_before,
-            skip_until_us=source.skip_until_us,
         )
         self._outlet.bind(decoder)
         self._opened_at = time.monotonic()
@@ -226,7 +225,6 @@ class Stream:
         except HeadraceError as second:
             raise error from second
         self._decoder.close()
-        source.skip_until_us = self._source.skip_until_us
         self._source, self._decoder = source, self._make_decoder(source)
         self._status.reconnects += 1
         self._log.info("the dump is begun again", position=str(place), ended=str(error))

@@ -87,7 +87,6 @@ def _decoder(
     *,
     checksums: bool,
     skip_before: int = 0,
-    skip_until_us: int = 0,
 ) -> Decoder:
     decoder = Decoder(
         start,
@@ -98,7 +97,6 @@ def _decoder(
         options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
         checksums=checksums,
         skip_before=skip_before,
-        skip_until_us=skip_until_us,
     )
     wanted.decoder = decoder
     return decoder
@@ -197,7 +195,6 @@ async def read_server(
             wanted,
             checksums=source.checksums,
             skip_before=source.skip_before,
-            skip_until_us=source.skip_until_us,
         )
         output.bind(decoder)
         data, deadline = b"", 2 * settings.source.heartbeat + 1

@@ -86,7 +86,6 @@ class Decoder(StatementFollower):
         emit: Callable[[RowsChange], None],
         checksums: bool,
         skip_before: int = 0,
-        skip_until_us: int = 0,
         emit_schema: Callable[[SchemaChange], None] | None = None,
         emit_mark: Callable[[TransactionMark], None] | None = None,
         on_beat: Callable[[Beat], None] | None = None,
@@ -98,7 +97,6 @@ class Decoder(StatementFollower):
             captures=captures,
             checksums=checksums,
             skip_before=skip_before,
-            skip_until_us=skip_until_us,
             emit_schema=emit_schema,
             emit_mark=emit_mark,
             history=history,
@@ -263,7 +261,7 @@ class Decoder(StatementFollower):
                     if table.beats is not None and operation is not Operation.DELETE:
                         self._on_beat_rows(table, table.beats, data, at, stop, extra=extra, images=images)
                 return
-            if (self._skip_to is not None or self._skip_until_us) and self._skipping():
+            if self._skip_to is not None:
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             if table.count < 251:

@@ -14,6 +14,7 @@ from headrace.model import Gap, Position
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, take_inventory
+from headrace.mysql.relocate import relocate
 from headrace.mysql.schema_states import file_number
 from headrace.settings import SourceSettings, StartTime
 
@@ -145,8 +146,6 @@ async def _again_by_time(settings: SourceSettings, inventory: Inventory, stored:
     """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
     transactions were published, only their commit times tell."""
     when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
-    from headrace.mysql.relocate import relocate
-
     move = await relocate(settings, StartTime(when), stored, reason="diverged")
     return Agreed(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)
 

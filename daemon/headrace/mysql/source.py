@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from headrace.errors import (
     PositionLost,
@@ -16,10 +15,12 @@ from headrace.errors import (
 )
 from headrace.model import Gap, Position
 from headrace.mysql.checks import address_of, require_complete
-from headrace.mysql.connection import SourceConnection, probe_id
+from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.histories import agree
-from headrace.mysql.inventory import identity
+from headrace.mysql.inventory import identity, take_inventory
+from headrace.mysql.places import find_time
+from headrace.mysql.replicas import choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, server_role
 from headrace.mysql.stream import PacketStream
 from headrace.mysql.transactions import dump_place
@@ -43,8 +44,6 @@ class OpenSource:
     lower_case_table_names: int = 0
     skip_before: int = 0
     """Transactions of the first file that begin before this offset are only counted."""
-    skip_until_us: int = 0
-    """Transactions committed before this time, in microseconds since 1970, are only counted."""
     gap: Gap | None = None
     """What the start passes over although the server does not have it; to be stored and told."""
     entries: tuple[dict[str, Any], ...] = field(default=())
@@ -54,31 +53,53 @@ class OpenSource:
 BeforeDump = Callable[[OpenSource], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads: named at the source, so that a clash of server ids can be told from an earlier connection of ours."""
+
+    node: str
+    destination: str
+    derived: bool
+    """Whether the server id was made from the two, and may be another one when somebody has it."""
+    taken: int = 0
+    """The id that the source has just thrown us out with; 0 when it did not."""
+
+
 def addresses(settings: SourceSettings) -> list[SourceSettings]:
     """The settings with each of the source's addresses, in the order in which they are tried."""
     others = [settings.model_copy(update={"host": one.host, "port": one.port}) for one in settings.standby]
     return [settings, *others]
 
 
+class _How(TypedDict):
+    reader: Reader | None
+    last_pos: int
+    before_dump: BeforeDump | None
+    annotations: bool
+
+
 async def open_any(
     candidates: Sequence[SourceSettings],
     stored: Position | None,
     *,
+    reader: Reader | None = None,
+    last_pos: int = 0,
     before_dump: BeforeDump | None = None,
     annotations: bool = False,
 ) -> OpenSource:
     """The first of the candidates that can go on at `stored`; without a divergence when any can, with one when all else
     fails and `on_diverged` allows it. Raises what open_source() does."""
+    how: _How = {"reader": reader, "last_pos": last_pos, "before_dump": before_dump, "annotations": annotations}
     failures: list[SourceError] = []
     careful = [one.model_copy(update={"on_diverged": "fail"}) for one in candidates]
     for one in careful:
         try:
-            return await open_source(one, stored, before_dump=before_dump, annotations=annotations)
+            return await open_source(one, stored, **how)
         except SourceError as error:
             failures.append(error)
     for one, failure in zip(candidates, failures, strict=True):
         if isinstance(failure, SourceChanged) and one.on_diverged == "continue":
-            return await open_source(one, stored, before_dump=before_dump, annotations=annotations)
+            return await open_source(one, stored, **how)
     raise _most_telling(failures)
 
 
@@ -101,20 +122,33 @@ async def open_source(
     settings: SourceSettings,
     stored: Position | None,
     *,
+    reader: Reader | None = None,
+    last_pos: int = 0,
     before_dump: BeforeDump | None = None,
     annotations: bool = False,
 ) -> OpenSource:
     """Connects to one address, checks, and begins the dump at `stored` or where the settings say.
 
-    `before_dump` is awaited once the start is known and before anything is sent. `annotations`: MariaDB's statement
-    texts are wanted too. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
+    `last_pos` counts when no position is stored: numbers go on behind it. Without a `reader`, for a short look, the
+    server id is taken as it is. `before_dump` is awaited once the start is known and before anything is sent.
+    `annotations`: MariaDB's statement texts are wanted too. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
     """
     connection = await SourceConnection.open(address_of(settings))
     try:
         variables = await connection.load_variables()
         await require_complete(connection, settings)
         refuse_role(await server_role(connection), settings)
-        if variables.get("server_id") == str(settings.server_id):
+        if reader is not None:
+            server_id = await choose_server_id(
+                connection,
+                settings,
+                node=reader.node,
+                destination=reader.destination,
+                derived=reader.derived,
+                taken=reader.taken,
+            )
+            settings = settings.model_copy(update={"server_id": server_id})
+        elif variables.get("server_id") == str(settings.server_id):
             raise SourceMisconfigured(
                 f"our server id {settings.server_id} is the source's own", remedy="set [source] server_id"
             )
@@ -132,6 +166,7 @@ async def open_source(
         )
         if stored is None:
             await _first_start(connection, settings, made, us, gtid_mode)
+            made.start = made.start.with_last_pos(last_pos)
         else:
             agreed = await agree(connection, settings, stored)
             made.start, made.gap, made.entries = agreed.position, agreed.gap, agreed.entries
@@ -147,7 +182,8 @@ async def open_source(
             gtids = None
         if before_dump is not None:
             await before_dump(made)
-        await connection.register(settings.server_id, settings.heartbeat)
+        name = replica_name(reader.node, reader.destination) if reader is not None else None
+        await connection.register(settings.server_id, settings.heartbeat, name)
         file, offset = ("", 4) if gtids is not None else dump_place(start, made.skip_before)
         made.stream = await connection.dump(
             settings.server_id, file=file, offset=offset, gtids=gtids, buffer=_STREAM_BUFFER, annotations=annotations
@@ -178,8 +214,8 @@ async def _first_start(
     if isinstance(start, StartEarliest):
         made.start = Position(us, files[0], 4)
     elif isinstance(start, StartTime):
-        made.start = Position(us, await _file_before(settings, files, start.time), 4)
-        made.skip_until_us = int(start.time.timestamp() * 1_000_000)
+        inventory = await take_inventory(connection)
+        made.start = Position(us, *await find_time(settings, inventory, start.time))
     elif isinstance(start, StartAt):
         if start.file not in files:
             raise SourceMisconfigured(
@@ -187,38 +223,3 @@ async def _first_start(
                 remedy="set [source] start to a place that it has",
             )
         made.start = Position(us, start.file, start.offset)
-
-
-async def _file_before(settings: SourceSettings, files: list[str], when: datetime) -> str:
-    """The last file that begins before a time, by halving: each step reads one file's first event."""
-    low, high = 0, len(files) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        # Whole seconds: a file of the same second may begin behind `when`.
-        if await _begins(settings, files[middle]) < int(when.timestamp()):
-            low = middle
-        else:
-            high = middle - 1
-    return files[low]
-
-
-async def _begins(settings: SourceSettings, file: str) -> float:
-    """When a binlog file was begun, in seconds since 1970: the time of its FORMAT_DESCRIPTION event."""
-    connection = await SourceConnection.open(address_of(settings))
-    try:
-        probe = probe_id(settings.server_id)
-        await connection.register(probe, 1)
-        stream = await connection.dump(probe, file=file, offset=4, gtids=None, buffer=4096)
-        data = b""
-        while True:
-            at = 0
-            while len(data) - at >= 24:
-                length = int.from_bytes(data[at : at + 3], "little")
-                if data[at + 9] == 15:
-                    return float(int.from_bytes(data[at + 5 : at + 9], "little"))
-                if at + 4 + length > len(data):
-                    break
-                at += 4 + length
-            data = await stream.read(data, len(data) + 1, settings.connect_timeout)
-    finally:
-        await connection.close()

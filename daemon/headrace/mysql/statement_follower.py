@@ -23,15 +23,12 @@ class StatementFollower(TransactionFollower):
         captures: Callable[[str, str], bool],
         checksums: bool,
         skip_before: int,
-        skip_until_us: int,
         emit_schema: Callable[[SchemaChange], None] | None,
         emit_mark: Callable[[TransactionMark], None] | None,
         history: SchemaHistory | None,
         options: DecoderOptions,
     ) -> None:
-        super().__init__(
-            start, checksums=checksums, skip_before=skip_before, skip_until_us=skip_until_us, options=options
-        )
+        super().__init__(start, checksums=checksums, skip_before=skip_before, options=options)
         self._options, self._captures = options, captures
         self._emit_schema, self._emit_mark = emit_schema, emit_mark
         self._whole_transactions = emit_mark is not None

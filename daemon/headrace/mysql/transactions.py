@@ -45,7 +45,6 @@ class TransactionFollower(EventCutter, ABC):
         *,
         checksums: bool,
         skip_before: int = 0,
-        skip_until_us: int = 0,
         options: DecoderOptions,
     ) -> None:
         file, offset = (start.file, start.offset) if start.gtid_set else dump_place(start, skip_before)
@@ -63,7 +62,6 @@ class TransactionFollower(EventCutter, ABC):
         self._begin = start
         self._skip_to: tuple[str, int] | None = None
         """Transactions that begin before this place are confirmed already."""
-        self._skip_until_us = skip_until_us
         self._resume: Position | None = start if start.events_done or start.rows_done or start.open_xa else None
         self._skip_events = self._skip_rows = 0
         self._gtid_key: tuple[str, int] | None = None
@@ -160,9 +158,7 @@ class TransactionFollower(EventCutter, ABC):
             self._resume = None
 
     def _skipping(self) -> bool:
-        if self._skip_to is not None:
-            return True
-        return bool(self._skip_until_us) and self.commit_time_us < self._skip_until_us
+        return self._skip_to is not None
 
     # -- XA -------------------------------------------------------------------------------------------------------
 
