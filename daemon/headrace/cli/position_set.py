@@ -80,23 +80,24 @@ async def _relocate(store: StateStore, name: str, source: SourceSettings, where:
                 reason="operator",
                 history_entries=entries,
                 last_pos=stored.last_pos,
-                since=stretch_begin(history),
+                trail=trail(history),
             )
         except SourceUnreachable as error:
             unreachable.append(error)
     raise unreachable[0]
 
 
-def stretch_begin(history: list[HistoryEntry]) -> Position | None:
-    """From which position on, of those that the store still has, the stream was read on one server without a jump."""
-    begin: Position | None = None
+def trail(history: list[HistoryEntry]) -> list[Position]:
+    """The positions, newest first, from which the stream was read on one server without a jump, back to the last
+    jump or to the oldest that the store still has."""
+    found: list[Position] = []
     for entry in history:  # newest first
-        if entry.position is None or (begin is not None and entry.position.server_uuid != begin.server_uuid):
+        if entry.position is None or (found and entry.position.server_uuid != found[0].server_uuid):
             break
-        begin = entry.position
+        found.append(entry.position)
         if entry.actor != "checkpoint":
             break
-    return begin
+    return found
 
 
 async def _commit(

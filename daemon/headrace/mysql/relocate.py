@@ -72,13 +72,14 @@ async def relocate(
     reason: str,
     history_entries: Sequence[dict[str, Any]] = (),
     last_pos: int = 0,
-    since: Position | None = None,
+    trail: Sequence[Position] = (),
 ) -> Move:
     """Finds `where` on the source and makes the move there; nothing is written anywhere.
 
     `history_entries` are the stored entries of the schema history. `last_pos` counts where no position is stored.
-    `since` is the position from which on the stream was read without a jump up to `stored`, as far as the store still
-    knows: between the two the schema history is whole. Raises PlaceError when the source does not have the place, or
+    `trail` are earlier positions that the store still has, newest first, back to the last jump: the stream was read
+    from one to the next, so between them the schema history is whole, and their `_pos` are those that were given out.
+    Raises PlaceError when the source does not have the place, or
     another SourceError.
     """
     connection = await SourceConnection.open(address_of(source))
@@ -88,7 +89,7 @@ async def relocate(
         spot = await mover.resolve(where, connection)
     finally:
         await connection.close()
-    return await mover.move(spot, history_entries, since)
+    return await mover.move(spot, history_entries, trail)
 
 
 async def relocate_by_policy(
@@ -108,7 +109,7 @@ async def relocate_by_policy(
     mover = _Mover(source, inventory, stored, lost.kind.value, 0, heads)
     found = await mover.by_policy(policy, lost)
     if isinstance(found, Spot):
-        move = await mover.move(found, (), None)
+        move = await mover.move(found, (), ())
         if (*found.place, move.position.gtid_set) != (stored.file, stored.offset, stored.gtid_set):
             return move
         found = f"it leads to {found}, where the position was lost"
@@ -240,7 +241,7 @@ class _Mover:
 
     # -- the move -------------------------------------------------------------------------------------------------
 
-    async def move(self, spot: Spot, entries: Sequence[dict[str, Any]], since: Position | None) -> Move:
+    async def move(self, spot: Spot, entries: Sequence[dict[str, Any]], trail: Sequence[Position]) -> Move:
         """The position at a spot, and what it means for everything else."""
         stored, inventory = self._stored, self._inventory
         gtids = None
@@ -250,11 +251,12 @@ class _Mover:
         backward = self._backward(spot, given_up, again)
         rewinds = self._same_server and (backward or bool(again))
         first = await self._finder.first_from(spot) if rewinds else 0
-        last_pos = min(self._last_pos, (first << POS_SHIFT) - 1) if first else self._last_pos
+        last_pos = self._last_pos
         learned: tuple[dict[str, Any], ...] = ()
         if rewinds:
-            last_pos, sure = _schema_pos(entries, since, spot, last_pos, inventory.server_uuid)
-            last_pos = min(self._last_pos, last_pos)
+            trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
+            last_pos = self._rewound(spot, first, trail)
+            last_pos, sure = _schema_pos(entries, trail, spot, last_pos)
             learned = (back_entry(last_pos, str(spot)),)
             if not sure:
                 learned += (doubt_entry(last_pos, str(spot), "the position was moved back, to before what is known"),)
@@ -295,6 +297,25 @@ class _Mover:
         if file_number(stored.file) > file_number(self._inventory.files[-1].name):
             return False  # numbers began anew: what the server has now was never read
         return not reached(spot.place, _place(stored))
+
+    def _rewound(self, spot: Spot, first: int, trail: Sequence[Position]) -> int:
+        """The last `_pos` before a place that is read again, so that its rows get the numbers that they had.
+
+        Numbers follow the commit time, except where they ran over into the next microsecond (or MariaDB's second):
+        there a stored position of the same place knows better. When nothing shows where the numbers were in step
+        again, none is given out twice: all go on behind the newest.
+        """
+        stored = self._stored
+        assert stored is not None
+        for earlier in trail:
+            if _place(earlier) == spot.place and not earlier.events_done:
+                return min(earlier.last_pos, self._last_pos)
+        if not first or first >= stored.commit_time_us:
+            return self._last_pos
+        last_pos = (first << POS_SHIFT) - 1
+        behind = [earlier.last_pos for earlier in trail if reached(_place(earlier), spot.place)]
+        before = [earlier.last_pos for earlier in trail if not reached(_place(earlier), spot.place)]
+        return min(max([last_pos, *before]), *behind, self._last_pos)
 
     def _gap(self, position: Position, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> Gap:
         stored = self._stored
@@ -340,21 +361,22 @@ def _place(position: Position) -> tuple[str, int]:
 
 
 def _schema_pos(
-    entries: Sequence[dict[str, Any]], since: Position | None, spot: Spot, last_pos: int, server_uuid: str
+    entries: Sequence[dict[str, Any]], trail: Sequence[Position], spot: Spot, last_pos: int
 ) -> tuple[int, bool]:
-    """The last `_pos` for a position that was moved back to `spot`, and whether the schema history up to it is what
+    """The last `_pos` for a position that is moved back to `spot`, and whether the schema history up to it is what
     held there.
 
     Each statement in it has its place in the binlog and its `_pos`; the two must agree about which lie before the
-    spot. A commit time alone may be off by the few numbers that ran over from one microsecond into the next.
+    spot. Where the trail begins, a reading of all tables may have been made: before it nothing is known.
     """
-    if since is None or since.server_uuid != server_uuid or not since.file or not reached(spot.place, _place(since)):
+    if not trail or not reached(spot.place, _place(trail[-1])):
         return last_pos, False
-    low, high = since.last_pos, last_pos + (1 << 62)
+    begin = trail[-1].last_pos
+    low, high = begin, last_pos + (1 << 62)
     for entry in in_force(entries):
         pos = int(entry["pos"])
         file, _, offset = str(entry["at"]).rpartition(":")
-        if pos <= since.last_pos or not file or not offset.isdigit():
+        if pos <= begin or not file or not offset.isdigit():
             continue
         if reached(spot.place, (file, int(offset))):
             low = max(low, pos)
