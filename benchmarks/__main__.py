@@ -17,6 +17,10 @@ from benchmarks.workloads import Filler, Workload
 from devstack import Stack
 
 Figures = dict[str, float]
+SLOW_SINK = 40_000_000
+"""Bytes a second that the slow sink takes: about half of what one core makes."""
+SEVERAL = {"live": 7, "rows": 200_000}
+"""Destinations that stream the same table at the same time, and how many of its rows each."""
 
 
 @dataclass(slots=True)
@@ -79,7 +83,19 @@ def lines(w: dict[str, Workload]) -> list[Line]:
         Line("bulk into Kafka, a message a row", "pipeline", w["bulk"], clock, 80_000, {"to_kafka": True, **each}),
         Line("one-row transactions into Kafka", "pipeline", w["singles"], clock, 40_000, {"to_kafka": True}),
         Line("memory (MB), one transaction into Kafka", "pipeline", w["large"], "rss_mb", 150, {"to_kafka": True}),
+        Line("seven destinations in one process", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 0}),
+        Line("the same beside three dead ones", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 3}),
     ]
+
+
+def large_lines(w: dict[str, Workload]) -> list[Line]:
+    """Transactions that no memory holds, behind a sink that is slower than the source."""
+    slow = {"sink_bytes_per_second": SLOW_SINK}
+    made = []
+    for key, what in (("huge", "10 million rows in one transaction"), ("wide", "1 GB in one statement")):
+        memory = Line(f"memory (MB), {what}", "pipeline", w[key], "rss_mb", 150, slow)
+        made += [memory, Line(what, "pipeline", w[key], "rows_per_second", None, slow, memory.runs)]
+    return made
 
 
 def run(line: Line, server: Any, bootstrap: str, sizes: dict[str, int]) -> None:
@@ -113,9 +129,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default 3)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one run: does it work at all")
+    parser.add_argument("--large", action="store_true", help="only the large transactions; minutes, and 15 GB of disk")
     parser.add_argument("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures are written")
     options = parser.parse_args()
     scale, runs = (10, 1) if options.quick else (1, options.runs)
+    measured = measure_large(runs, scale) if options.large else measure_all(runs, scale)
+    text = table(measured)
+    if not options.large:
+        text += compared(measured)
+    print(text)
+    report = {
+        "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
+        "lines": [{"name": m.name, "figure": m.figure, "target": m.target, "runs": m.runs} for m in measured],
+    }
+    options.json.write_text(json.dumps(report, indent=1))
+    return int(any(line.met == "NO" for line in measured))
+
+
+def measure_all(runs: int, scale: int) -> list[Line]:
+    """Every line of `lines`."""
     with Stack() as stack:
         server = stack.mysql(None, "--max-binlog-size=1073741824", "--binlog-expire-logs-seconds=0")
         kafka = stack.kafka()
@@ -129,24 +161,50 @@ def main() -> int:
             "large": filler.one_transaction("large", 2_000_000 // scale),
         }
         filler.close()
-        sizes = {row[0]: int(row[1]) for row in server.sql("SHOW BINARY LOGS")}
         measured = lines(w)
-        for number in range(runs):
-            for line in measured:
-                print(f"bench: run {number + 1} of {runs}: {line.name}", flush=True)
-                run(line, server, kafka.bootstrap_servers, sizes)
+        for line in measured:
+            if line.kind == "several":
+                line.job["rows"] //= scale
+        run_all(measured, runs, server, kafka.bootstrap_servers)
+    return measured
+
+
+def measure_large(runs: int, scale: int) -> list[Line]:
+    """Every line of `large_lines`; needs some 15 GB of disk."""
+    options = ("--innodb-redo-log-capacity=2G", "--innodb-buffer-pool-size=1G", "--skip-innodb-doublewrite")
+    with Stack() as stack:
+        server = stack.mysql(None, "--max-binlog-size=1073741824", "--binlog-expire-logs-seconds=0", *options)
+        print("bench: filling the tables", flush=True)
+        filler = Filler(server)
+        w = {
+            "huge": filler.one_large_transaction("huge", 10_000_000 // scale),
+            "wide": filler.one_statement("wide", 5_000_000 // scale),
+        }
+        filler.close()
+        measured = large_lines(w)
+        run_all(measured, runs, server, "")
+    return measured
+
+
+def run_all(measured: list[Line], runs: int, server: Any, bootstrap: str) -> None:
+    """All lines in turn, several times, so that a slow moment of the machine does not hit one line alone."""
+    sizes = {row[0]: int(row[1]) for row in server.sql("SHOW BINARY LOGS")}
+    for number in range(runs):
+        for line in measured:
+            if len(line.runs) > number:
+                continue  # it shares the runs of the line before
+            print(f"bench: run {number + 1} of {runs}: {line.name}", flush=True)
+            run(line, server, bootstrap, sizes)
+
+
+def compared(measured: list[Line]) -> str:
+    """How many times as fast as the reference reader."""
     reference = {line.workload.name: line.value for line in measured if line.kind == "reference"}
-    text = table(measured)
+    text = ""
     for name in ("bulk", "singles"):  # the first of several
         ours = next(x.value for x in measured if x.kind == "pipeline" and x.workload.name == name)
         text += f"\n\n{name}: {ours / reference[name]:.1f} times mysql-replication, JSON included (target 5)"
-    print(text)
-    report = {
-        "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
-        "lines": [{"name": m.name, "figure": m.figure, "target": m.target, "runs": m.runs} for m in measured],
-    }
-    options.json.write_text(json.dumps(report, indent=1))
-    return int(any(line.met == "NO" for line in measured))
+    return text
 
 
 if __name__ == "__main__":

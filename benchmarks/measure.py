@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,21 +23,24 @@ from headrace.mysql.column_types import JSON
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.jsonb import json_text
-from headrace.settings import DaemonSettings, DestinationSettings, StateSettings
+from headrace.settings import DaemonSettings, DestinationSettings, Settings, StateSettings
 from headrace.state.registry import make_store
 from headrace.status import DestinationStatus
+from headrace.supervisor import Supervisor
 
 _LIMIT_SECONDS = 300.0
 
 
 def _settings(job: dict[str, Any]) -> DestinationSettings:
     sink: dict[str, Any] = {"type": "null"}
-    if job.get("kafka"):
+    if job.get("pipe"):
+        sink = {"type": "jsonl", "path": job["pipe"]}
+    elif job.get("kafka"):
         sink = {"type": "kafka", "bootstrap_servers": job["kafka"]}
-    source = {**job["source"], "start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000}
+    source = {"start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000, **job["source"]}
     return DestinationSettings.model_validate(
         {
-            "name": "bench",
+            "name": job.get("name", "bench"),
             "source": source,
             "filter": {"include": f"bench\\.{job['table']}"},
             "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
@@ -47,8 +52,9 @@ def _settings(job: dict[str, Any]) -> DestinationSettings:
 
 async def pipeline(job: dict[str, Any]) -> dict[str, float]:
     """The daemon's own actor, from the binlog file's start until all rows are confirmed."""
-    settings = _settings(job)
     with TemporaryDirectory() as folder:
+        reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
+        settings = _settings(job)
         state = StateSettings(path=Path(folder) / "state.db")
         store = make_store(state)
         await store.open()
@@ -68,8 +74,58 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
         stop.set()
         await running
         await store.close()
+        if reader is not None:
+            reader.wait(60)
     rows = status.rows - first
     return {"rows_per_second": rows / elapsed, "rows_per_cpu_second": rows / used}
+
+
+def _slow_reader(job: dict[str, Any], folder: str) -> subprocess.Popen[bytes]:
+    """Lets the messages go into a pipe that a process of its own reads slowly."""
+    job["pipe"] = f"{folder}/pipe"
+    os.mkfifo(job["pipe"])
+    command = [sys.executable, "-m", "benchmarks.slow_reader", job["pipe"], str(job["sink_bytes_per_second"])]
+    return subprocess.Popen(command)
+
+
+async def several(job: dict[str, Any]) -> dict[str, float]:
+    """Many destinations under one supervisor, all over the same table, some of which may never come to life."""
+    names = [f"live{number}" for number in range(job["live"])]
+    made = {name: _settings({**job, "name": name}) for name in names}
+    ways: tuple[dict[str, Any], ...] = ({"password": "wrong"}, {"port": 1}, {"start": "no-such-bin.000001:4"})
+    for number, way in enumerate(ways[: job["dead"]]):
+        name = f"dead{number}"
+        made[name] = _settings({**job, "name": name, "source": {**job["source"], **way}})
+    for number, (name, one) in enumerate(made.items()):
+        source = one.source.model_copy(update={"server_id": os.getpid() + 1000 + number})
+        made[name] = one.model_copy(update={"source": source})
+    with TemporaryDirectory() as folder:
+        state = StateSettings(path=Path(folder) / "state.db")
+        store = make_store(state)
+        await store.open()
+        daemon = DaemonSettings()
+
+        def actor(one: DestinationSettings, status: DestinationStatus) -> Destination:
+            return Destination(one, daemon, store, make_lock(state, "bench", one.name), status)
+
+        supervisor = Supervisor(Settings(daemon=daemon, destinations=made), actor)
+        running = asyncio.create_task(supervisor.run(signals=False))
+        live = [supervisor.statuses[name] for name in names]
+        async with asyncio.timeout(_LIMIT_SECONDS):
+            await _until(lambda: all(status.rows for status in live))
+            begun, cpu, first = time.perf_counter(), time.process_time(), sum(status.rows for status in live)
+            await _until(lambda: all(status.rows >= job["rows"] for status in live))
+        elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+        rows = sum(status.rows for status in live) - first
+        supervisor.request_stop()
+        await running
+        await store.close()
+    return {"rows_per_second": rows / elapsed, "rows_per_cpu_second": rows / used}
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  (a counter has no event)
+        await asyncio.sleep(0.002)
 
 
 async def packets(job: dict[str, Any]) -> dict[str, float]:
@@ -201,7 +257,7 @@ def main() -> None:
     """Reads the job as JSON from the command line."""
     job = json.loads(sys.argv[1])
     os.sched_setaffinity(0, {0})
-    kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only, "json": json_documents}
+    kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only, "json": json_documents, "several": several}
     figures = reference(job) if job["kind"] == "reference" else asyncio.run(kinds[job["kind"]](job))
     figures["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(figures))

@@ -93,3 +93,28 @@ class Filler:
             self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {values}")
         self._connection.commit()
         return Workload(table, table, rows, file)
+
+    def one_large_transaction(self, table: str, rows: int) -> Workload:
+        """The same with so many rows that the server has to make them itself, out of 10,000 of another table."""
+        self.bulk(f"{table}_seed", 10_000)
+        file, columns = self._begin(table, json=False)
+        self._connection.begin()
+        for _ in range(rows // 10_000):
+            self._cursor.execute(
+                f"INSERT INTO {SCHEMA}.{table} ({columns}) SELECT {columns} FROM {SCHEMA}.{table}_seed"
+            )
+        self._connection.commit()
+        return Workload(table, table, rows // 10_000 * 10_000, file)
+
+    def one_statement(self, table: str, rows: int) -> Workload:
+        """Rows of 200 bytes in the binlog, all of one statement."""
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} (id INT PRIMARY KEY, pad VARCHAR(250))")
+        self._cursor.execute("FLUSH BINARY LOGS")
+        self._cursor.execute("SHOW BINARY LOG STATUS")
+        file = self._cursor.fetchone()[0]
+        self._cursor.execute(f"SET SESSION cte_max_recursion_depth = {rows}")
+        self._cursor.execute(
+            f"INSERT INTO {SCHEMA}.{table} WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <"
+            f" {rows}) SELECT i, RPAD(CONCAT('row ', i, ' '), 194, 'booked online ') FROM n"
+        )
+        return Workload(table, table, rows, file)
