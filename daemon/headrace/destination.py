@@ -215,7 +215,7 @@ class Destination:
         self._version, self.status.position = guard.version, position
         self.status.gap = gap
         self.status.gaps[gap.reason] = self.status.gaps.get(gap.reason, 0) + 1
-        self._log.error("the position was moved by a policy", reason=gap.reason, gap=str(gap), **gap.to_dict())
+        self._log.error("the position was moved by a policy", gap=str(gap), **gap.to_dict())
         return guard
 
     # -- lock and sink --------------------------------------------------------------------------------------------

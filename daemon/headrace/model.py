@@ -67,6 +67,8 @@ class Position:
     `commit_time_us` is the commit time of the last transaction before here, in microseconds since 1970 UTC.
     `own_gtids` are the newest transactions of `gtid_set` that changed nothing but headrace's own tables (heartbeats):
     a server that never got them has lost nothing.
+    `last_transaction` is `file:offset` of where the transaction with that commit time begins, "" when none was read: a
+    server whose binlog has another one there was reset or restored.
     """
 
     server_uuid: str
@@ -79,6 +81,7 @@ class Position:
     last_pos: int = 0
     commit_time_us: int = 0
     own_gtids: str = ""
+    last_transaction: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
@@ -93,6 +96,7 @@ class Position:
             "last_pos": str(self.last_pos),
             "commit_time_us": self.commit_time_us,
             "own_gtids": self.own_gtids,
+            "last_transaction": self.last_transaction,
         }
 
     @classmethod
@@ -108,7 +112,8 @@ class Position:
             open_xa=tuple(OpenXa(str(x), str(f), int(o), str(g)) for x, f, o, g in raw["open_xa"]),
             last_pos=int(raw["last_pos"]),
             commit_time_us=int(raw["commit_time_us"]),
-            own_gtids=str(raw.get("own_gtids", "")),  # stores of earlier versions do not have it
+            own_gtids=str(raw.get("own_gtids", "")),  # stores of earlier versions do not have these two
+            last_transaction=str(raw.get("last_transaction", "")),
         )
 
     def with_last_pos(self, last_pos: int) -> Position:

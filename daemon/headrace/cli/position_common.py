@@ -12,7 +12,7 @@ from headrace.lock.registry import make_lock
 from headrace.model import Gap
 from headrace.settings import DestinationSettings, Settings
 from headrace.state.base import StateStore
-from headrace.state.registry import inspect_store, make_store
+from headrace.state.registry import inspect_store, make_store, store_exists
 
 
 class CommandRefused(HeadraceError):
@@ -31,7 +31,12 @@ def destination(settings: Settings, name: str) -> DestinationSettings:
 
 @asynccontextmanager
 async def open_store(settings: Settings) -> AsyncIterator[StateStore]:
-    """The store of [state]. Raises StateStoreError, also for what would be found damaged."""
+    """The store of [state], which a command never creates. Raises CommandRefused or StateStoreError."""
+    if not store_exists(settings.state):
+        raise CommandRefused(
+            f"there is no state store {settings.state.path.absolute()}: no daemon has run with this configuration",
+            remedy="a relative [state] path counts from the working directory: give the command in the daemon's",
+        )
     problems = inspect_store(settings.state)
     if problems:
         raise CommandRefused("; ".join(problems))

@@ -177,7 +177,7 @@ class BinlogScan(EventCutter):
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
         """The server waits for something new: everything that there is was read."""
         if self.file == self.scanned and not self.over:
-            self._end_of_file()
+            self._end_of_file(self.end)
             self.idle = True
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
@@ -186,16 +186,16 @@ class BinlogScan(EventCutter):
         super()._on_rotate(data, at, stop)
         if before == self.scanned != self.file and not self.over:
             if self._start < 0:  # the server ended without closing the file
-                self._end_of_file()
+                self._end_of_file(end)
             else:
                 self.last = max(end, self._start + 19 + stop - at + (4 if self._crc else 0))
             self.left = True
 
-    def _end_of_file(self) -> None:
-        self.last = self.end
+    def _end_of_file(self, end: int) -> None:
+        self.last = end
         if not self.in_group or self._gtid_events:  # a server shows whole groups only
             self._leave_group()
-            self._boundary(self.end)
+            self._boundary(end)
 
     # -- events in several packets --------------------------------------------------------------------------------
 

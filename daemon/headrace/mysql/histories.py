@@ -14,6 +14,7 @@ from headrace.model import Gap, Position
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, take_inventory
+from headrace.mysql.places import transaction_at
 from headrace.mysql.relocate import relocate
 from headrace.mysql.schema_states import file_number
 from headrace.settings import SourceSettings, StartTime
@@ -40,8 +41,12 @@ async def agree(connection: SourceConnection, settings: SourceSettings, stored: 
     Raises SourceChanged when the server lacks what was published, and PositionLost when it no longer has what was not.
     """
     inventory = await take_inventory(connection)
+    same = stored.server_uuid == inventory.server_uuid
+    rewritten = await _rewritten(settings, inventory, stored) if same else ""
+    if rewritten:
+        return await _by_time(settings, inventory, stored, rewritten)
     if inventory.gtid_mode and stored.gtid_set:
-        return await _by_gtid(settings, inventory, stored)
+        return await _by_gtid(settings, inventory, stored, same=same)
     if stored.server_uuid != inventory.server_uuid:
         raise SourceChanged(
             f"the position {stored} belongs to server {stored.server_uuid}, but {settings.host}:{settings.port} is "
@@ -54,41 +59,53 @@ async def agree(connection: SourceConnection, settings: SourceSettings, stored: 
 
 
 def _require_place(inventory: Inventory, stored: Position) -> None:
-    """The same server, and a place in a file: it has to be there."""
-    sizes = {binlog.name: binlog.size for binlog in inventory.files}
-    if not stored.file or not sizes:
+    """The same server without GTIDs: the place has to be there."""
+    if not stored.file:
         return
-    if stored.file not in sizes:
-        first, last = inventory.files[0].name, inventory.files[-1].name
-        if file_number(stored.file) > file_number(last):
-            raise SourceChanged(
-                f"the source's binlogs end with {last}, the position {stored} is in a later one: they were reset, or "
-                "the server was restored from an older copy",
-                remedy="say where to go on: 'headrace position set DESTINATION earliest' publishes all that it has",
-            )
+    if inventory.index(stored.file) is None:
         raise PositionLost(
-            f"the source no longer has {stored.file} (its oldest is {first})", kind=LostKind.POSITION_PURGED
+            f"the source no longer has {stored.file} (its oldest is {inventory.files[0].name})",
+            kind=LostKind.POSITION_PURGED,
         )
-    if stored.offset > sizes[stored.file]:
+    if stored.offset > inventory.size(stored.file):
         raise PositionLost(
-            f"the position {stored} lies beyond the end of its file, which has {sizes[stored.file]} bytes: the end of "
-            "the binlog was lost, or the file is another one under the same name",
+            f"the position {stored} lies beyond the end of its file, which has {inventory.size(stored.file)} bytes: "
+            "the end of the binlog was lost, or the file is another one under the same name",
             kind=LostKind.BEYOND_END,
         )
 
 
-async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position) -> Agreed:
+async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Position) -> str:
+    """Why the binlogs of the same server are not those that were read, or "": numbers of files and of transactions
+    begin again after a reset, and repeat after a restore, so that a place may look sound and be another."""
+    last = inventory.files[-1].name
+    if stored.file and file_number(stored.file) > file_number(last):
+        return f"its binlogs end with {last}, the position {stored} is in a later one"
+    file, _, offset = stored.last_transaction.rpartition(":")
+    if not file or inventory.index(file) is None or int(offset) >= inventory.size(file):
+        return ""  # purged, or cut off: other checks tell
+    found = await transaction_at(settings, file, int(offset))
+    if found == stored.commit_time_us:
+        return ""
+    there = "none begins" if found is None else f"one of {_utc(found)} begins"
+    return f"at {stored.last_transaction} it had a transaction of {_utc(stored.commit_time_us)}, and now {there} there"
+
+
+def _utc(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position, *, same: bool) -> Agreed:
     ours, executed = GtidSet(stored.gtid_set), GtidSet(inventory.executed)
     extra = ours.minus(executed)
-    same = stored.server_uuid == inventory.server_uuid
     position, gap = stored, None
     if extra:
         unknown = extra.minus(GtidSet(stored.own_gtids))
-        if unknown or (same and extra.has(stored.server_uuid)):
-            if settings.on_diverged != "continue":
-                raise _changed(inventory, stored, extra, same=same)
-            if same:
-                return await _again_by_time(settings, inventory, stored, extra)
+        if same and extra.has(stored.server_uuid):
+            return await _by_time(settings, inventory, stored, "", extra)
+        if unknown and settings.on_diverged != "continue":
+            raise _changed(inventory, extra, f"they were never replicated from {stored.server_uuid}")
+        if unknown:
             gap = _diverged(stored, inventory, unknown)
         else:
             log.info("heartbeats that this server never got are left out", gtids=str(extra))
@@ -112,19 +129,17 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
             events_done=0,
             rows_done=0,
             open_xa=tuple(replace(xa, file="", offset=0) for xa in stored.open_xa),
+            last_transaction="",
         ),
         gap,
     )
 
 
-def _changed(inventory: Inventory, stored: Position, extra: GtidSet, *, same: bool) -> SourceChanged:
-    if same:
-        why = "it was reset, or restored from an older copy"
-    else:
-        why = f"they were never replicated from {stored.server_uuid}"
+def _changed(inventory: Inventory, extra: GtidSet, why: str) -> SourceChanged:
+    count = extra.count
+    what = f"has not executed {count:,} transactions that were published: " if count else "has another history now: "
     return SourceChanged(
-        f"server {inventory.server_uuid} has not executed {extra.count:,} transactions that were published: {why}: "
-        f"{_short(extra)}",
+        f"server {inventory.server_uuid} {what}{why}{f': {_short(extra)}' if count else ''}",
         extra=str(extra),
         remedy='bring them to the server, or go on without them: [source] on_diverged = "continue", or '
         "'headrace position set DESTINATION WHERE'; docs/operations.md, 'SOURCE_CHANGED'",
@@ -142,9 +157,15 @@ def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
     )
 
 
-async def _again_by_time(settings: SourceSettings, inventory: Inventory, stored: Position, extra: GtidSet) -> Agreed:
+async def _by_time(
+    settings: SourceSettings, inventory: Inventory, stored: Position, rewritten: str, extra: GtidSet | None = None
+) -> Agreed:
     """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
-    transactions were published, only their commit times tell."""
+    transactions were published, only their commit times tell. Raises SourceChanged unless `on_diverged` allows it."""
+    extra = extra or GtidSet(stored.gtid_set).minus(GtidSet(inventory.executed))
+    why = "it was reset, or restored from an older copy"
+    if settings.on_diverged != "continue":
+        raise _changed(inventory, extra, f"{why} ({rewritten})" if rewritten else why)
     when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
     move = await relocate(settings, StartTime(when), stored, reason="diverged")
     return Agreed(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)

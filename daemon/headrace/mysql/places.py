@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headrace.errors import LostKind, PositionLost, SourceError
+from headrace.errors import LostKind, NotUnderstood, PositionLost, SourceError
 from headrace.mysql.binlog_heads import FileHeads, read_head
 from headrace.mysql.binlog_scan import BinlogScan, Probe
 from headrace.mysql.gtid import GtidSet
@@ -356,6 +356,35 @@ class PlaceFinder:
                 return None
             return Truncation(file, end, inventory.files[at + 1].name)
         return None
+
+
+class _First(BinlogScan):
+    """The group that begins where the dump does."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file, offset)
+        self._wanted = offset
+        self.found: int | None = None
+
+    def _group(self, start: int) -> None:
+        if start == self._wanted:
+            self.found = self.commit_time_us
+        self.done = True
+
+    def _event(self, start: int) -> None:
+        if start > self._wanted:
+            self.done = True
+
+
+async def transaction_at(source: SourceSettings, file: str, offset: int) -> int | None:
+    """The commit time, in microseconds since 1970, of the transaction that begins at a place, None when none does
+    there. Costs one short dump. Raises SourceError and its kinds."""
+    scan = _First(file, offset)
+    try:
+        await Probe(source).run(scan, offset=offset)
+    except (PositionLost, NotUnderstood):
+        return None  # what is there is no event's beginning
+    return scan.found
 
 
 async def find_time(source: SourceSettings, inventory: Inventory, when: datetime) -> tuple[str, int]:

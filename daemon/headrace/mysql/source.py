@@ -131,7 +131,8 @@ async def open_source(
 
     `last_pos` counts when no position is stored: numbers go on behind it. Without a `reader`, for a short look, the
     server id is taken as it is. `before_dump` is awaited once the start is known and before anything is sent.
-    `annotations`: MariaDB's statement texts are wanted too. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
+    `annotations`: MariaDB's statement texts are wanted too. Raises SourceMisconfigured, SourceChanged, PositionLost or
+    another SourceError.
     """
     connection = await SourceConnection.open(address_of(settings))
     try:

@@ -32,6 +32,11 @@ def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
     return start.file, start.offset if start.offset < 1 << 32 else 4
 
 
+def _place_of(text: str) -> tuple[str, int]:
+    file, _, offset = text.rpartition(":")
+    return file, int(offset or 0)
+
+
 class TransactionFollower(EventCutter, ABC):
     """The place in the binlog between transactions and inside one. What rows and statements mean is the subclass's.
 
@@ -52,6 +57,8 @@ class TransactionFollower(EventCutter, ABC):
         self.server_uuid = start.server_uuid
         self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
         self._own_gtids = GtidSet(start.own_gtids)
+        self._last_file, self._last_start = _place_of(start.last_transaction)
+        """Where the last transaction that ended begins."""
         self._own_events = 0
         """Rows events of the present transaction that change headrace's own tables only."""
         self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
@@ -304,6 +311,7 @@ class TransactionFollower(EventCutter, ABC):
         self._in_transaction = self._grouped = self._in_xa = False
         self._statement = None
         self._last_commit_us = self.commit_time_us
+        self._last_file, self._last_start = self.file, self.tx_start
         self.events_done = 0
         self.transactions += 1
 
@@ -373,4 +381,5 @@ class TransactionFollower(EventCutter, ABC):
             last_pos,
             when,
             str(self._own_gtids) if gtids else "",
+            f"{self._last_file}:{self._last_start}" if self._last_file else "",
         )

@@ -12,6 +12,11 @@ def make_store(settings: StateSettings) -> StateStore:
     return sqlite.SqliteStore(settings.path)
 
 
+def store_exists(settings: StateSettings) -> bool:
+    """Whether anything was ever stored there."""
+    return settings.path.exists()
+
+
 def inspect_store(settings: StateSettings) -> list[str]:
     """What is wrong with that store, a sentence each; nothing is created or changed."""
     return sqlite.inspect(settings.path)
