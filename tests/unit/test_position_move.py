@@ -1,0 +1,199 @@
+"""Moves of a position without a server: how a place is written, what is given up, the schema history, the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headrace.cli.position_set import trail
+from headrace.model import POS_SHIFT, Position
+from headrace.mysql.ddl.layout import Layout
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.places import Spot
+from headrace.mysql.relocate import NextFile, _Mover, _schema_pos, parse_where, place_text
+from headrace.mysql.schema_entries import back_entry, doubt_entry, in_force, layout_fields, table_entry
+from headrace.mysql.schema_states import States
+from headrace.settings import SourceSettings, StartAt, StartEarliest, StartGtid, StartLatest, StartTime
+from headrace.state.base import HistoryEntry
+from tests.unit.test_position_scan import INVENTORY
+
+SOURCE = SourceSettings.model_validate({"host": "h", "user": "u", "password": "p"})
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+STORED = Position("u", "b.000005", 300, last_pos=9000 << POS_SHIFT, commit_time_us=9000)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("b.000003:4", StartAt("b.000003", 4)),
+        (" latest ", StartLatest()),
+        ("earliest", StartEarliest()),
+        ("next-file", NextFile()),
+        (f"{UUID}:1-7", StartGtid(f"{UUID}:1-7")),
+        ("0-1-100", StartGtid("0-1-100")),
+        ("2026-01-31T12:00:00.000001Z", StartTime(datetime(2026, 1, 31, 12, 0, 0, 1, UTC))),
+    ],
+)
+def test_a_place_is_read_as_it_is_written(text: str, where: Any) -> None:
+    assert parse_where(text) == where
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "next_file", "b.000003", "b.000003:3", "2026-01-31T12:00:00", "1-2"])
+def test_anything_else_is_refused_with_what_could_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"next-file|offset should|zone"):
+        parse_where(text)
+
+
+def mover(stored: Position | None, first: int = 0, **more: Any) -> _Mover:
+    """On INVENTORY, where the first transaction behind any place was committed at `first`."""
+    made = _Mover(SOURCE, replace(INVENTORY, **more), stored, "operator", 77)
+
+    class Finder:
+        async def first_from(self, spot: Spot) -> int:
+            return first
+
+    made._finder = Finder()  # type: ignore[assignment]
+    return made
+
+
+async def test_a_move_forward_keeps_the_numbers_and_trusts_no_layout() -> None:
+    stored = replace(STORED, file="b.000003", offset=100)
+    move = await mover(stored).move(Spot("b.000005", 50), [], [])
+    assert (move.position.last_pos, move.position.commit_time_us) == (stored.last_pos, stored.commit_time_us)
+    assert (move.gap.bytes, move.gap.files, move.gap.backward) == (200 + 400 + 50, 2, False)
+    assert move.entries == (doubt_entry(stored.last_pos, "b.000005:50", move.entries[0]["why"]),)
+    assert str(move.gap) == "b.000003:100 -> b.000005:50: 2 files, 650 bytes given up"
+
+
+async def test_a_move_to_where_it_is_costs_nothing() -> None:
+    move = await mover(STORED).move(Spot("b.000005", 300), [], [])
+    assert move.entries == ()
+    assert (move.gap.bytes, move.gap.files) == (0, 0)
+    assert move.position == replace(STORED)
+
+
+async def test_without_a_stored_position_nothing_is_given_up_and_numbers_go_on() -> None:
+    move = await mover(None).move(Spot("b.000005", 50), [], [])
+    assert (move.position.last_pos, move.gap.start, move.gap.bytes, move.entries) == (77, "", None, ())
+    move = await mover(None).move(Spot("b.000005", 50), [{"kind": "listed", "pos": 1, "at": "x"}], [])
+    assert [entry["kind"] for entry in move.entries] == ["doubt"]
+
+
+async def test_gtids_say_what_is_given_up_and_what_comes_again() -> None:
+    stored = replace(STORED, gtid_set=f"{UUID}:1-10", own_gtids=f"{UUID}:9-10")
+    forward = await mover(stored).move(Spot("b.000005", 400, GtidSet(f"{UUID}:1-15")), [], [])
+    assert (forward.gap.transactions, forward.gap.gtids, forward.gap.backward) == (5, f"{UUID}:11-15", False)
+    assert forward.position.own_gtids == f"{UUID}:9-10"
+    back = await mover(stored, 5).move(Spot("b.000003", 50, GtidSet(f"{UUID}:1-7")), [], [])
+    assert (back.gap.transactions, back.gap.gtids, back.gap.backward) == (3, f"{UUID}:8-10", True)
+    assert back.position.own_gtids == ""
+    both = await mover(stored, 5).move(Spot("b.000003", 50, GtidSet(f"{UUID}:1-7:12")), [], [])
+    assert (both.gap.transactions, both.gap.gtids, both.gap.backward) == (1, f"{UUID}:12", False)
+    assert any("3 transactions are published again" in note for note in both.notes)
+    purged = mover(stored, purged=f"{UUID}:1-12")
+    move = await purged.move(Spot("b.000003", 4, GtidSet(f"{UUID}:1-11")), [], [])
+    assert move.position.gtid_set == f"{UUID}:1-12"  # with less the server would refuse the dump
+
+
+async def test_a_server_whose_numbers_of_files_began_anew_is_not_taken_for_an_earlier_place() -> None:
+    stored = replace(STORED, file="b.000050")
+    move = await mover(stored, 1).move(Spot("b.000003", 4), [], [])
+    assert (move.gap.backward, move.position.last_pos) == (False, stored.last_pos)
+    assert [entry["kind"] for entry in move.entries] == ["doubt"]
+
+
+async def test_another_server_gets_numbers_behind_all_that_were_given_out() -> None:
+    stored = replace(STORED, server_uuid="other", gtid_set=f"{UUID}:1-10")
+    move = await mover(stored, 1).move(Spot("b.000003", 4, GtidSet(f"{UUID}:1-7")), [], [])
+    assert (move.gap.backward, move.position.last_pos, move.position.server_uuid) == (True, stored.last_pos, "u")
+    assert (move.gap.bytes, move.gap.transactions) == (None, 3)
+    assert [entry["kind"] for entry in move.entries] == ["doubt"]
+
+
+SPOT = Spot("b.000004", 200)
+
+
+async def rewound(first: int, *earlier: Position) -> int:
+    begin = replace(STORED, file="b.000003", offset=4, last_pos=1)
+    return (await mover(STORED, first).move(SPOT, [], [*earlier, begin])).position.last_pos
+
+
+async def test_rows_that_come_again_get_the_numbers_that_they_had() -> None:
+    assert await rewound(5000) == (5000 << POS_SHIFT) - 1
+    # a stored position of the very place knows better: numbers ran over into that microsecond
+    here = replace(STORED, file="b.000004", offset=200, last_pos=(5000 << POS_SHIFT) + 3)
+    assert await rewound(5000, STORED, here) == here.last_pos
+    # in the middle of that transaction it says only how high the numbers may have been
+    assert await rewound(5000, replace(here, events_done=1)) == (5000 << POS_SHIFT) - 1
+    before, behind = replace(here, offset=100), replace(here, offset=300, last_pos=(4000 << POS_SHIFT))
+    assert await rewound(5000, before) == before.last_pos
+    assert await rewound(5000, behind) == behind.last_pos
+
+
+async def test_where_numbers_may_still_run_over_none_is_given_out_twice() -> None:
+    assert await rewound(9000) == STORED.last_pos  # all within one unit of the commit time
+    assert await rewound(0) == STORED.last_pos
+
+
+async def test_xa_transactions_that_are_forgotten_are_named() -> None:
+    from headrace.model import OpenXa
+
+    stored = replace(STORED, open_xa=(OpenXa("1:61:", "b.000003", 4),))
+    move = await mover(stored).move(Spot("b.000005", 400), [], [])
+    assert move.position.open_xa == ()
+    assert "1:61:" in move.notes[0]
+
+
+def entry(pos: int, at: str, table: str = "t") -> dict[str, Any]:
+    return table_entry("s", table, pos, at, **layout_fields(Layout((), (), "")))
+
+
+def test_statements_and_numbers_must_agree_about_what_lies_before_a_place() -> None:
+    begin = replace(STORED, file="b.000003", offset=50, last_pos=100)
+    entries = [entry(50, "reading"), entry(100, "reading"), entry(200, "b.000004:150"), entry(300, "b.000004:260")]
+    assert _schema_pos(entries, [begin], SPOT, 250) == (250, True)
+    assert _schema_pos(entries, [begin], SPOT, 150) == (200, True)  # the number ran over
+    assert _schema_pos(entries, [begin], SPOT, 400) == (299, True)
+    torn = [entry(300, "b.000004:150"), entry(200, "b.000004:260")]
+    assert _schema_pos(torn, [begin], SPOT, 250) == (250, False)
+    assert _schema_pos(entries, [], SPOT, 250) == (250, False)
+    assert _schema_pos(entries, [replace(begin, file="b.000005")], SPOT, 250) == (250, False)
+    # what an earlier move back has made void has no say
+    assert _schema_pos([entry(260, "b.000004:150"), back_entry(240, "x"), *entries], [begin], SPOT, 250) == (250, True)
+
+
+def test_after_a_move_back_only_what_lay_before_it_and_what_came_since_counts() -> None:
+    entries = [entry(1, "a", "old"), entry(5, "a", "void"), back_entry(3, "a"), entry(4, "a", "new")]
+    assert [known.get("table") for known in in_force(entries)] == ["old", "new"]
+    states = States(lambda schema, table: True, 0)
+    states.restore(entries, 100)
+    assert isinstance(states.get(("s", "old")), Layout)
+    assert isinstance(states.get(("s", "new")), Layout)
+    assert isinstance(states.get(("s", "void")), str)
+    states = States(lambda schema, table: True, 0)
+    states.restore([*entries, back_entry(-1, "reset")], 100)
+    assert isinstance(states.get(("s", "old")), str)
+
+
+def history(*entries: tuple[str, Position | None]) -> list[HistoryEntry]:
+    return [HistoryEntry(actor, 1, 1, position, {}, 1) for actor, position in entries]
+
+
+def test_the_trail_ends_at_the_last_jump_and_at_another_server() -> None:
+    a, b, c = (replace(STORED, offset=offset) for offset in (30, 20, 10))
+    other = replace(STORED, server_uuid="other")
+    assert trail(history(("checkpoint", a), ("checkpoint", b), ("checkpoint", c))) == [a, b, c]
+    assert trail(history(("checkpoint", a), ("operator", b), ("checkpoint", c))) == [a, b]
+    assert trail(history(("checkpoint", a), ("checkpoint", other), ("checkpoint", c))) == [a]
+    assert trail(history(("checkpoint", a), ("operator", None), ("checkpoint", c))) == [a]
+    assert trail(history(("operator", None), ("checkpoint", c))) == []
+    assert trail([]) == []
+
+
+def test_a_position_is_written_by_place_or_by_gtids() -> None:
+    assert place_text(STORED) == "b.000005:300"
+    assert place_text(replace(STORED, file="", gtid_set=f"{UUID}:1")) == f"{UUID}:1"
+    assert place_text(None) == ""
