@@ -331,3 +331,32 @@ def test_a_source_that_is_away_does_not_hide_what_is_stored(place: Place) -> Non
     assert f"{stored['file']}:{stored['offset']}" in done.stdout
     assert "can't be reached" in done.stdout
     assert place.position("set", "shop", "earliest", "--yes").returncode == 1
+
+
+def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(place: Place) -> None:
+    site = place.site
+    insert(site, 1)
+    place.wait_for_rows(1)
+    place.stop()
+    insert(site, 2)
+    site.run("FLUSH BINARY LOGS")
+    kept = site.run("SHOW BINARY LOGS")[-1][0]
+    insert(site, 3, 4)
+    site.run(f"PURGE BINARY LOGS TO '{kept}'")
+    place.daemon.start()
+    place.daemon.wait_state("shop", "POSITION_LOST")
+    shown = place.position("show", "shop")
+    assert shown.returncode == 1
+    assert "POSITION_LOST: " in shown.stdout
+    assert "purged" in shown.stdout
+    assert place.position("show", "--json").returncode == 1
+    pid = place.daemon.pid
+    place.well("set", "shop", "earliest", "--yes")
+    place.daemon.wait_state("shop", "STREAMING", 15)
+    place.wait_for_rows(3)
+    insert(site, 5)
+    place.wait_for_rows(4)
+    assert place.daemon.pid == pid
+    assert [row["id"] for _, row in rows(place.out)] == ["1", "3", "4", "5"]
+    numbers = [number for number, _ in rows(place.out)]
+    assert numbers == sorted(set(numbers))

@@ -259,7 +259,7 @@ async def test_a_file_that_became_shorter_is_read_from_the_oldest(lost: Lost) ->
     start = lost.starts(file)[2]
     end = (await lost.inventory()).size(file)
     stored = await lost.position(file, start)
-    beyond = Position(stored.server_uuid, file, end, last_pos=1 << 62, commit_time_us=2**50)
+    beyond = Position(stored.server_uuid, file, end, last_pos=1 << 62, commit_time_us=1 << 51)
     cut(lost.path(file), start)
     error = await lost.lose(beyond)
     assert error.kind is LostKind.BEYOND_END
@@ -275,3 +275,11 @@ async def test_another_server_without_gtids_is_never_guessed_at(lost: Lost) -> N
     error = PositionLost("gone", kind=LostKind.POSITION_PURGED)
     stored = Position("another", "mysql-bin.000001", 4)
     assert await relocate_by_policy(lost.source, "earliest", error, stored) is None
+
+
+async def test_the_newest_file_is_never_cut_off_whatever_it_looks_like(lost: Lost) -> None:
+    """The last of this server: its binlog is broken afterwards."""
+    (newest,) = lost.files(1)
+    starts = lost.starts(newest)
+    cut(lost.path(newest), starts[2] + 30)
+    assert await prove_truncated(lost.source, await lost.inventory(), newest, starts[1]) is None

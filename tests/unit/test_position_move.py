@@ -90,6 +90,8 @@ async def test_gtids_say_what_is_given_up_and_what_comes_again() -> None:
     back = await mover(stored, 5).move(Spot("b.000003", 50, GtidSet(f"{UUID}:1-7")), [], [])
     assert (back.gap.transactions, back.gap.gtids, back.gap.backward) == (3, f"{UUID}:8-10", True)
     assert back.position.own_gtids == ""
+    assert [entry["kind"] for entry in back.entries] == ["back", "doubt"]
+    assert {entry["pos"] for entry in back.entries} == {back.position.last_pos}
     both = await mover(stored, 5).move(Spot("b.000003", 50, GtidSet(f"{UUID}:1-7:12")), [], [])
     assert (both.gap.transactions, both.gap.gtids, both.gap.backward) == (1, f"{UUID}:12", False)
     assert any("3 transactions are published again" in note for note in both.notes)

@@ -101,7 +101,7 @@ class BinlogScan(EventCutter):
         self._see()
         self._leave_group()
         self._boundary(self.event_start)
-        if self.over:
+        if self.done:
             return
         self.in_group, self._begin_seen = True, False
         self.commit_time_us, self._key = commit_time_us, key

@@ -110,7 +110,7 @@ async def relocate_by_policy(
     found = await mover.by_policy(policy, lost)
     if isinstance(found, Spot):
         move = await mover.move(found, (), ())
-        if (*found.place, move.position.gtid_set) != (stored.file, stored.offset, stored.gtid_set):
+        if _goes_by(move.position) != _goes_by(stored):
             return move
         found = f"it leads to {found}, where the position was lost"
     log.warning("on_position_lost does not act", policy=policy, reason=lost.kind.value, why=found)
@@ -358,6 +358,11 @@ def place_text(position: Position | None) -> str:
 
 def _place(position: Position) -> tuple[str, int]:
     return position.file, position.offset
+
+
+def _goes_by(position: Position) -> str | tuple[str, int]:
+    """What decides where a dump begins: the GTID set, else the place."""
+    return position.gtid_set or _place(position)
 
 
 def _schema_pos(
