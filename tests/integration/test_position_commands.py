@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.cli.main import main
 from tests.site import Site, equal
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
@@ -39,29 +43,22 @@ class Place:
         self.site, self.daemon, self.out = site, daemon, out
 
     def position(self, *arguments: str, answer: str | None = None) -> subprocess.CompletedProcess[str]:
-        """`headrace position ...`; `answer` is typed on a terminal."""
+        """`headrace position ...`, as a function call; `answer` is typed on a terminal, to a process."""
         command, *rest = arguments
-        words = [sys.executable, "-m", "headrace.cli.main", "position", command, "--config", "headrace.toml", *rest]
-        environment = {**os.environ, "TEST_PASSWORD": "canal"}
-        if answer is None:
-            return subprocess.run(
-                words,
-                cwd=self.daemon.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-        ours, theirs = os.openpty()
-        try:
-            os.write(ours, answer.encode())
-            return subprocess.run(
-                words, cwd=self.daemon.folder, env=environment, stdin=theirs, capture_output=True, text=True, timeout=60
-            )
-        finally:
-            os.close(ours)
-            os.close(theirs)
+        words = ["position", command, "--config", "headrace.toml", *rest]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.daemon.folder)
+            patch.setenv("TEST_PASSWORD", "canal")
+            if answer is not None:
+                return _typed([sys.executable, "-m", "headrace.cli.main", *words], answer)
+            patch.setattr("sys.stdin", io.StringIO(""))
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                try:
+                    status = main(words)
+                except SystemExit as stopped:
+                    status = int(stopped.code or 0)
+        return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
     def well(self, *arguments: str) -> str:
         done = self.position(*arguments)
@@ -90,6 +87,16 @@ class Place:
 
     def stop(self) -> None:
         assert self.daemon.terminate() == 0
+
+
+def _typed(words: list[str], answer: str) -> subprocess.CompletedProcess[str]:
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, answer.encode())
+        return subprocess.run(words, stdin=theirs, capture_output=True, text=True, timeout=60)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 @pytest.fixture
@@ -175,8 +182,6 @@ def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_layout
 
 
 def _entries(place: Place) -> list[dict[str, Any]]:
-    import sqlite3
-
     with sqlite3.connect(place.daemon.folder / "var" / "headrace.db") as connection:
         return [json.loads(row[0]) for row in connection.execute("select entry from schema_entries order by id")]
 
