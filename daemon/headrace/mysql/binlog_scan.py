@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import IO, Any
 
+from headrace.errors import HeadraceError
 from headrace.mysql import event_types as ev
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
@@ -258,7 +259,12 @@ class Probe:
                 data = await stream.read(data, scan.need, limit)
                 at, more = 0, True
                 while more and not scan.over:
-                    at, more = scan.feed(data, at, lambda: scan.over)
+                    try:
+                        at, more = scan.feed(data, at, lambda: scan.over)
+                    except HeadraceError:
+                        if scan.over:
+                            return  # damage behind what was looked for
+                        raise
                     await asyncio.sleep(0)  # others share the loop
                 data = data[at:]
         finally:
