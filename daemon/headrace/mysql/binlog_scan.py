@@ -243,6 +243,10 @@ class Probe:
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
         """
         limit = self._source.connect_timeout + 2 * _HEARTBEAT
+
+        def over() -> bool:
+            return scan.over
+
         connection = await SourceConnection.open(address_of(self._source))
         stream = None
         try:
@@ -255,14 +259,14 @@ class Probe:
                 self.server_id, file=scan.scanned, offset=offset, gtids=None, buffer=_BUFFER, annotations=True
             )
             data = b""
-            while not (scan.over or (until is not None and until())):
+            while not (over() or (until is not None and until())):
                 data = await stream.read(data, scan.need, limit)
                 at, more = 0, True
-                while more and not scan.over:
+                while more and not over():
                     try:
-                        at, more = scan.feed(data, at, lambda: scan.over)
+                        at, more = scan.feed(data, at, over)
                     except HeadraceError:
-                        if scan.over:
+                        if over():
                             return  # damage behind what was looked for
                         raise
                     await asyncio.sleep(0)  # others share the loop
