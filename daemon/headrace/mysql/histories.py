@@ -67,6 +67,14 @@ def _require_place(inventory: Inventory, stored: Position) -> None:
             f"the source no longer has {stored.file} (its oldest is {inventory.files[0].name})",
             kind=LostKind.POSITION_PURGED,
         )
+    if not inventory.size(stored.file):
+        raise PositionLost(
+            f"{stored.file} is in the source's list of binlogs and can't be opened there: it was removed from the disk, "
+            "or the server may not read it",
+            kind=LostKind.POSITION_PURGED,
+            remedy=f"put {stored.file} back into the source's binlog folder, or choose where to go on: see "
+            "docs/operations.md, 'POSITION_LOST'",
+        )
     if stored.offset > inventory.size(stored.file):
         raise PositionLost(
             f"the position {stored} lies beyond the end of its file, which has {inventory.size(stored.file)} bytes: "
