@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -65,11 +66,15 @@ class Destination:
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
-        watch = HeadroomWatch(self.status, self._log)
+        watch, looked, file = HeadroomWatch(self.status, self._log), 0.0, ""
         while True:
-            await asyncio.sleep(_LOOK_AT_BINLOGS if self.status.position is not None else 1.0)
-            if self.status.position is not None and self.status.state is not State.STANDBY:
-                await watch.look(self._source, self.status.position)
+            await asyncio.sleep(1.0)
+            position, now = self.status.position, time.monotonic()
+            if position is None or self.status.state is State.STANDBY:
+                continue
+            if position.file != file or now - looked > _LOOK_AT_BINLOGS:
+                file, looked = position.file, now
+                await watch.look(self._source, position)
 
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store."""
@@ -106,6 +111,7 @@ class Destination:
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
         stored = await self._store.load(self.name)
+        self._version = stored.version
         companion = self._companion(self._source)
         try:
             guard = await self._store.begin_epoch(self.name, above=await companion.stored_epoch())

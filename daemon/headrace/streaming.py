@@ -14,7 +14,7 @@ import structlog
 
 from headrace.batching import ByteQueue, Outlet
 from headrace.companion import Companion
-from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
+from headrace.errors import Fenced, HeadraceError, PositionLost, SourceEnded, SourceSilent
 from headrace.formats.registry import make_format
 from headrace.layouts import Layouts
 from headrace.model import MessageBatch, Position, State
@@ -42,6 +42,26 @@ class Behind:
     """What outlives a run: since when the oldest message waits that no run has had confirmed yet; 0 for none."""
 
     since: float = 0.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What one dump's decoder had counted when the status was last told."""
+
+    transactions: int = 0
+    events: int = 0
+    skipped: int = 0
+    newest_us: int = 0
+
+    def tell(self, status: DestinationStatus, decoder: Decoder) -> None:
+        """Adds what came since."""
+        status.skipped_events, self.skipped = status.skipped_events + decoder.skipped - self.skipped, decoder.skipped
+        status.events, self.events = status.events + decoder.events - self.events, decoder.events
+        status.received_file, status.received_offset = decoder.file, decoder.end
+        status.last_event_at = time.monotonic()
+        if decoder.commit_time_us != self.newest_us:  # an idle source has no lag that grows
+            self.newest_us = decoder.commit_time_us
+            status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
 
 
 class Stream:
@@ -137,6 +157,8 @@ class Stream:
         error = reader.exception()
         if isinstance(error, HeadraceError):
             self._failing = True
+            if isinstance(error, PositionLost):
+                self._status.lost_kind = error.kind.value
             self._status.failed(str(error))
             self._status.enter(error.state, error.reason, str(error))
             with contextlib.suppress(HeadraceError):  # the first error is the one to tell
@@ -174,34 +196,39 @@ class Stream:
         """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
         stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
         deadline = 2 * self._settings.source.heartbeat + 1
-        data, rest, counted, events, skipped, newest = b"", 0, 0, 0, 0, 0
+        data, rest, counts = b"", 0, _Counts()
         while True:
             data = await stream.read(data, decoder.need, deadline)
             received, at, more = stream.last_receive, 0, True
             status.bytes_received += len(data) - rest
             while more:
                 outlet.tick()
-                at, more = decoder.feed(data, at, outlet.full)
-                batches = outlet.take(decoder.position(), received)
-                batches[-1].transactions, counted = decoder.transactions - counted, decoder.transactions
-                batches[-1].schema_entries = self._layouts.history.take_entries()
-                for batch in batches:
-                    if batch.values:
-                        self._waiting_since.append(received)
-                    await self._put(batch)
+                try:
+                    at, more = decoder.feed(data, at, outlet.full)
+                except HeadraceError:
+                    if decoder.refused:  # what came before the server's word is whole
+                        await self._take(received, counts)
+                    raise
+                await self._take(received, counts)
                 if decoder.wanted is not None:
                     decoder.learned(await self._layouts.learn(decoder.wanted, decoder.position()))
                     more = True
                 await asyncio.sleep(0)
-            status.skipped_events, skipped = status.skipped_events + decoder.skipped - skipped, decoder.skipped
-            status.events, events = status.events + decoder.events - events, decoder.events
-            status.received_file, status.received_offset = decoder.file, decoder.end
-            status.last_event_at = time.monotonic()
-            if decoder.commit_time_us != newest:  # an idle source has no lag that grows
-                newest = decoder.commit_time_us
-                status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
+            counts.tell(status, decoder)
             data = data[at:]
             rest = len(data)
+
+    async def _take(self, received: float, counts: _Counts) -> None:
+        """What the decoder gave out, into the queue."""
+        decoder = self._decoder
+        batches = self._outlet.take(decoder.position(), received)
+        last = batches[-1]
+        last.transactions, counts.transactions = decoder.transactions - counts.transactions, decoder.transactions
+        last.schema_entries = self._layouts.history.take_entries()
+        for batch in batches:
+            if batch.values:
+                self._waiting_since.append(received)
+            await self._put(batch)
 
     async def _put(self, batch: MessageBatch) -> None:
         if self._queue.fits(batch):
@@ -289,11 +316,12 @@ class Stream:
                 self._log.warning("stalled", reason="sink")
             return
         troubles = self._status.troubles
+        before = self._status.state
         if troubles:
             entered = self._status.enter(State.DEGRADED, ",".join(sorted(troubles)), "; ".join(troubles.values()))
         else:
             entered = self._status.enter(State.STREAMING)
-        if entered and self._status.restarts:
+        if entered and self._status.restarts and before not in (State.STREAMING, State.DEGRADED):
             self._log.info("streaming again")
 
     async def _look_at_source(self) -> None:

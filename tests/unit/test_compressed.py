@@ -81,7 +81,13 @@ def test_a_compressed_transaction_is_read_and_its_place_is_behind_it(how: dict[s
     feed(d, bytes(log.packets))
     assert rows_of(changes) == [(1, "a"), (2, None)]
     assert d.position() == Position(
-        "server", "b.000001", log.at, f"{SID}:1", last_pos=changes[0].pos + 1, commit_time_us=1_700_000_000_000_000
+        "server",
+        "b.000001",
+        log.at,
+        f"{SID}:1",
+        last_pos=changes[0].pos + 1,
+        commit_time_us=1_700_000_000_000_000,
+        last_transaction="b.000001:125",
     )
 
 

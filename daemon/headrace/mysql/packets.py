@@ -60,6 +60,8 @@ class EventCutter:
     ) -> None:
         self.file, self.end = file, end
         self.events = self.skipped = 0
+        self.refused = False
+        """Whether the server's own error ended the stream: all before it was given out whole, and the place holds."""
         self.need = 4
         self._crc = checksums
         self._spool_folder, self._skip_named = spool, skip_events
@@ -279,6 +281,8 @@ class EventCutter:
             self.need = 4 + head
             return at, False
         payload = data[at + 4 : at + 4 + head]
+        if status in (0xFE, 0xFF):
+            self.refused = True
         if status == 0xFF:
             raise dump_error(payload, f"{self.file}:{self.end}")
         if status == 0xFE:

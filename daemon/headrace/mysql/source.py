@@ -209,18 +209,17 @@ async def _first_start(
         file, offset, gtids = await connection.binlog_end()
         made.start = Position(us, file, offset, gtids if gtid_mode else "")
         return
-    files = [str(row["Log_name"]) for row in await connection.query("SHOW BINARY LOGS")]
-    if not files:
-        raise SourceError("the source lists no binlog")
+    inventory = await take_inventory(connection)
+    oldest = inventory.files[0].name
     if isinstance(start, StartEarliest):
-        made.start = Position(us, files[0], 4)
+        made.start = Position(us, oldest, 4)
     elif isinstance(start, StartTime):
-        inventory = await take_inventory(connection)
         made.start = Position(us, *await find_time(settings, inventory, start.time))
     elif isinstance(start, StartAt):
-        if start.file not in files:
+        if inventory.index(start.file) is None or start.offset > inventory.size(start.file):
             raise SourceMisconfigured(
-                f"[source] start names {start.file}, which the source does not have (its oldest is {files[0]})",
+                f"[source] start is {start.file}:{start.offset}, which the source does not have (its binlogs go from "
+                f"{oldest}:4 to {inventory.end[0]}:{inventory.end[1]})",
                 remedy="set [source] start to a place that it has",
             )
         made.start = Position(us, start.file, start.offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 
+from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Position
 from headrace.mysql import event_types as ev
 from headrace.mysql import xa
@@ -59,6 +60,8 @@ class TransactionFollower(EventCutter, ABC):
         self._own_gtids = GtidSet(start.own_gtids)
         self._last_file, self._last_start = _place_of(start.last_transaction)
         """Where the last transaction that ended begins."""
+        self._group_end = 0
+        """Where it ends, once an event outside of any follows; kept while `_skip_to` is looked for."""
         self._own_events = 0
         """Rows events of the present transaction that change headrace's own tables only."""
         self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
@@ -154,15 +157,27 @@ class TransactionFollower(EventCutter, ABC):
         start = self._start
         self.tx_start, self.events_done = start if start >= 0 else self.end, 0
         self._grouped, self._captured_rows, self._in_xa = True, False, False
+        self._group_end = 0
         self._skip_events = self._skip_rows = 0
         self._tx_last_pos = self.last_pos
-        if self._skip_to is not None and self.file == self._skip_to[0] and self.tx_start >= self._skip_to[1]:
-            self._skip_to = None
+        if self._skip_to is not None and self.file == self._skip_to[0]:
+            if self.tx_start > self._skip_to[1] and self._last_file == self.file:
+                # Transactions stand one behind the other, so the place is within the last.
+                raise self._no_place(f"{self._skip_to[0]}:{self._skip_to[1]}")
+            if self.tx_start >= self._skip_to[1]:
+                self._skip_to = None
         if self._resume is not None and self._skip_to is None and not self._awaited:
             # Only the very transaction that was under way is resumed inside; any other begins at its start.
             if (self.file, self.tx_start) == (self._resume.file, self._resume.offset):
                 self._skip_events, self._skip_rows = self._resume.events_done, self._resume.rows_done
             self._resume = None
+
+    def _no_place(self, wanted: str) -> PositionLost:
+        return PositionLost(
+            f"the position {wanted} lies in the middle of the transaction at {self._last_file}:{self._last_start}; the "
+            f"next one begins at {self.file}:{self.tx_start}",
+            kind=LostKind.TRUNCATED,
+        )
 
     def _skipping(self) -> bool:
         return self._skip_to is not None
@@ -337,9 +352,11 @@ class TransactionFollower(EventCutter, ABC):
     # -- the place ------------------------------------------------------------------------------------------------
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        before = self.file
+        before, end = self.file, self._group_end or self.end
         super()._on_rotate(data, at, stop)
         if self._skip_to is not None and self._skip_to[0] == before != self.file:
+            if self._last_file == before and self._last_start < self._skip_to[1] < end:
+                raise self._no_place(f"{self._skip_to[0]}:{self._skip_to[1]}")
             self._skip_to = None
         if not self._grouped:
             self.tx_start = self.end
@@ -353,6 +370,8 @@ class TransactionFollower(EventCutter, ABC):
 
     def _on_nothing(self, data: bytes, at: int, stop: int) -> None:
         """An event that changes no rows."""
+        if self._skip_to is not None and not self._grouped:
+            self._group_end = self._group_end or self.end
 
     def position(self) -> Position:
         """From where reading would go on if everything given out so far were confirmed."""
