@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ from headrace.model import Gap
 from headrace.settings import DestinationSettings, Settings
 from headrace.state.base import StateStore
 from headrace.state.registry import inspect_store, make_store, store_exists
+
+_PATIENCE = 1.5
+"""Seconds that a command waits for a destination's lock."""
 
 
 class CommandRefused(HeadraceError):
@@ -52,12 +56,15 @@ async def open_store(settings: Settings) -> AsyncIterator[StateStore]:
 async def held(settings: Settings, name: str) -> AsyncIterator[None]:
     """Holds the destination's lock. Raises CommandRefused while a daemon runs the destination."""
     lock = make_lock(settings.state, settings.daemon.node, name)
-    if not await lock.try_acquire():
+    try:
+        async with asyncio.timeout(_PATIENCE):  # a destination that waits holds its lock for each short attempt
+            await lock.acquire()
+    except TimeoutError:
         raise CommandRefused(
             f"{name} is run by {lock.holder or 'another daemon'}",
             remedy="stop that daemon, or take the destination's file away; a destination in POSITION_LOST or "
             "SOURCE_CHANGED waits, and can be moved while the daemon runs",
-        )
+        ) from None
     try:
         yield
     finally:

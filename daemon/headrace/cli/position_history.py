@@ -65,8 +65,10 @@ def _what(entry: HistoryEntry) -> str:
     """Why the position changed, and what that cost."""
     parts = []
     gap = gap_of(entry.details)
-    if gap is not None:
-        parts.append(f"{gap.reason}: {gap}")
+    if entry.position is None and gap is not None:
+        parts.append(f"{gap.start} -> {gap.end}")
+    elif gap is not None:
+        parts.append(str(gap) if gap.reason == entry.actor else f"{gap.reason}: {gap}")
     if entry.details.get("by"):
         parts.append(f"by {entry.details['by']}")
     return ", ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import socket
 import sys
@@ -32,13 +33,17 @@ async def move(settings: Settings, name: str, text: str, where: Where, *, yes: b
     """Moves a position to `where`, written `text`; the exit status. Raises HeadraceError."""
     source = destination(settings, name).source
     _require_answer(yes)
-    async with open_store(settings) as store, held(settings, name):
-        stored = await store.load(name)
-        made = await _relocate(store, name, source, where, stored)
+    async with open_store(settings) as store:
+        # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
+        async with held(settings, name):
+            stored = await store.load(name)
+            made = await _relocate(store, name, source, where, stored)
         print(_shown(name, stored, made))
-        if not _confirmed(yes):
+        if not await _confirmed(yes):
             return 1
-        await _commit(store, name, stored, made.position, made.entries, {"gap": made.gap.to_dict(), "where": text})
+        details = {"gap": made.gap.to_dict(), "where": text}
+        async with held(settings, name):
+            await _commit(store, name, stored, made.position, made.entries, details)
     print(f"{name}: the position is {place_text(made.position)}")
     return 0
 
@@ -47,22 +52,20 @@ async def reset(settings: Settings, name: str, *, yes: bool) -> int:
     """Takes a position away; the exit status. Raises HeadraceError."""
     start = start_text(destination(settings, name).source.start)
     _require_answer(yes)
-    async with open_store(settings) as store, held(settings, name):
-        stored = await store.load(name)
+    async with open_store(settings) as store:
+        async with held(settings, name):
+            stored = await store.load(name)
         if stored.position is None:
             print(f"{name}: no position is stored; it begins by [source] start ({start})")
             return 0
-        print(f"{name}:")
-        rows = [
-            ("from", _position_text(stored.position)),
-            ("to", f"nothing stored: it begins by [source] start ({start})"),
-        ]
-        print(aligned(rows))
-        if not _confirmed(yes):
+        to = f"nothing stored: it begins by [source] start ({start})"
+        print(f"{name}:\n{aligned([('from', _position_text(stored.position)), ('to', to)])}")
+        if not await _confirmed(yes):
             return 1
         gap = Gap("operator", place_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
         anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
-        await _commit(store, name, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
+        async with held(settings, name):
+            await _commit(store, name, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
     print(f"{name}: nothing is stored; it begins by [source] start ({start})")
     return 0
 
@@ -134,7 +137,7 @@ def start_text(start: Start) -> str:
 def _shown(name: str, stored: Stored, made: Move) -> str:
     rows = [
         ("from", _position_text(stored.position)),
-        ("to", _position_text(made.position)),
+        ("to", place_text(made.position)),
         ("again" if made.gap.backward else "given up", _cost(made.gap)),
     ]
     if made.gap.gtids:
@@ -154,9 +157,7 @@ def _cost(gap: Gap) -> str:
 def _position_text(position: Position | None) -> str:
     if position is None:
         return "nothing stored"
-    text = place_text(position)
-    if position.events_done:
-        text += f", {position.events_done} events of the transaction done"
+    text = place_text(position) + (f", {position.events_done} events done" if position.events_done else "")
     if position.commit_time_us:
         text += f", behind the transaction of {time_text(position.commit_time_us)}"
     return text
@@ -167,14 +168,18 @@ def _require_answer(yes: bool) -> None:
         raise CommandRefused("nobody can be asked: the input is no terminal", remedy="give --yes to do it unasked")
 
 
-def _confirmed(yes: bool) -> bool:
+async def _confirmed(yes: bool) -> bool:
     if yes:
         return True
+    print("Go on? [y/N] ", end="", flush=True)
+    loop = asyncio.get_running_loop()
+    typed = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), typed.set)  # input() would not hear Ctrl-C before the line's end
     try:
-        answer = input("Go on? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() in ("y", "yes"):
+        await typed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
     print("nothing was changed")
     return False
