@@ -69,8 +69,8 @@ def _require_place(inventory: Inventory, stored: Position) -> None:
         )
     if not inventory.size(stored.file):
         raise PositionLost(
-            f"{stored.file} is in the source's list of binlogs and can't be opened there: it was removed from the disk, "
-            "or the server may not read it",
+            f"{stored.file} is in the source's list of binlogs and can't be opened there: it was removed from the "
+            "disk, or the server may not read it",
             kind=LostKind.POSITION_PURGED,
             remedy=f"put {stored.file} back into the source's binlog folder, or choose where to go on: see "
             "docs/operations.md, 'POSITION_LOST'",
