@@ -21,7 +21,7 @@ from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, take_inventory
 from headrace.mysql.packets import EventCutter
-from headrace.mysql.places import PlaceFinder, Truncation, prove_truncated
+from headrace.mysql.places import PlaceFinder, Truncation
 from headrace.mysql.relocate import NextFile, relocate, relocate_by_policy
 from headrace.mysql.source import open_source
 from headrace.settings import SourceSettings
@@ -116,6 +116,12 @@ class _Files(EventCutter):
     def _on_unknown(self, kind: int, flags: int) -> None:
         if self._start >= 0:
             self.files.add(self.file)
+
+
+async def prove_truncated(
+    source: SourceSettings, inventory: Inventory, file: str, offset: int = 0
+) -> Truncation | None:
+    return await PlaceFinder(source, inventory).truncation(file, offset)
 
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb", "mysql-without-gtid"])

@@ -12,7 +12,7 @@ from headrace.cli.position_set import trail
 from headrace.model import POS_SHIFT, Position
 from headrace.mysql.ddl.layout import Layout
 from headrace.mysql.gtid import GtidSet
-from headrace.mysql.places import Spot
+from headrace.mysql.place_scans import Spot
 from headrace.mysql.relocate import NextFile, _Mover, _schema_pos, parse_where, place_text
 from headrace.mysql.schema_entries import back_entry, doubt_entry, in_force, layout_fields, table_entry
 from headrace.mysql.schema_states import States

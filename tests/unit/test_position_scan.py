@@ -11,7 +11,8 @@ from headrace.mysql.binlog_file import packet
 from headrace.mysql.binlog_scan import BinlogScan
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Binlog, Inventory, expire_seconds
-from headrace.mysql.places import PlaceError, _At, _FirstMissing, _FirstSince, distance, mariadb_state
+from headrace.mysql.place_scans import At, FirstMissing, FirstSince
+from headrace.mysql.places import PlaceError, distance, mariadb_state
 from tests.made_binlog import SID
 from tests.made_binlog import Binlog as Made
 
@@ -147,7 +148,7 @@ def test_the_first_transaction_of_a_time_is_exact_to_the_microsecond() -> None:
         starts.append(made.at)
         made.transaction(number, micros, [(number, "a")])
     for since, index in ((0, 0), (5_000_000, 0), (5_000_001, 1), (5_000_002, 4)):
-        scan = _FirstSince("b.000001", since)
+        scan = FirstSince("b.000001", since)
         scan.expect_checksums(True)
         feed(scan, bytes(made.packets))
         assert scan.found is not None
@@ -155,7 +156,7 @@ def test_the_first_transaction_of_a_time_is_exact_to_the_microsecond() -> None:
             starts[index],
             "" if index == 0 else f"{SID}:1" + (f"-{index}" if index > 1 else ""),
         )
-    scan = _FirstSince("b.000001", 5_000_003)
+    scan = FirstSince("b.000001", 5_000_003)
     scan.expect_checksums(True)
     feed(scan, bytes(made.packets))
     assert scan.found is None
@@ -166,7 +167,7 @@ def test_the_first_transaction_that_a_set_lacks_may_lie_before_others_that_it_ha
     for number in range(1, 6):
         starts.append(made.at)
         made.transaction(number, number, [(number, "a")])
-    scan = _FirstMissing("b.000001", GtidSet(f"{SID}:1-2:4"))
+    scan = FirstMissing("b.000001", GtidSet(f"{SID}:1-2:4"))
     scan.expect_checksums(True)
     feed(scan, bytes(made.packets))
     assert scan.found is not None
@@ -184,7 +185,7 @@ def test_an_offset_within_a_transaction_has_its_neighbours() -> None:
     end = made.at
     made.transaction(3, 3, [(1, "a")])
     for offset, in_event in ((inside, False), (inside + 1, True)):
-        scan = _At("b.000001", offset)
+        scan = At("b.000001", offset)
         scan.expect_checksums(True)
         feed(scan, bytes(made.packets))
         assert (scan.found, scan.below, scan.above, scan.in_event) == (None, start, end, in_event)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.errors import LostKind, NotUnderstood, PositionLost, SourceError
-from headrace.mysql.binlog_heads import FileHeads, read_head
-from headrace.mysql.binlog_scan import BinlogScan, Probe
+from headrace.mysql.binlog_heads import FileHeads
+from headrace.mysql.binlog_scan import Probe
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, file_by_gtids
+from headrace.mysql.place_scans import At, Begins, FirstMissing, FirstSince, MariadbAt, Sound, Spot
 from headrace.mysql.schema_states import file_number
 from headrace.settings import SourceSettings
 
@@ -27,28 +28,6 @@ class PlaceError(SourceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """A place where no transaction is under way, so that reading can begin there.
-
-    `gtids` is what the server had executed before it, None when its files do not say. `commit_time_us` is the commit
-    time of the transaction that begins there, 0 at the end of the binlog.
-    """
-
-    file: str
-    offset: int
-    gtids: GtidSet | None = None
-    commit_time_us: int = 0
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """File and offset."""
-        return self.file, self.offset
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.offset}"
-
-
-@dataclass(frozen=True, slots=True)
 class Truncation:
     """A file that ends in the middle of an event, and the one after it."""
 
@@ -56,131 +35,6 @@ class Truncation:
     end: int
     """Behind the last whole event."""
     next_file: str
-
-
-async def file_begins(source: SourceSettings, file: str) -> float:
-    """When a binlog file was begun, in seconds since 1970. Raises SourceError and its kinds."""
-    return float((await read_head(Probe(source), file)).begins)
-
-
-async def file_before(source: SourceSettings, files: list[str], when: datetime) -> str:
-    """The last file that begins before a time, by halving: each step reads one file's first event."""
-    probe = Probe(source)
-    low, high = 0, len(files) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        # Whole seconds: a file of the same second may begin behind `when`.
-        if (await read_head(probe, files[middle])).begins < int(when.timestamp()):
-            low = middle
-        else:
-            high = middle - 1
-    return files[low]
-
-
-# -- scans --------------------------------------------------------------------------------------------------------
-
-
-class _FirstSince(BinlogScan):
-    """The first group committed at a time (microseconds since 1970) or later."""
-
-    def __init__(self, file: str, since_us: int, offset: int = 4) -> None:
-        super().__init__(file, offset)
-        self._since = since_us
-        self.found: Spot | None = None
-
-    def _group(self, start: int) -> None:
-        if self.commit_time_us >= self._since:
-            self.found, self.done = _spot(self, start), True
-
-
-class _FirstMissing(BinlogScan):
-    """The first group whose GTID is not in a set."""
-
-    def __init__(self, file: str, gtids: GtidSet) -> None:
-        super().__init__(file)
-        self._wanted = gtids
-        self.found: Spot | None = None
-
-    def _group(self, start: int) -> None:
-        key = self._key
-        if key is not None and not self._wanted.contains(_one(*key)):
-            self.found, self.done = _spot(self, start), True
-
-
-class _At(BinlogScan):
-    """Whether an offset is a place between groups, and the nearest such places around it."""
-
-    def __init__(self, file: str, offset: int) -> None:
-        super().__init__(file)
-        self._offset = offset
-        self.below, self.above = 4, 0
-        self.in_event = True
-        self.found: Spot | None = None
-
-    def _event(self, start: int) -> None:
-        if start == self._offset:
-            self.in_event = False
-
-    def _boundary(self, start: int) -> None:
-        if start == self._offset:
-            self.found = _spot(self, start, 0)
-        elif start < self._offset:
-            self.below = start
-        elif self.found is not None:
-            self.done = True
-        else:
-            self.above, self.done = start, True
-
-    def _group(self, start: int) -> None:
-        if start == self._offset:
-            self.found, self.done = _spot(self, start), True
-
-
-class _MariadbAt(BinlogScan):
-    """The first place at which a MariaDB server's GTID state is a given one: domain to sequence number."""
-
-    def __init__(self, file: str, wanted: dict[int, int], state: dict[int, int]) -> None:
-        super().__init__(file)
-        self._wanted, self._state = wanted, state
-        self._present: tuple[int, int] | None = None
-        self.found: Spot | None = None
-
-    def _boundary(self, start: int) -> None:
-        if self._present is not None:
-            self._state[self._present[0]] = self._present[1]
-            self._present = None
-        if start > 4 and all(self._state.get(domain, 0) == number for domain, number in self._wanted.items()):
-            self.found, self.done = _spot(self, start, 0), True
-
-    def _group(self, start: int) -> None:
-        domain, _, number = self._mariadb_gtid
-        self._present = domain, number
-
-
-class _Sound(BinlogScan):
-    """Reads a file to its end, and notes whether an event begins or ends at `offset`."""
-
-    def __init__(self, file: str, offset: int) -> None:
-        super().__init__(file)
-        self._offset = offset
-        self.seen = offset <= 4
-
-    def _event(self, start: int) -> None:
-        self.seen = self.seen or start == self._offset
-
-
-def _one(source: str, gno: int) -> GtidSet:
-    one = GtidSet()
-    one.add(source, gno)
-    return one
-
-
-def _spot(scan: BinlogScan, start: int, commit_time_us: int | None = None) -> Spot:
-    gtids = GtidSet(str(scan.gtids)) if scan.gtids is not None else None
-    return Spot(scan.scanned, start, gtids, scan.commit_time_us if commit_time_us is None else commit_time_us)
-
-
-# -- places -------------------------------------------------------------------------------------------------------
 
 
 class PlaceFinder:
@@ -242,7 +96,7 @@ class PlaceFinder:
                 high = middle - 1
         since = (when - _EPOCH) // timedelta(microseconds=1)
         for binlog in files[low:]:
-            scan = _FirstSince(binlog.name, since)
+            scan = FirstSince(binlog.name, since)
             await self._probe.run(scan)
             if scan.found is not None:
                 return scan.found
@@ -255,7 +109,7 @@ class PlaceFinder:
         file = await file_by_gtids(self._sound, gtids, self._heads)
         at = self._sound.index(file) or 0
         for binlog in self._sound.files[at:]:
-            scan = _FirstMissing(binlog.name, gtids)
+            scan = FirstMissing(binlog.name, gtids)
             await self._probe.run(scan)
             if scan.found is not None:
                 return scan.found
@@ -270,7 +124,7 @@ class PlaceFinder:
             return spot.commit_time_us
         at, offset = self._inventory.index(spot.file), spot.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
-            scan = _FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
+            scan = FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
             await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
             if scan.found is not None:
                 return scan.found.commit_time_us
@@ -291,7 +145,7 @@ class PlaceFinder:
             raise PlaceError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
         if offset == 4:
             return await self.start_of(file)
-        scan = _At(file, offset)
+        scan = At(file, offset)
         await self._probe.run(scan)
         if scan.found is not None:
             return scan.found if inventory.gtid_mode else Spot(file, offset, None, scan.found.commit_time_us)
@@ -324,7 +178,7 @@ class PlaceFinder:
             state = mariadb_state(await states(files[low].name))
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
             return Spot(files[low].name, 4)
-        scan = _MariadbAt(files[low].name, wanted, dict(state))
+        scan = MariadbAt(files[low].name, wanted, dict(state))
         await self._probe.run(scan)
         if scan.found is None:
             raise PlaceError(
@@ -344,7 +198,7 @@ class PlaceFinder:
         at = inventory.index(file)
         if at is None or at == len(inventory.files) - 1:
             return None
-        scan = _Sound(file, offset)
+        scan = Sound(file, offset)
         try:
             await self._probe.run(scan)
         except PositionLost as error:
@@ -358,30 +212,13 @@ class PlaceFinder:
         return None
 
 
-class _First(BinlogScan):
-    """The group that begins where the dump does."""
-
-    def __init__(self, file: str, offset: int) -> None:
-        super().__init__(file, offset)
-        self._wanted = offset
-        self.found: int | None = None
-
-    def _group(self, start: int) -> None:
-        if start == self._wanted:
-            self.found = self.commit_time_us
-        self.done = True
-
-    def _event(self, start: int) -> None:
-        if start > self._wanted:
-            self.done = True
-
-
 async def transaction_at(source: SourceSettings, file: str, offset: int) -> int | None:
     """The commit time, in microseconds since 1970, of the transaction that begins at a place, None when none does
     there. Costs one short dump. Raises SourceError and its kinds."""
-    scan = _First(file, offset)
+    begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
+    scan = Begins(file, begin, offset)
     try:
-        await Probe(source).run(scan, offset=offset)
+        await Probe(source).run(scan, offset=begin)
     except (PositionLost, NotUnderstood):
         return None  # what is there is no event's beginning
     return scan.found
@@ -391,18 +228,6 @@ async def find_time(source: SourceSettings, inventory: Inventory, when: datetime
     """File and offset of the first transaction committed at `when` or later; else the end of the binlog. Raises
     SourceError and its kinds."""
     return (await PlaceFinder(source, inventory).at_time(when)).place
-
-
-async def check_place(source: SourceSettings, inventory: Inventory, file: str, offset: int) -> None:
-    """Proves that reading can begin at a place. Raises PlaceError with the nearest places around it that could do."""
-    await PlaceFinder(source, inventory).at(file, offset)
-
-
-async def prove_truncated(
-    source: SourceSettings, inventory: Inventory, file: str, offset: int = 0
-) -> Truncation | None:
-    """See PlaceFinder.truncation."""
-    return await PlaceFinder(source, inventory).truncation(file, offset)
 
 
 # -- counts -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, take_inventory
-from headrace.mysql.places import PlaceError, PlaceFinder, Spot, distance
+from headrace.mysql.place_scans import Spot
+from headrace.mysql.places import PlaceError, PlaceFinder, distance
 from headrace.mysql.schema_entries import back_entry, doubt_entry, in_force
 from headrace.mysql.schema_states import file_number, reached
 from headrace.settings import (
