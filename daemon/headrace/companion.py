@@ -152,9 +152,8 @@ class Companion:
             connection = await SourceConnection.open(address_of(self._source))
             try:
                 await connection.load_variables()
-                await connection.query(
-                    f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}"
-                )
+                waits = f"innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}"
+                await connection.query(f"SET SESSION {waits}, sql_notes = 0")
             except BaseException:
                 await connection.close()
                 raise

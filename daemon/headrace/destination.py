@@ -11,14 +11,14 @@ from typing import Any
 import structlog
 
 from headrace.companion import Companion
-from headrace.errors import PositionLost, ServerIdTaken, StateStoreError
+from headrace.errors import Fenced, PositionLost, ServerIdTaken, StateStoreError
 from headrace.headroom import HeadroomWatch
 from headrace.layouts import Layouts
 from headrace.lock.base import Lock
 from headrace.model import Gap, Position, State
 from headrace.mysql.relocate import relocate_by_policy
 from headrace.mysql.source import OpenSource, Reader, addresses, open_any
-from headrace.settings import DaemonSettings, DestinationSettings, SourceSettings, derive_server_id
+from headrace.settings import DaemonSettings, DestinationSettings, derive_server_id
 from headrace.sinks.base import Sink
 from headrace.sinks.registry import make_sink
 from headrace.state.base import Guard, StateChange, StateStore, Stored
@@ -111,28 +111,37 @@ class Destination:
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
         stored = await self._store.load(self.name)
-        self._version = stored.version
-        companion = self._companion(self._source)
-        try:
-            guard = await self._store.begin_epoch(self.name, above=await companion.stored_epoch())
-        finally:
-            await companion.close()
-        self.status.epoch, self.status.position = guard.epoch, stored.position
-        self._version = guard.version
+        self._version, self.status.position = stored.version, stored.position
         async with self._open_sink() as sink:
             layouts = Layouts(self._settings, await self._store.schema_entries(self.name))
             source = await self._open(stored.position, layouts, stored.last_pos)
+            companion = Companion(source.settings, self._settings.heartbeat, self.name, self._daemon.node, self.status)
             try:
+                guard = await self._begin(stored, companion)
                 guard = await self._store_start(stored, source, layouts, guard)
-                await self._stream(source, sink, guard, layouts, stop)
+                await self._stream(source, sink, guard, layouts, companion, stop)
             finally:
+                await companion.close()
                 await source.stream.close()
 
+    async def _begin(self, stored: Stored, companion: Companion) -> Guard:
+        """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
+        guard = await self._store.begin_epoch(self.name, above=await companion.stored_epoch())
+        if guard.version != stored.version:
+            raise Fenced(f"the position of {self.name} was moved while its source was opened")
+        self._version = guard.version
+        self.status.epoch = companion.epoch = guard.epoch
+        return guard
+
     async def _stream(
-        self, source: OpenSource, sink: Sink, guard: Guard, layouts: Layouts, stop: asyncio.Event
+        self,
+        source: OpenSource,
+        sink: Sink,
+        guard: Guard,
+        layouts: Layouts,
+        companion: Companion,
+        stop: asyncio.Event,
     ) -> None:
-        companion = self._companion(source.settings)
-        companion.epoch = guard.epoch
         stream = Stream(
             self._settings,
             self._daemon,
@@ -150,10 +159,6 @@ class Destination:
             await stream.run(stop)
         finally:
             self._version = stream.guard.version
-            await companion.close()
-
-    def _companion(self, source: SourceSettings) -> Companion:
-        return Companion(source, self._settings.heartbeat, self.name, self._daemon.node, self.status)
 
     # -- the source -----------------------------------------------------------------------------------------------
 
