@@ -1,4 +1,4 @@
-"""Binlogs that are purged, removed, cut off or damaged while nobody reads them: what the daemon says, and the remedy."""
+"""Binlogs that are purged, removed, cut off or damaged under a destination: what the daemon says, and the remedy."""
 
 from __future__ import annotations
 
