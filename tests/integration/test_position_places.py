@@ -249,3 +249,26 @@ async def test_distances_are_those_of_the_list(written: Written) -> None:
     purged = replace(inventory, files=inventory.files[1:])
     assert distance(purged, (files[0], 100), (files[2], 4)) == (None, 2)
     assert distance(inventory, ("other.000000", 100), (files[1], 4)) == (None, None)
+
+
+async def test_compressed_and_xa_transactions_and_ddl_begin_where_the_server_says(written: Written) -> None:
+    """Adds to the newest file, so it comes last."""
+    file = written.files[-1]
+    known = len(written.groups(file))
+    if not written.mariadb:
+        written.run("SET SESSION binlog_transaction_compression = ON")
+    written.run("INSERT INTO places.t SELECT id + 1000, REPEAT('c', 100) FROM places.t")
+    written.run("XA START 'a'", "INSERT INTO places.t VALUES (5000, 'x')", "XA END 'a'", "XA PREPARE 'a'")
+    written.run("XA COMMIT 'a'", "ALTER TABLE places.t ADD COLUMN w INT", "CREATE TABLE places.u SELECT 1 AS a")
+    starts = [start for start, _ in written.groups(file)]
+    assert len(starts) >= known + 5
+    inventory = await written.inventory()
+    finder = PlaceFinder(written.source, inventory)
+    counts = []
+    for start in starts:
+        spot = await finder.at(file, start)
+        assert (spot.place, spot.commit_time_us > 0) == ((file, start), True)
+        counts.append(spot.gtids.count if spot.gtids else 0)
+    if not written.mariadb:
+        assert counts == list(range(counts[0], counts[0] + len(starts)))
+    assert (await finder.at(*inventory.end)).place == inventory.end
