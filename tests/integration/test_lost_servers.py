@@ -90,8 +90,9 @@ def test_a_reset_under_a_running_dump_is_not_silent(place: LostPlace) -> None:
     place.wait_ids(1, 2)
     place.reset()
     place.insert(3)
-    status = place.daemon.wait("shop", lambda s: s["state"] in ("SOURCE_CHANGED", "POSITION_LOST"), 60)
-    assert status["last_error"]
+    status = place.daemon.wait_state("shop", "SOURCE_CHANGED")
+    assert "it was reset, or restored" in status["last_error"]
+    assert place.daemon.health()[0] == 503
     place.choose("earliest")
     place.wait_ids(1, 2, 3)
     place.leave()

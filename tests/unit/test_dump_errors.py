@@ -216,6 +216,12 @@ OTHERS: list[tuple[int, str, type[HeadraceError], State]] = [
         State.FAILED,
     ),
     (1045, "Access denied for user 'canal'@'127.0.0.1' (using password: YES)", GrantMissing, State.FAILED),
+    (
+        1236,
+        "could not find next log; the first event '' at 4, the last event read from './mysql-bin.000004' at 1012, the last byte read from './mysql-bin.000004' at 1012.",
+        SourceEnded,
+        State.FAILED,
+    ),
     (1053, "Server shutdown in progress", SourceEnded, State.FAILED),
     (1317, "Query execution was interrupted", SourceEnded, State.FAILED),
     (1927, "Connection was killed", SourceEnded, State.FAILED),

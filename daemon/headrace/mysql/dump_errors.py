@@ -45,7 +45,8 @@ _MISSING = re.compile(r"missing transactions are '(?P<gtids>[^']*)")
 _MARIADB_GTID = re.compile(r"start from GTID (?P<gtid>[\d-]+), which is not in the")
 _NOT_FOUND = re.compile(r"File '(?P<file>[^']*)' not found \(Errcode: 2\b")
 
-_PURGED = ("could not find first log file name", "could not find next log")
+_PURGED = ("could not find first log file name",)
+_NEXT_GONE = "could not find next log"
 _BEYOND = ("position > file size", "position < 4", "impossible position")
 _GTIDS_PURGED = (
     "purged required binary logs",
@@ -207,6 +208,10 @@ def _set_up(said: _Said) -> HeadraceError | None:
 
 
 def _ended(said: _Said) -> HeadraceError | None:
+    if said.errno == 1236 and _NEXT_GONE in said.low:
+        # A RESET under our dump, or files taken out of the list: the next opening tells which.
+        message = f"the source's binlogs were reset or removed while they were read, behind {said.where}"
+        return SourceEnded(f"{message}; it says: {said.quoted}")
     if said.errno in GONE_AWAY or said.errno in BUSY:
         return SourceEnded(f"the source ended the dump behind {said.where}: {said.quoted}")
     return None
