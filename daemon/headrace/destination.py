@@ -214,6 +214,8 @@ class Destination:
         if move is None:
             return False
         guard = await self._store.begin_epoch(self.name)
+        for note in move.notes:
+            self._log.warning("the move of the position", note=note)
         await self._store_move(guard, move.position, move.entries, move.gap)
         return True
 

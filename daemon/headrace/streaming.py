@@ -245,6 +245,8 @@ class Stream:
         now = time.monotonic()
         if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
+        if self._settings.wants_marks and self._decoder.in_group:
+            raise error  # its begin was told, and a position between two transactions comes only with its end
         await self._source.stream.close()
         place = self._decoder.position()
         try:

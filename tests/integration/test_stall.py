@@ -226,3 +226,25 @@ def test_a_dump_that_the_server_dropped_while_we_did_not_read_is_begun_again_qui
     assert status["restarts"] == 0
     ids = [line.split(b'"id":"')[1].split(b'"')[0] for line in pipe.lines() if b'"data":[' in line]
     assert [int(key) for key in ids] == [*range(60_000), 1_000_000], "each row once, in order"
+
+
+def test_a_dump_that_somebody_kills_is_begun_again_in_the_middle_of_a_transaction_without_a_failure(
+    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make, pipe: Pipe
+) -> None:
+    pipe.flow(4_000_000)
+    more = '[queue]\nbytes = "1MiB"\n[message]\nrows_per_message = 1'
+    process = daemon(shop=destination_toml(mysql, schema, jsonl(pipe.path), more=more)).start()
+    process.wait("shop", lambda s: s["state"] == "STREAMING" and s["state_seconds"] > 10, 30)
+    states = States(process, "shop")
+    states.start()
+    fill(mysql, schema, 60_000, transactions=1)
+    process.wait("shop", lambda s: s["rows"] > 1_000)
+    dumps = [row[0] for row in execute("SHOW PROCESSLIST") if "Dump" in row[4]]
+    execute(*(f"KILL {number}" for number in dumps))
+    execute("INSERT INTO t VALUES (1000000, 'last')")
+    eventually(lambda: b'"id":"1000000"' in pipe.data, 60, lambda: process.log.read_text()[-3000:])
+    assert states.stop() == [("STREAMING", "")]
+    status = process.health()[1]["destinations"]["shop"]
+    assert (status["reconnects"], status["restarts"]) == (1, 0)
+    ids = [line.split(b'"id":"')[1].split(b'"')[0] for line in pipe.lines() if b'"data":[' in line]
+    assert [int(key) for key in ids] == [*range(60_000), 1_000_000], "each row once, in order"

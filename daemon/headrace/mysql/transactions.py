@@ -373,6 +373,11 @@ class TransactionFollower(EventCutter, ABC):
         if self._skip_to is not None and not self._grouped:
             self._group_end = self._group_end or self.end
 
+    @property
+    def in_group(self) -> bool:
+        """Whether a transaction is under way."""
+        return self._grouped
+
     def position(self) -> Position:
         """From where reading would go on if everything given out so far were confirmed."""
         if self._skip_to is not None or self._awaited:
