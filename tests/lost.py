@@ -85,6 +85,14 @@ class LostPlace:
         rows = [(int(event[1]), int(event[4])) for event in events if str(event[2]).lower().startswith("write_rows")]
         return rows[nth]
 
+    def again(self) -> None:
+        """Starts the server anew. Killing MySQL is quicker than an orderly end, and loses nothing; MariaDB would not
+        start without its binlog afterwards."""
+        if self.kind == MARIADB:
+            self.server.stop()
+        self.server.kill()
+        self.server.start()
+
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def ids(self) -> list[int]:
@@ -185,7 +193,7 @@ class LostPlace:
         assert self.daemon.health()[0] == 503
         assert self.metric(f'headrace_state{{destination="shop",state="{state}"}}') == 1
         assert self.metric('headrace_healthy{destination="shop"}') == 0
-        assert self.metric('headrace_restarts_total{destination="shop"}') == 1, self.daemon.log.read_text()
+        assert self.metric('headrace_restarts_total{destination="shop"}') == 1, "it does not try again in a loop"
         assert self.unmoved(before)
         assert self.ids() == rows
         return status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import SourceError, SourceRefused
+from headrace.errors import SourceMisconfigured, SourceRefused
 from headrace.mysql.connection import QueryFailed, SourceConnection
 from headrace.settings import SourceSettings
 
@@ -35,7 +35,7 @@ async def server_role(connection: SourceConnection) -> Role:
     read_only = str(row["r"]).upper() not in ("0", "OFF")
     try:
         channels = await _channels(connection)
-    except SourceError as error:
+    except (QueryFailed, SourceMisconfigured) as error:  # SourceUnreachable says nothing of its role
         if isinstance(error, QueryFailed) and not error.errno:
             raise
         right = "SLAVE MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"
