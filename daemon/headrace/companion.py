@@ -16,8 +16,10 @@ from headrace.status import DestinationStatus
 
 _TROUBLE = "heartbeat"
 _FOREIGN = "foreign_heartbeat"
-_ROLE_SECONDS = 30.0
-"""How long an answer about the server's role is taken for true."""
+_ROLE_SECONDS = 4.0
+"""How long an answer about the server's role is taken for true: a switch of servers takes longer."""
+_QUIET_SECONDS = 60.0
+"""A row with a higher epoch that nobody writes for so long is left over, and ours goes above it."""
 _NO_DATABASE, _NO_TABLE = 1049, 1146
 _LOCK_WAIT = 3
 """Seconds that a beat waits for a lock on the server, well below our own limit."""
@@ -41,6 +43,10 @@ class Companion:
         self._role: Role | None = None
         self._role_at = 0.0
         self._sequence = 0
+        self._began_us = time.time_ns() // 1000
+        self._foreign: Beat | None = None
+        """The newest beat of somebody with a higher epoch, and since when it is the newest."""
+        self._foreign_since = 0.0
         self.epoch = 0
         """Ours; set before run()."""
 
@@ -57,11 +63,13 @@ class Companion:
 
     async def run(self, log: Any) -> None:
         """Beats every interval until it is cancelled. Never raises for what the server does."""
+        self._status.troubles.pop(_FOREIGN, None)  # our epoch is above that of the row now
         if not self._settings.enabled:
             self._status.troubles.pop(_TROUBLE, None)
             return
         while True:
             began = time.monotonic()
+            self._forget_quiet()
             trouble = await self._try()
             if trouble and trouble != self._status.troubles.get(_TROUBLE):
                 log.warning("no heartbeat can be written", error=trouble)
@@ -80,11 +88,16 @@ class Companion:
                 return ""  # what is written on a replica its source never gets
             if role.replicates is None:
                 return f"none is written while it can't be seen whether the server is a replica ({role.why_unknown})"
+            if not role.takes_beats:
+                return "the server is read-only, so none is written, even where our account might"
             await self._beat(connection)
         except HeadraceError as error:
             await self.close()
             self._role = None
             return str(error)
+        except Exception as error:  # a fault of ours must not end the beats in silence
+            await self.close()
+            return f"an unexpected error, {type(error).__name__}: {error}"
         return ""
 
     async def _role_of(self, connection: SourceConnection) -> Role:
@@ -127,15 +140,26 @@ class Companion:
         if (beat.epoch, beat.node) == (self.epoch, self._node):
             self._status.beat_seen_at = time.monotonic()
             self._status.round_trips.note(max(0.0, time.time() - beat.beat_us / 1e6))
-        self._note_foreign(beat if beat.epoch > self.epoch else None)
+        elif beat.epoch > self.epoch and beat.beat_us >= self._began_us:  # older ones come by when we catch up
+            self._note_foreign(beat)
 
     def _note_foreign(self, beat: Beat | None) -> None:
-        """Somebody else runs this destination too, who began later than we did."""
-        if beat is not None:
+        """Somebody else runs this destination too, who began later than we did. None: our own beat was written."""
+        if beat is None:
+            self._foreign = None
+            self._status.troubles.pop(_FOREIGN, None)
+        elif beat != self._foreign:
+            self._foreign, self._foreign_since = beat, time.monotonic()
             self._status.troubles[_FOREIGN] = (
                 f"node {beat.node} writes heartbeats for {self._destination} under epoch {beat.epoch}, ours is "
                 f"{self.epoch}: two daemons run it -> stop one of them"
             )
+
+    def _forget_quiet(self) -> None:
+        """Whoever had the higher epoch has stopped: our beats go above it, and nothing is wrong any more."""
+        if self._foreign is not None and time.monotonic() - self._foreign_since > _QUIET_SECONDS:
+            self.epoch = max(self.epoch, self._foreign.epoch + 1)
+            self._note_foreign(None)
 
     async def binlog_end(self) -> tuple[str, int]:
         """File and offset where the source's binlog ends, asked on a connection of its own, because beats may hang.

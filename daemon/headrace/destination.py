@@ -17,7 +17,7 @@ from headrace.layouts import Layouts
 from headrace.lock.base import Lock
 from headrace.model import Gap, Position, State
 from headrace.mysql.relocate import relocate_by_policy
-from headrace.mysql.source import OpenSource, Reader, addresses, open_any
+from headrace.mysql.source import OpenSource, Reader, addresses, open_any, open_source
 from headrace.settings import DaemonSettings, DestinationSettings, derive_server_id
 from headrace.sinks.base import Sink
 from headrace.sinks.registry import make_sink
@@ -52,6 +52,8 @@ class Destination:
         self._store, self._lock, self.status = store, lock, status
         self._log = log.bind(destination=settings.name)
         self._behind = Behind()
+        self._unconfirmed = False
+        """Whether messages of the present run wait for confirmation, although it has ended."""
         self._source = settings.source
         """With the address that served last; the others are tried when it can't be reached."""
         self._taken = 0
@@ -111,7 +113,10 @@ class Destination:
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
         stored = await self._store.load(self.name)
+        if stored.version != self._version:  # moved by somebody: what waited may not come again
+            self._behind.since = 0.0
         self._version, self.status.position = stored.version, stored.position
+        self._unconfirmed = False
         async with self._open_sink() as sink:
             layouts = Layouts(self._settings, await self._store.schema_entries(self.name))
             source = await self._open(stored.position, layouts, stored.last_pos)
@@ -158,11 +163,11 @@ class Destination:
         try:
             await stream.run(stop)
         finally:
-            self._version = stream.guard.version
+            self._version, self._unconfirmed = stream.guard.version, stream.unconfirmed
 
     # -- the source -----------------------------------------------------------------------------------------------
 
-    async def _open(self, position: Position | None, layouts: Layouts | None, last_pos: int = 0) -> OpenSource:
+    async def _open(self, position: Position | None, layouts: Layouts, last_pos: int) -> OpenSource:
         """A dump from the first address that can serve the position, the one that served last before the others."""
         candidates = addresses(self._settings.source)
         here = self._source.host, self._source.port
@@ -172,7 +177,7 @@ class Destination:
             position,
             reader=self._reader(),
             last_pos=last_pos,
-            before_dump=layouts.open if layouts is not None else None,
+            before_dump=layouts.open,
             annotations=self._settings.filter.dml_queries,
         )
         address = f"{source.settings.host}:{source.settings.port}"
@@ -189,8 +194,16 @@ class Destination:
         return Reader(node, self.name, derived, self._taken)
 
     async def _reopen(self, position: Position) -> OpenSource:
-        """Goes on in place: what was read stays read, and the layouts are known as of there."""
-        return await self._open(position, None)
+        """Goes on in place: what was read stays read, and the layouts are known as of there. So at the same address
+        only, and never past a divergence."""
+        source = await open_source(
+            self._source.model_copy(update={"on_diverged": "fail"}),
+            position,
+            reader=self._reader(),
+            annotations=self._settings.filter.dml_queries,
+        )
+        self.status.server_id = source.settings.server_id
+        return source
 
     async def _store_start(self, stored: Stored, source: OpenSource, layouts: Layouts, guard: Guard) -> Guard:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
@@ -205,15 +218,17 @@ class Destination:
     # -- a lost place ---------------------------------------------------------------------------------------------
 
     async def _move(self, lost: PositionLost) -> bool:
-        """What `on_position_lost` says; whether the position was moved. It never is while something that was read
-        before the loss still waits for confirmation."""
+        """What `on_position_lost` says; whether the position was moved. Not at once while something that was read waits
+        for confirmation, because the next attempt may be able to read it again."""
         policy, stored = self._settings.source.on_position_lost, await self._store.load(self.name)
-        if policy == "fail" or stored.position is None or self._behind.since:
+        if policy == "fail" or stored.position is None or self._unconfirmed:
             return False
         move = await relocate_by_policy(self._source, policy, lost, stored.position)
         if move is None:
             return False
         guard = await self._store.begin_epoch(self.name)
+        if guard.version != stored.version:
+            raise Fenced(f"the position of {self.name} was moved while a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
         await self._store_move(guard, move.position, move.entries, move.gap)
@@ -226,6 +241,7 @@ class Destination:
         change = StateChange(position, entries, actor="policy", details={"gap": gap.to_dict()})
         guard = await self._store.commit(self.name, guard, change)
         self._version, self.status.position = guard.version, position
+        self._behind.since = 0.0  # what waited is given up
         self.status.gap = gap
         self.status.gaps[gap.reason] = self.status.gaps.get(gap.reason, 0) + 1
         self._log.error("the position was moved by a policy", gap=str(gap), **gap.to_dict())

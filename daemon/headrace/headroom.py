@@ -37,7 +37,8 @@ class HeadroomWatch:
                 await connection.close()
         except HeadraceError as error:
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
-            found = Headroom()
+            self._status.headroom_bytes = self._status.headroom_seconds = None
+            return  # a warning stays until a look says otherwise
         self._status.headroom_bytes, self._status.headroom_seconds = found.bytes, found.seconds
         self._warn(source, position, found)
 

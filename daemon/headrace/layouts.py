@@ -38,7 +38,8 @@ class Layouts:
             lower_case_table_names=source.lower_case_table_names,
         )
         try:
-            self.history.restore(self._entries, source.start.last_pos)
+            # Those of a move that the opening made are stored only once it is open.
+            self.history.restore([*self._entries, *source.entries], source.start.last_pos)
         except (ValueError, LookupError, TypeError) as error:
             raise StateStoreError(
                 f"the stored schema history of {self._settings.name} can't be read ({error!r})",

@@ -125,6 +125,11 @@ class Stream:
         self._opened_at = time.monotonic()
         return decoder
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether messages that this run read still wait for confirmation."""
+        return bool(self._waiting_since)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
         self._log.info("streaming", position=str(self._source.start), server=self._source.version)
@@ -151,10 +156,11 @@ class Stream:
     async def _fail(self, tasks: list[asyncio.Task[None]], done: set[asyncio.Task[Any]]) -> None:
         """Raises what ended the run. When only reading failed, what was read before is confirmed first: nothing of it
         is sent twice, and the stored position is the very place of the failure."""
-        reader = tasks[0]
-        if done != {reader}:
+        errors = [task.exception() for task in done]
+        error = errors[0]
+        # That the source is silent is noticed by the clock's task too.
+        if len(done) > 1 or (tasks[0] not in done and not isinstance(error, SourceSilent)):
             _raise_first(done)
-        error = reader.exception()
         if isinstance(error, HeadraceError):
             self._failing = True
             if isinstance(error, PositionLost):
@@ -162,7 +168,7 @@ class Stream:
             self._status.failed(str(error))
             self._status.enter(error.state, error.reason, str(error))
             with contextlib.suppress(HeadraceError):  # the first error is the one to tell
-                await self._drain(tasks)
+                await self._drain([task for task in tasks if task is tasks[0] or task not in done])
         _raise_first(done)
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -253,6 +259,9 @@ class Stream:
             source = await self._reopen(place)
         except HeadraceError as second:
             raise error from second
+        if source.start.server_uuid != place.server_uuid:
+            await source.stream.close()
+            raise error  # layouts, beats and what else hangs on the server begin anew with the destination
         self._decoder.close()
         self._source, self._decoder = source, self._make_decoder(source)
         self._status.reconnects += 1
@@ -359,12 +368,24 @@ class Stream:
         if position is None or (position == self._saved and not self._entries):
             return
         entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
+        commit = asyncio.ensure_future(self._store.commit(self._name, self.guard, StateChange(position, entries)))
         try:
-            self.guard = await self._store.commit(self._name, self.guard, StateChange(position, entries))
+            # A write that has begun goes on when we are cancelled, and makes the guard that we have void.
+            await asyncio.wait([commit])
+        except asyncio.CancelledError:
+            await asyncio.wait([commit])  # the store has a limit of its own
+            with contextlib.suppress(HeadraceError):
+                self._note_saved(commit, position, len(entries))
+            raise
+        self._note_saved(commit, position, len(entries))
+
+    def _note_saved(self, commit: asyncio.Future[Guard], position: Position, entries: int) -> None:
+        try:
+            self.guard = commit.result()
         except Fenced:
             self._confirmed = None  # nothing more may be written, not even at the end
             raise
-        del self._entries[: len(entries)]
+        del self._entries[:entries]
         self._saved = self._status.position = position
         self._status.last_checkpoint_at = time.monotonic()
 

@@ -184,8 +184,12 @@ class Decoder(StatementFollower):
         decode = table.decoders.get(bitmaps)
         if decode is None:
             decode = table.decoders[bitmaps] = make_decoder(layout.fields, visible=count)
-        for row in decode(data, p + 1 + images, stop)[images - 1 :: images]:
-            self._on_beat(heartbeat.Beat.of(row))
+        try:
+            beats = [heartbeat.Beat.of(row) for row in decode(data, p + 1 + images, stop)[images - 1 :: images]]
+        except BROKEN:
+            return  # a table that somebody made in another way, such as in another character set
+        for beat in beats:
+            self._on_beat(beat)
 
     def _pass_table(self, what: str, error: Exception) -> bool:
         """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than

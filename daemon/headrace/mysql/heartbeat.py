@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.errors import SourceError
 from headrace.model import Column, Row, TableSchema
 from headrace.mysql.connection import SourceConnection
 
@@ -54,7 +55,13 @@ async def read_beat(connection: SourceConnection, destination: str) -> Beat | No
     """The stored row; None when there is none. Raises SourceError, also when there is no such table."""
     columns = "destination, epoch, node, sequence, beat_us"
     rows = await connection.query(f"SELECT {columns} FROM headrace.heartbeat WHERE destination = '{destination}'")
-    return Beat.of(tuple(rows[0].values())) if rows else None
+    try:
+        return Beat.of(tuple(rows[0].values())) if rows else None
+    except (TypeError, ValueError) as error:
+        raise SourceError(
+            "the table headrace.heartbeat is another one than headrace makes",
+            remedy="DROP TABLE headrace.heartbeat; headrace makes it anew when it may",
+        ) from error
 
 
 async def write_beat(connection: SourceConnection, beat: Beat) -> Beat | None:
@@ -63,7 +70,7 @@ async def write_beat(connection: SourceConnection, beat: Beat) -> Beat | None:
     A single statement compares and writes, so that a daemon that lost its destination can't overwrite its successor's.
     """
     # Hex, because a node's name may be any text.
-    node = f"_utf8mb4 x'{beat.node.encode()[:190].hex()}'"
+    node = f"_utf8mb4 x'{beat.node[:190].encode().hex()}'"
     await connection.query(
         f"UPDATE headrace.heartbeat SET epoch = {beat.epoch}, node = {node}, sequence = {beat.sequence},"
         f" beat_us = {beat.beat_us} WHERE destination = '{beat.destination}' AND epoch <= {beat.epoch}"

@@ -16,6 +16,7 @@ from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, take_inventory
 from headrace.mysql.places import transaction_at
 from headrace.mysql.relocate import relocate
+from headrace.mysql.schema_entries import doubt_entry
 from headrace.mysql.schema_states import file_number
 from headrace.settings import SourceSettings, StartTime
 
@@ -47,7 +48,13 @@ async def agree(connection: SourceConnection, settings: SourceSettings, stored: 
         return await _by_time(settings, inventory, stored, rewritten)
     if inventory.gtid_mode and stored.gtid_set:
         return await _by_gtid(settings, inventory, stored, same=same)
-    if stored.server_uuid != inventory.server_uuid:
+    if same and not stored.file and stored.gtid_set:
+        raise SourceChanged(
+            f"the position is the GTID set {_short(GtidSet(stored.gtid_set))}, and the server's gtid_mode is OFF",
+            remedy="SET GLOBAL gtid_mode = 'ON'; or say where the stream goes on: see docs/operations.md, "
+            "'SOURCE_CHANGED'",
+        )
+    if not same:
         raise SourceChanged(
             f"the position {stored} belongs to server {stored.server_uuid}, but {settings.host}:{settings.port} is "
             f"server {inventory.server_uuid}, and without GTIDs headrace does not guess where to go on",
@@ -87,11 +94,17 @@ async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Pos
     """Why the binlogs of the same server are not those that were read, or "": numbers of files and of transactions
     begin again after a reset, and repeat after a restore, so that a place may look sound and be another."""
     last = inventory.files[-1].name
-    if stored.file and file_number(stored.file) > file_number(last):
+    same_name = stored.file.rpartition(".")[0] == last.rpartition(".")[0]  # a server may be told to name them anew
+    if same_name and file_number(stored.file) > file_number(last):
         return f"its binlogs end with {last}, the position {stored} is in a later one"
     file, _, offset = stored.last_transaction.rpartition(":")
-    if not file or inventory.index(file) is None or int(offset) >= inventory.size(file):
-        return ""  # purged, or cut off: other checks tell
+    size = inventory.size(file)
+    if not file or not size:
+        return ""  # purged, or gone from the disk
+    if int(offset) >= size:
+        if file == stored.file and not (inventory.gtid_mode and stored.gtid_set):
+            return ""  # the position lies beyond the end
+        return f"at {stored.last_transaction} it had a transaction, and now that file has {size} bytes"
     found = await transaction_at(settings, file, int(offset))
     if found == stored.commit_time_us:
         return ""
@@ -107,17 +120,21 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
     ours, executed = GtidSet(stored.gtid_set), GtidSet(inventory.executed)
     extra = ours.minus(executed)
     position, gap = stored, None
+    entries: tuple[dict[str, Any], ...] = ()
     if extra:
         unknown = extra.minus(GtidSet(stored.own_gtids))
-        if same and extra.has(stored.server_uuid):
+        if same and stored.server_uuid in str(extra):  # with or without a tag
             return await _by_time(settings, inventory, stored, "", extra)
         if unknown and settings.on_diverged != "continue":
             raise _changed(inventory, extra, f"they were never replicated from {stored.server_uuid}")
         if unknown:
             gap = _diverged(stored, inventory, unknown)
+            why = "the server lacks transactions that were published, perhaps statements among them"
+            entries = (doubt_entry(stored.last_pos, str(stored), why),)
         else:
             log.info("heartbeats that this server never got are left out", gtids=str(extra))
-        position = replace(position, gtid_set=str(ours.minus(extra)), own_gtids="")
+        own = GtidSet(stored.own_gtids).minus(extra)
+        position = replace(position, gtid_set=str(ours.minus(extra)), own_gtids=str(own))
     missing = GtidSet(inventory.purged).minus(ours)
     if missing:
         raise PositionLost(
@@ -140,6 +157,7 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
             last_transaction="",
         ),
         gap,
+        entries,
     )
 
 

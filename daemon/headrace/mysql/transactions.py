@@ -61,7 +61,8 @@ class TransactionFollower(EventCutter, ABC):
         self._last_file, self._last_start = _place_of(start.last_transaction)
         """Where the last transaction that ended begins."""
         self._group_end = 0
-        """Where it ends, once an event outside of any follows; kept while `_skip_to` is looked for."""
+        """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
+        `_skip_to` is looked for."""
         self._own_events = 0
         """Rows events of the present transaction that change headrace's own tables only."""
         self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
@@ -157,12 +158,11 @@ class TransactionFollower(EventCutter, ABC):
         start = self._start
         self.tx_start, self.events_done = start if start >= 0 else self.end, 0
         self._grouped, self._captured_rows, self._in_xa = True, False, False
-        self._group_end = 0
+        before, self._group_end = self._group_end or self.tx_start, 0
         self._skip_events = self._skip_rows = 0
         self._tx_last_pos = self.last_pos
         if self._skip_to is not None and self.file == self._skip_to[0]:
-            if self.tx_start > self._skip_to[1] and self._last_file == self.file:
-                # Transactions stand one behind the other, so the place is within the last.
+            if self._last_file == self.file and self._last_start < self._skip_to[1] < before:
                 raise self._no_place(f"{self._skip_to[0]}:{self._skip_to[1]}")
             if self.tx_start >= self._skip_to[1]:
                 self._skip_to = None
