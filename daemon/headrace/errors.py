@@ -11,7 +11,7 @@ class HeadraceError(Exception):
     """Something went wrong, in words for an operator.
 
     `state` is the state that the destination takes; `retriable` says whether trying again by itself can help;
-    `remedy` is a sentence, or the SQL, that mends it.
+    `remedy` is a sentence, or the SQL, that mends it; the word DESTINATION in it is replaced by the destination's name.
     """
 
     state: State = State.FAILED
@@ -88,6 +88,11 @@ class LostKind(StrEnum):
     """The file ends in the middle of an event, or the position lies in the middle of one: the text is the same."""
 
 
+_CHOOSE = (
+    "choose where to go on with 'headrace position set DESTINATION WHERE': see docs/operations.md, 'POSITION_LOST'"
+)
+
+
 class PositionLost(SourceError):
     """The source can't serve the stored position any more. `kind` says why; `place` is where the source stopped
     reading, `file:offset`, when it said so."""
@@ -96,7 +101,7 @@ class PositionLost(SourceError):
     retriable = False
 
     def __init__(self, message: str, *, kind: LostKind, place: str = "", remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy or "choose where to go on: see docs/operations.md, 'POSITION_LOST'")
+        super().__init__(message, remedy=remedy or _CHOOSE)
         self.kind = kind
         self.place = place
 

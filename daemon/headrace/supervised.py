@@ -142,6 +142,8 @@ class Supervised:
             await self._actor.run(self._stop)
             return None if self._stop.is_set() else HeadraceError("the destination ended without being asked to")
         except HeadraceError as error:
+            # Who found it does not know whose place it was; the command has to be right as it stands.
+            error.remedy = error.remedy.replace("DESTINATION", self.settings.name)
             return error
         except asyncio.CancelledError:
             if _is_cancelled():

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main as headrace_cli
+from headrace.errors import LostKind
+from headrace.http.health import health
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import StatusCollector
-from headrace.model import Position, State
+from headrace.model import Gap, Position, State
 from headrace.mysql import event_types
 from headrace.settings import load
 from headrace.status import DestinationStatus
@@ -178,6 +180,24 @@ def test_metrics_are_those_of_the_code() -> None:
     for page in PAGES:
         mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - {"headrace_spark"}
         assert mentioned <= real, name(page)
+
+
+def test_fields_of_health_are_those_of_the_code() -> None:
+    section = read("docs/operations.md").partition("## Fields of /health\n")[2].partition("\n## ")[0]
+    rows = {
+        tuple(re.findall(r"`(\w+)`", fields)): text
+        for fields, text in re.findall(r"^\| (.*?) \| (.*) \|$", section, re.M)
+    }
+    status = DestinationStatus("d", gap=Gap("r", "a", "b"))
+    body = health({"d": status}, "node")[1]
+    assert {field for fields in rows for field in fields} == body["destinations"]["d"].keys()
+    parts = {fields[0]: set(re.findall(r"`(\w+)`", text)) for fields, text in rows.items() if len(fields) == 1}
+    for field in ("received", "source", "heartbeat", "headroom", "gap"):
+        shown = body["destinations"]["d"][field].keys()
+        assert parts[field] == shown, field
+    assert parts["lost"] == {kind.value for kind in LostKind}
+    for field in body.keys() - {"destinations"}:
+        assert f"`{field}`" in section.partition("| Field |")[0]
 
 
 def test_the_readme_stays_short_and_the_licence_is_whole() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import os
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace import __version__
+from headrace import __version__, logs
 from headrace.cli import check, decode, position, run
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings import Settings, load
@@ -32,8 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     command: Command = functools.partial(_with, arguments) if "call" in arguments else arguments.command
 
+    logging = contextlib.nullcontext() if command is run.command else logs.for_commands()
+
     def run_command() -> int:
-        with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
+        with logging, asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
             return runner.run(command(settings))
 
     return _guarded(run_command)

@@ -39,7 +39,7 @@ async def open_store(settings: Settings) -> AsyncIterator[StateStore]:
     if not store_exists(settings.state):
         raise CommandRefused(
             f"there is no state store {settings.state.path.absolute()}: no daemon has run with this configuration",
-            remedy="a relative [state] path counts from the working directory: give the command in the daemon's",
+            remedy="run the command in the daemon's working directory: a relative [state] path counts from there",
         )
     problems = inspect_store(settings.state)
     if problems:
@@ -62,8 +62,8 @@ async def held(settings: Settings, name: str) -> AsyncIterator[None]:
     except TimeoutError:
         raise CommandRefused(
             f"{name} is run by {lock.holder or 'another daemon'}",
-            remedy="stop that daemon, or take the destination's file away; a destination in POSITION_LOST or "
-            "SOURCE_CHANGED waits, and can be moved while the daemon runs",
+            remedy="stop that daemon first; a destination in POSITION_LOST, SOURCE_CHANGED or FAILED waits, and can be "
+            "moved while the daemon runs",
         ) from None
     try:
         yield

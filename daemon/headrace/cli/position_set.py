@@ -7,6 +7,7 @@ import getpass
 import socket
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from headrace.cli.position_common import CommandRefused, aligned, destination, held, open_store, time_text
@@ -76,7 +77,7 @@ async def _relocate(store: StateStore, name: str, source: SourceSettings, where:
     unreachable: list[SourceUnreachable] = []
     for address in addresses(source):
         try:
-            return await relocate(
+            made = await relocate(
                 address,
                 where,
                 stored.position,
@@ -87,6 +88,9 @@ async def _relocate(store: StateStore, name: str, source: SourceSettings, where:
             )
         except SourceUnreachable as error:
             unreachable.append(error)
+        else:
+            passed = tuple(f"{error}; this is a place on {address.host}:{address.port}" for error in unreachable)
+            return replace(made, notes=passed + made.notes)
     raise unreachable[0]
 
 
@@ -149,6 +153,8 @@ def _shown(name: str, stored: Stored, made: Move) -> str:
 def _cost(gap: Gap) -> str:
     if not gap.start:
         return "nothing: no position was stored"
+    if gap.bytes == 0 and not gap.files and not gap.transactions:
+        return "nothing: the position is there already"
     verb = "published again" if gap.backward else "not published"
     counts = str(gap).rpartition(": ")[2].rpartition(" published again" if gap.backward else " given up")[0]
     return f"{counts} {verb}"

@@ -36,6 +36,8 @@ class _Source:
     inventory: Inventory | None = None
     room: Headroom = field(default_factory=Headroom)
     error: str = ""
+    unreachable: list[str] = field(default_factory=list)
+    """Why the addresses before this one were passed over."""
 
 
 async def command(settings: Settings, names: Sequence[str], *, as_json: bool) -> int:
@@ -54,7 +56,7 @@ async def command(settings: Settings, names: Sequence[str], *, as_json: bool) ->
     for name, source in zip(wanted, asked, strict=True):
         state, verdict = judge(settings.destinations[name].source, stored[name][0].position, source)
         well &= state == "ok"
-        shown[name] = _facts(*stored[name], source, state, verdict)
+        shown[name] = _facts(*stored[name], source, state, verdict, remedy(name, state))
     if as_json:
         print(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())
     else:
@@ -64,21 +66,21 @@ async def command(settings: Settings, names: Sequence[str], *, as_json: bool) ->
 
 async def _ask(settings: SourceSettings, position: Position | None) -> _Source:
     """The first address that can be reached; never raises for what goes wrong there."""
-    error = ""
+    unreachable: list[str] = []
     for address in addresses(settings):
-        found = _Source(f"{address.host}:{address.port}")
+        found = _Source(f"{address.host}:{address.port}", unreachable=unreachable)
         try:
             async with asyncio.timeout(LIMIT):
                 await _look(address, position, found)
             return found
         except SourceUnreachable as failure:
-            error = error or str(failure)
+            unreachable.append(str(failure))
         except HeadraceError as failure:
             found.error = str(failure)
             return found
         except TimeoutError:
-            error = error or f"{found.address} did not answer within {LIMIT:g} s"
-    return _Source(f"{settings.host}:{settings.port}", error=error)
+            unreachable.append(f"{found.address} did not answer within {LIMIT:g} s")
+    return _Source(f"{settings.host}:{settings.port}", error="; ".join(unreachable), unreachable=unreachable)
 
 
 async def _look(address: SourceSettings, position: Position | None, found: _Source) -> None:
@@ -141,10 +143,35 @@ def _differences(position: Position, inventory: Inventory) -> tuple[GtidSet, Gti
     return GtidSet(inventory.purged).minus(ours), ours.minus(GtidSet(inventory.executed))
 
 
+def remedy(name: str, state: str) -> str:
+    """What an operator does about the state that `judge` found; "" where there is nothing to do."""
+    if state == State.POSITION_LOST.value:
+        return f"headrace position set {name} WHERE; docs/operations.md, '{state}', says which place"
+    if state == State.SOURCE_CHANGED.value:
+        return f"point [source] back, or headrace position set {name} WHERE; docs/operations.md, '{state}', says more"
+    return ""
+
+
 # -- the facts, and their table -----------------------------------------------------------------------------------
 
 
-def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: str) -> dict[str, Any]:
+_OF_INVENTORY = (
+    "server_uuid",
+    "version",
+    "binlogs",
+    "first",
+    "last",
+    "end",
+    "expire_seconds",
+    "executed",
+    "purged",
+    "missing",
+    "extra",
+)
+
+
+def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: str, to_do: str) -> dict[str, Any]:
+    """Every key is always there, with null for what could not be asked: programs read them."""
     position, inventory = stored.position, source.inventory
     facts: dict[str, Any] = {
         "stored": position.to_dict() if position is not None else None,
@@ -152,8 +179,15 @@ def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: st
         "epoch": stored.epoch,
         "version": stored.version,
         "run_by": run_by,
-        "source": {"address": source.address, "error": source.error},
-        "verdict": {"state": state, "text": verdict},
+        "source": {
+            "address": source.address,
+            "error": source.error,
+            "unreachable": source.unreachable,
+            **dict.fromkeys(_OF_INVENTORY),
+        },
+        "verdict": {"state": state, "text": verdict, "remedy": to_do},
+        "headroom": {"bytes": source.room.bytes, "seconds": source.room.seconds, "share": source.room.share},
+        "behind_bytes": None,
     }
     if inventory is None:
         return facts
@@ -172,11 +206,8 @@ def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: st
         "missing": str(missing),
         "extra": str(extra),
     }
-    facts["headroom"] = {"bytes": source.room.bytes, "seconds": source.room.seconds, "share": source.room.share}
-    behind = None
     if position is not None and position.file and position.server_uuid == inventory.server_uuid:
-        behind = distance(inventory, (position.file, position.offset), inventory.end)[0]
-    facts["behind_bytes"] = behind
+        facts["behind_bytes"] = distance(inventory, (position.file, position.offset), inventory.end)[0]
     return facts
 
 
@@ -197,17 +228,20 @@ def _table(facts: dict[str, Any]) -> str:
             ("committed", time_text(stored["commit_time_us"])),
         ]
     rows += [("epoch", str(facts["epoch"])), ("run by", facts["run_by"] or "nobody")]
-    if "server_uuid" in source:
+    if source["server_uuid"] is not None:
         rows += _source_rows(facts)
     else:
         rows.append(("source", source["address"]))
     rows.append(("verdict", facts["verdict"]["text"]))
+    if facts["verdict"]["remedy"]:
+        rows.append(("to do", facts["verdict"]["remedy"]))
     return aligned(rows)
 
 
 def _source_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     source, room = facts["source"], facts["headroom"]
-    rows = [
+    rows = [("not asked", text) for text in source["unreachable"]]
+    rows += [
         ("source", f"{source['address']}, {source['version']}"),
         ("server", source["server_uuid"]),
         ("binlogs", f"{source['first']} to {source['last']}, end at {source['end']}"),

@@ -157,6 +157,8 @@ class _Mover:
 
     async def _at_time(self, when: datetime) -> Spot:
         spot = await self._finder.at_time(when)
+        if spot.place == self._finder.end().place:
+            self._notes.append("no transaction was committed then or later, so this is the end of the binlog")
         oldest = self._inventory.readable[0]
         if spot.file == oldest.name and oldest != self._inventory.files[-1]:
             begins = await self._finder.begins(oldest.name)
