@@ -9,7 +9,7 @@ from devstack import apt
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.servers.base import Kind
-from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlServer, pristine, run_as, run_step
+from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlServer, own_tmpdir, pristine, run_as, run_step
 
 SUITE = "bookworm"
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
@@ -68,6 +68,7 @@ class MariadbServer(SqlServer):
             # relative to the data directory: a whole path may be too long for a unix socket
             "--socket=mysqld.sock",
             f"--pid-file={self.directory}/mysqld.pid",
+            own_tmpdir(self.directory),
             "--skip-name-resolve",
             f"--server-id={self.server_id}",
             "--gtid-domain-id=0",
@@ -106,7 +107,13 @@ class Mariadb(Kind):
             tables = (
                 f"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\nSET @skip_auth_anonymous=1;\n{files}"
             )
-            options = [f"--datadir={data}", "--bootstrap", "--innodb-log-file-size=64M", "--skip-log-bin"]
+            options = [
+                f"--datadir={data}",
+                own_tmpdir(data.parent),
+                "--bootstrap",
+                "--innodb-log-file-size=64M",
+                "--skip-log-bin",
+            ]
             for statements in (tables, ACCOUNTS):
                 run_step([*mariadbd(prefix), *options], data.with_name("log"), statements)
 

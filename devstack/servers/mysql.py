@@ -9,7 +9,7 @@ from devstack import apt
 from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.servers.base import Kind
-from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlServer, pristine, run_as, run_step
+from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlServer, own_tmpdir, pristine, run_as, run_step
 
 SUITE = "sid"
 PACKAGES = ("mysql-server-core", "mysql-client-core")
@@ -60,6 +60,7 @@ class MysqlServer(SqlServer):
             # relative to the data directory: a whole path may be too long for a unix socket
             "--socket=mysqld.sock",
             f"--pid-file={self.directory}/mysqld.pid",
+            own_tmpdir(self.directory),
             "--mysqlx=OFF",
             "--skip-name-resolve",
             f"--server-id={self.server_id}",
@@ -99,6 +100,7 @@ class Mysql(Kind):
                 "--initialize-insecure",
                 f"--init-file={init}",
                 "--skip-log-bin",
+                own_tmpdir(data.parent),
                 "--innodb-redo-log-capacity=64M",
             ]
             run_step([*mysqld(prefix), f"--datadir={data}", *options], data.with_name("log"))
