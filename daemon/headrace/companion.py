@@ -137,7 +137,7 @@ class Companion:
         """A row of the heartbeat table came by in the binlog."""
         if beat.destination != self._destination:
             return
-        if (beat.epoch, beat.node) == (self.epoch, self._node):
+        if (beat.epoch, beat.node) == (self.epoch, self._node[:190]):
             self._status.beat_seen_at = time.monotonic()
             self._status.round_trips.note(max(0.0, time.time() - beat.beat_us / 1e6))
         elif beat.epoch > self.epoch and beat.beat_us >= self._began_us:  # older ones come by when we catch up

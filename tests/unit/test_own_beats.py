@@ -1,0 +1,182 @@
+"""Our own heartbeats in the stream: seen whatever the server writes of them, never published, known as our own."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zstandard
+
+from headrace.model import Position, RowsChange
+from headrace.mysql.gtid import GtidSet
+from headrace.mysql.heartbeat import Beat
+from tests.made_binlog import SID, Binlog, close_all, decoder, feed
+from tests.unit.test_compressed import captured, payload
+
+BEAT = Beat("shop", 3, "node", 17, 1_700_000_000_000_000)
+MINIMAL = b"\x01\x01\xe0" + b"\x02\x01\x2d"
+"""Metadata as binlog_row_metadata = MINIMAL writes it: signs and the character set."""
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def own_table(log: Binlog, name: bytes = b"heartbeat", *, metadata: bytes = MINIMAL, nulls: bytes = b"\0") -> None:
+    body = struct.pack("<IHH", 9, 0, 1) + b"\x08headrace\0" + bytes([len(name)]) + name + b"\0"
+    body += b"\x05\x0f\x08\x0f\x08\x08" + b"\x04" + struct.pack("<HH", 760, 760) + nulls + metadata
+    log.event(19, body)
+
+
+def image(beat: Beat) -> bytes:
+    texts = [struct.pack("<H", len(text.encode())) + text.encode() for text in (beat.destination, beat.node)]
+    return (
+        b"\xe0" + texts[0] + struct.pack("<Q", beat.epoch) + texts[1] + struct.pack("<QQ", beat.sequence, beat.beat_us)
+    )
+
+
+def own_rows(log: Binlog, *images: bytes, kind: int = 30, columns: bytes = b"\x1f", count: int = 5) -> None:
+    head = struct.pack("<IHHH", 9, 0, 1, 2) + bytes([count]) + columns * (2 if kind == 31 else 1)
+    log.event(kind, head + b"".join(images))
+
+
+def beating(log: Binlog, gno: int, *, kind: int = 31, **table: Any) -> None:
+    """A transaction that writes BEAT."""
+    log.gtid(gno, 1_700_000_000_000_000 + gno)
+    log.query("BEGIN")
+    own_table(log, **table)
+    own_rows(log, *([image(BEAT)] * (2 if kind == 31 else 1)), kind=kind)
+    log.event(16, struct.pack("<Q", gno))
+
+
+def read(log: Binlog, start: Position | None = None) -> tuple[Any, list[Beat], list[RowsChange]]:
+    beats, changes = list[Beat](), list[RowsChange]()
+    d = decoder(changes, start, on_beat=beats.append)
+    feed(d, bytes(log.packets))
+    return d, beats, changes
+
+
+@pytest.mark.parametrize("kind", [30, 31])
+@pytest.mark.parametrize("metadata", [MINIMAL, b""])
+def test_a_beat_is_seen_without_column_names_and_is_not_published(kind: int, metadata: bytes) -> None:
+    log = Binlog().begin_file()
+    beating(log, 1, kind=kind, metadata=metadata)
+    d, beats, changes = read(log)
+    assert (beats, changes) == ([BEAT], [])
+    assert (d.position().own_gtids, d.position().gtid_set) == (f"{SID}:1", f"{SID}:1")
+
+
+def test_a_deleted_row_is_no_beat_and_its_transaction_still_our_own() -> None:
+    log = Binlog().begin_file()
+    beating(log, 1, kind=32)
+    d, beats, _ = read(log)
+    assert beats == []
+    assert d.position().own_gtids == f"{SID}:1"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda log: (own_table(log), own_rows(log, image(BEAT), columns=b"\x0f")),
+        lambda log: (own_table(log), own_rows(log, image(BEAT), count=4)),
+        lambda log: (own_table(log, nulls=b"\x1f"), own_rows(log, image(BEAT))),
+        lambda log: (own_table(log, b"other"), own_rows(log, b"whatever")),
+        lambda log: (own_table(log), own_rows(log, image(BEAT)[:-3])),
+        lambda log: (own_table(log), own_rows(log, image(BEAT).replace(b"node", b"n\xe9de"))),
+    ],
+    ids=["image lacks a column", "fewer columns", "other columns", "another table", "cut off", "latin1"],
+)
+def test_a_row_that_is_no_beat_as_we_write_it_tells_nothing_and_stops_nothing(broken: Any) -> None:
+    log = Binlog().begin_file()
+    log.gtid(1, 1)
+    log.query("BEGIN")
+    broken(log)
+    log.event(16, bytes(8))
+    log.transaction(2, 2, [(1, "a")])
+    d, beats, changes = read(log)
+    assert beats == []
+    assert [change.rows for change in changes] == [[(1, "a")]]
+    assert d.position().own_gtids == f"{SID}:1"
+
+
+def test_a_beat_within_a_compressed_transaction_is_seen_and_its_transaction_our_own() -> None:
+    log = Binlog().begin_file()
+    log.gtid(1, 1)
+    events = captured(
+        log,
+        lambda: log.query("BEGIN"),
+        lambda: own_table(log),
+        lambda: own_rows(log, image(BEAT)),
+        lambda: log.event(16, bytes(8)),
+    )
+    log.event(40, payload(events))
+    d, beats, _ = read(log)
+    assert beats == [BEAT]
+    assert d.position().own_gtids == f"{SID}:1"
+    assert zstandard.__version__
+
+
+def test_a_transaction_that_changes_anything_else_too_is_not_our_own() -> None:
+    for also in ("t", "dropped"):
+        log = Binlog().begin_file()
+        log.gtid(1, 1)
+        log.query("BEGIN")
+        own_table(log)
+        own_rows(log, image(BEAT))
+        log.table(also)
+        log.insert((1, "a"))
+        log.event(16, bytes(8))
+        d, beats, _ = read(log)
+        assert beats == [BEAT]
+        assert d.position().own_gtids == "", also
+
+
+def test_after_a_restart_within_a_transaction_a_beat_is_not_seen_twice_and_it_is_still_our_own() -> None:
+    log = Binlog().begin_file()
+    begin, packet = log.at, len(log.packets)
+    log.gtid(5, 1)
+    log.query("BEGIN")
+    for _ in range(2):
+        own_table(log)
+        own_rows(log, image(BEAT))
+    log.event(16, bytes(8))
+    start = Position("server", "b.000001", begin, f"{SID}:1-4", events_done=1, own_gtids=f"{SID}:3")
+    del log.packets[:packet]
+    d, beats, _ = read(log, start)
+    assert beats == [BEAT]
+    assert d.position().own_gtids == f"{SID}:3:5"
+
+
+def test_beats_before_the_place_where_reading_begins_are_not_seen() -> None:
+    log = Binlog().begin_file()
+    beating(log, 1)
+    wanted = log.at
+    beating(log, 2)
+    beats = list[Beat]()
+    d = decoder([], Position("server", "b.000001", wanted), on_beat=beats.append, skip_before=wanted)
+    feed(d, bytes(log.packets))
+    assert beats == [BEAT]
+
+
+def test_only_the_newest_own_transactions_are_remembered() -> None:
+    log = Binlog().begin_file()
+    for number in range(1, 201, 2):  # somebody else writes in between
+        beating(log, number)
+        log.transaction(number + 1, number, [(number, "a")])
+    d, _, _ = read(log)
+    own = GtidSet(d.position().own_gtids)
+    assert (own.intervals, own.count) == (64, 64)
+    assert own.contains(GtidSet(f"{SID}:199"))
+
+
+def test_without_gtids_no_own_ones_are_stored() -> None:
+    log = Binlog().begin_file()
+    log.query("BEGIN")
+    own_table(log)
+    own_rows(log, image(BEAT))
+    log.event(16, bytes(8))
+    assert read(log)[0].position().own_gtids == ""
