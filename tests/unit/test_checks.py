@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import SourceMisconfigured
+from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
 from headrace.mysql.checks import Finding, refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
 from headrace.settings import SourceSettings
@@ -43,8 +43,17 @@ def test_a_setting_that_loses_something_is_refused_with_its_sql(
 
 
 def test_a_server_without_a_binlog_is_refused() -> None:
-    with pytest.raises(SourceMisconfigured, match="writes no binlog"):
+    with pytest.raises(BinlogOff, match="writes no binlog"):
         refuse_incomplete(variable_findings({**GOOD, "log_bin": "OFF"}))
+
+
+def test_rights_alone_that_are_missing_are_told_apart() -> None:
+    right = Finding("REPLICATION SLAVE", False, "u lacks REPLICATION SLAVE", "GRANT REPLICATION SLAVE ON *.* TO u;")
+    with pytest.raises(GrantMissing, match="GRANT REPLICATION SLAVE"):
+        refuse_incomplete([right])
+    with pytest.raises(SourceMisconfigured) as caught:
+        refuse_incomplete([*variable_findings({**GOOD, "binlog_format": "MIXED"}), right])
+    assert type(caught.value) is SourceMisconfigured
 
 
 @pytest.mark.parametrize("metadata", ["MINIMAL", "NO_LOG", None])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.errors import GrantMissing, HeadraceError, SourceError, SourceMisconfigured
+from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
 from headrace.mysql.connection import Address, QueryFailed, SourceConnection
+from headrace.mysql.dump_errors import BINLOG_ON
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
 from headrace.mysql.replicas import choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, server_role
@@ -100,8 +101,7 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
     how = "GLOBAL" if mariadb else "PERSIST"
     log_bin = variables.get("log_bin", "OFF")
     if log_bin.upper() not in ("ON", "1"):
-        remedy = "in my.cnf: [mysqld] log_bin = mysql-bin, server_id = 1; then restart the server"
-        return [Finding("log_bin", False, "the server writes no binlog", remedy)]
+        return [Finding("log_bin", False, "the server writes no binlog", BINLOG_ON)]
     wanted = [("binlog_format", "ROW", "changes are written as statements, not as rows")]
     if row_image == "full":
         wanted.append(("binlog_row_image", "FULL", "row images leave columns out"))
@@ -235,11 +235,17 @@ async def _may_create(connection: SourceConnection) -> bool:
 
 
 def refuse_incomplete(findings: list[Finding]) -> None:
-    """Raises SourceMisconfigured with everything that is missing, and the SQL for all of it."""
+    """Raises SourceMisconfigured with everything that is missing, and the SQL for all of it; BinlogOff or GrantMissing
+    where that is all."""
     missing = [finding for finding in findings if not finding.ok]
     if missing:
         sentences = "; ".join(finding.sentence for finding in missing)
-        raise SourceMisconfigured(sentences, remedy=" ".join(f.remedy for f in missing if f.remedy))
+        kind = SourceMisconfigured
+        if missing[0].name == "log_bin":
+            kind = BinlogOff
+        elif all(finding.name.isupper() for finding in missing):  # grants go by their name in SQL
+            kind = GrantMissing
+        raise kind(sentences, remedy=" ".join(f.remedy for f in missing if f.remedy))
 
 
 async def require_complete(connection: SourceConnection, source: SourceSettings) -> None:
