@@ -336,6 +336,17 @@ def test_a_source_that_is_away_does_not_hide_what_is_stored(place: Place) -> Non
     assert f"{stored['file']}:{stored['offset']}" in done.stdout
     assert "can't be reached" in done.stdout
     assert place.position("set", "shop", "earliest", "--yes").returncode == 1
+    # With another address that answers, that is the one, and both commands say so.
+    file.write_text(file.read_text() + f'[[source.standby]]\nhost = "127.0.0.1"\nport = {place.site.server.port}\n')
+    well = place.shown()
+    assert "127.0.0.1:1 can't be reached" in well["source"]["unreachable"][0]
+    assert facts["source"].keys() == well["source"].keys()
+    assert facts.keys() == well.keys()
+    assert "not asked  MySQL at 127.0.0.1:1 can't be reached" in place.well("show")
+    told = place.well("set", "shop", "2100-01-01T00:00:00Z", "--yes")
+    assert f"this is a place on 127.0.0.1:{place.site.server.port}" in told
+    assert "no transaction was committed then or later" in told
+    assert "nothing: the position is there already" in place.well("set", "shop", "latest", "--yes")
 
 
 def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(place: Place) -> None:
@@ -349,8 +360,10 @@ def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(
     insert(site, 3, 4)
     site.run(f"PURGE BINARY LOGS TO '{kept}'")
     place.daemon.start()
-    place.daemon.wait_state("shop", "POSITION_LOST")
+    status = place.daemon.wait_state("shop", "POSITION_LOST")
+    assert "'headrace position set shop WHERE'" in status["message"], "the command as it is to be typed"
     shown = place.position("show", "shop")
+    assert "headrace position set shop WHERE" in shown.stdout
     assert shown.returncode == 1
     assert "POSITION_LOST: " in shown.stdout
     assert "purged" in shown.stdout

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
+from headrace import logs
 from headrace.cli.main import main
 from headrace.cli.position_common import duration_text, gap_of, time_text
-from headrace.cli.position_show import _Source, judge
+from headrace.cli.position_show import _Source, judge, remedy
 from headrace.lock.file import FileLock
 from headrace.model import Gap, OpenXa, Position
 from headrace.mysql.inventory import Binlog, Inventory
@@ -240,6 +242,30 @@ def test_the_verdict_is_the_state_that_the_destination_would_take(
     assert found == state
     assert text in verdict
     assert state == "ok" or verdict.startswith(f"{state}: ")
+
+
+def test_warnings_leave_standard_output_alone_and_what_is_below_them_is_not_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = structlog.get_logger("headrace.test")
+    before = structlog.get_config()
+    with logs.for_commands():
+        log.debug("a detail")
+        log.info("a fact")
+        log.warning("a worry", about="x")
+    assert structlog.get_config() == before
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "a worry" in printed.err
+    assert "a detail" not in printed.err
+    assert "a fact" not in printed.err
+
+
+def test_what_is_to_be_done_is_a_command_as_it_is_typed() -> None:
+    for state in ("POSITION_LOST", "SOURCE_CHANGED"):
+        assert "headrace position set shop WHERE" in remedy("shop", state)
+        assert f"'{state}'" in remedy("shop", state)
+    assert remedy("shop", "ok") == remedy("shop", "unknown") == ""
 
 
 def test_times_and_durations_are_for_people() -> None:

@@ -273,6 +273,7 @@ async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
         actors[0].outside.set()
     await until(lambda: boss.statuses["shop"].state is State.STREAMING)
     assert starts == [State.STARTING, State.POSITION_LOST]
+    assert "'headrace position set shop WHERE'" in boss.statuses["shop"].last_error, "the command as it is typed"
     assert reloading.reads == ([True] if by == "a SIGHUP" else [])
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
