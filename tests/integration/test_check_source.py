@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -56,19 +57,26 @@ async def test_a_complete_server_is_well_in_every_point(server: Any) -> None:
 
 
 async def test_a_clash_of_server_ids_is_named(server: Any) -> None:
-    other = await SourceConnection.open(address_of_canal(server))
-    try:
-        await other.load_variables()
-        await other.register(8001, 5, ReplicaName("reports.example", 33, "11111111-2222-3333-4444-555555555555"))
+    async with registered(server, 8001, "11111111-2222-3333-4444-555555555555"):
         finding = (await look(server))["server_id"]
         assert not finding.ok
         assert "our server id 8001 is in use by replica 'reports.example' (port 33" in finding.sentence
-        derived = derive_server_id("node-1", "checked")
-        assert (await look(server, server_id=derived))["server_id"].ok
-        await other.register(derived, 5, ReplicaName("reports.example", 33, ""))
+    derived = derive_server_id("node-1", "checked")
+    assert (await look(server, server_id=derived))["server_id"].ok
+    async with registered(server, derived, "11111111-2222-3333-4444-555555555555"):
         finding = (await look(server, server_id=derived))["server_id"]
         assert finding.ok
         assert f"{derived}, which node and destination give first, is in use" in finding.sentence
+
+
+@contextlib.asynccontextmanager
+async def registered(server: Any, server_id: int, uuid: str) -> AsyncIterator[None]:
+    """A replica that has registered. One connection each: MySQL forgets only the last id of a connection that ends."""
+    other = await SourceConnection.open(address_of_canal(server))
+    try:
+        await other.load_variables()
+        await other.register(server_id, 5, ReplicaName("reports.example", 33, uuid))
+        yield
     finally:
         await other.close()
 
