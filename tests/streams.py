@@ -1,0 +1,201 @@
+"""A run of a destination without servers: dumps made by hand, a sink that confirms when told to, a real state store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.model import MessageBatch, Position
+from headrace.mysql.schema_history import SchemaHistory
+from headrace.mysql.source import OpenSource
+from headrace.settings import DaemonSettings, DestinationSettings, StateSettings
+from headrace.state.registry import make_store
+from headrace.status import DestinationStatus
+from headrace.streaming import Behind, Stream
+from tests.made_binlog import SID, Binlog
+
+Step = bytes | Exception | asyncio.Event
+
+
+def settings(name: str = "shop", *, source: dict[str, Any] | None = None, **more: Any) -> DestinationSettings:
+    """A destination's settings; `source` and `more` add to the least that there has to be."""
+    raw = {"host": "h", "user": "u", "password": "p", **(source or {})}
+    return DestinationSettings.model_validate({"name": name, "source": raw, "sink": {"type": "null"}, **more})
+
+
+def daemon_settings(**more: Any) -> DaemonSettings:
+    return DaemonSettings.model_validate({"node": "test", "checkpoint_interval": 0.02, "drain_timeout": 5.0, **more})
+
+
+async def open_store(folder: Path) -> Any:
+    store = make_store(StateSettings(path=folder / "headrace.db"))
+    await store.open()
+    return store
+
+
+class Dump:
+    """Gives its steps one after the other: bytes, an error, or an event to wait for. Then it is silent."""
+
+    def __init__(self, *steps: Step) -> None:
+        self._steps: Iterator[Step] = iter(steps)
+        self.last_receive = asyncio.get_running_loop().time()
+        self.waiting_since = 0.0
+        self.closed = False
+
+    async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
+        for step in self._steps:
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, bytes):
+                self.waiting_since, self.last_receive = 0.0, asyncio.get_running_loop().time()
+                return rest + step
+            await step.wait()
+        self.waiting_since = asyncio.get_running_loop().time()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class HeldSink:
+    """Takes everything; confirms at once, or from `flow()` on when it is held."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.held, self.batches, self.waiting = held, list[MessageBatch](), list[asyncio.Future[None]]()
+
+    async def start(self) -> None:
+        pass
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.batches.append(batch)
+        self.waiting.append(done)
+        if not self.held:
+            self.flow()
+        return done
+
+    def flow(self, count: int | None = None) -> None:
+        self.held = self.held and count is not None
+        for done in self.waiting[:count]:
+            if not done.done():
+                done.set_result(None)
+        del self.waiting[:count]
+
+    async def abort(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def messages(self) -> int:
+        return sum(len(batch.values) for batch in self.batches)
+
+    @property
+    def ids(self) -> list[str]:
+        """The identity of each message, in order."""
+        return [dict(headers)["headrace-id"].decode() for batch in self.batches for headers in batch.headers]
+
+
+class Beats:
+    """A companion that writes nothing and says where the source's binlog ends."""
+
+    def __init__(self, end: tuple[str, int] | Exception = ("b.000001", 0)) -> None:
+        self.end, self.asked = end, 0
+
+    def seen(self, beat: object) -> None:
+        pass
+
+    async def run(self, log: object) -> None:
+        await asyncio.Event().wait()
+
+    async def binlog_end(self) -> tuple[str, int]:
+        self.asked += 1
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+
+def opened(dump: Dump, start: Position, config: DestinationSettings, **more: Any) -> OpenSource:
+    stream: Any = dump
+    return OpenSource(stream, start, config.source, checksums=True, version="9.7.4", gtid_mode=True, **more)
+
+
+def layouts() -> Any:
+    captures = lambda schema, table: True  # noqa: E731
+    history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    return SimpleNamespace(captures=captures, history=history)
+
+
+START = Position("server", "b.000001", 4)
+
+
+class Run:
+    """A Stream with all that it needs; `reopened` are the dumps that it gets when it asks for another one."""
+
+    def __init__(self, store: Any, guard: Any, *steps: Step, sink: HeldSink | None = None, **more: Any) -> None:
+        self.config = more.pop("config", None) or settings()
+        self.daemon = more.pop("daemon", None) or daemon_settings()
+        self.companion = more.pop("companion", None) or Beats()
+        self.reopened: list[OpenSource | Exception] = more.pop("reopened", [])
+        self.asked: list[Position] = []
+        self.sink, self.behind, self.status = sink or HeldSink(), Behind(), DestinationStatus("shop")
+        self.dump = Dump(*steps)
+        made: Any = Stream(
+            self.config,
+            self.daemon,
+            store,
+            self.status,
+            source=opened(self.dump, more.pop("start", START), self.config),
+            sink=self.sink,  # type: ignore[arg-type]
+            guard=guard,
+            layouts=layouts(),
+            companion=self.companion,
+            reopen=self._reopen,
+            behind=self.behind,
+        )
+        self.stream = made
+        self.stop = asyncio.Event()
+        assert not more
+
+    async def _reopen(self, position: Position) -> OpenSource:
+        self.asked.append(position)
+        answer = self.reopened.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def task(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.stream.run(self.stop))
+
+
+async def until(condition: Any, limit: float = 5.0) -> None:
+    """Returns once the condition holds."""
+    async with asyncio.timeout(limit):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # what is waited for has no event
+
+
+def three() -> tuple[Binlog, list[int], list[int]]:
+    """Three transactions of two rows events each; where each begins, and where its packets do."""
+    log, starts, packets = Binlog().begin_file(), list[int](), list[int]()
+    for number in (1, 2, 3):
+        starts.append(log.at)
+        packets.append(len(log.packets))
+        log.transaction(number, 1_700_000_000_000_000 + number, [(number, "a")], [(number + 10, "b")])
+    starts.append(log.at)
+    packets.append(len(log.packets))
+    return log, starts, packets
+
+
+IDS = [f"{SID}:{number}#{event}" for number in (1, 2, 3) for event in (1, 2)]
+
+
+def error_packet(errno: int, text: str) -> bytes:
+    """A server's word instead of an event."""
+    body = b"\xff" + errno.to_bytes(2, "little") + b"#HY000" + text.encode()
+    return len(body).to_bytes(3, "little") + b"\0" + body

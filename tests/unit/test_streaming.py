@@ -1,0 +1,316 @@
+"""One run of a destination: what is confirmed and stored when reading ends in one way or another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import streaming
+from headrace.errors import PositionLost, SourceEnded, SourceSilent, SourceUnreachable
+from headrace.model import Position, State
+from tests.made_binlog import SID
+from tests.streams import (
+    IDS,
+    START,
+    Beats,
+    Dump,
+    HeldSink,
+    Run,
+    daemon_settings,
+    error_packet,
+    open_store,
+    opened,
+    settings,
+    three,
+    until,
+)
+
+ENDED = SourceEnded("the source closed the binlog stream")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Any]:
+    made = await open_store(tmp_path)
+    yield made
+    await made.close()
+
+
+async def begin(store: Any, *steps: Any, **more: Any) -> Run:
+    return Run(store, await store.begin_epoch("shop"), *steps, **more)
+
+
+async def stored(store: Any) -> Position:
+    position = (await store.load("shop")).position
+    assert isinstance(position, Position)
+    return position
+
+
+async def test_a_stop_waits_for_what_is_in_flight_and_stores_its_end(store: Any) -> None:
+    log, starts, _ = three()
+    run = await begin(store, bytes(log.packets), sink=HeldSink(held=True))
+    task = run.task()
+    await until(lambda: run.sink.messages == 6)
+    run.stop.set()
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    run.sink.flow()
+    await task
+    position = await stored(store)
+    assert (position.offset, position.gtid_set) == (starts[3], f"{SID}:1-3")
+    assert position.last_transaction == f"b.000001:{starts[2]}"
+    assert position.commit_time_us == 1_700_000_000_000_003
+    assert run.behind.since == 0.0
+    assert not run.stream.unconfirmed
+    assert run.dump.closed
+
+
+async def test_a_stop_in_the_middle_of_a_store_write_loses_neither_it_nor_the_last_one(store: Any) -> None:
+    log, starts, packets = three()
+    write, writing, more = store._commit, asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(*arguments: Any) -> Any:
+        loop.call_soon_threadsafe(writing.set)
+        time.sleep(0.3)
+        return write(*arguments)
+
+    store._commit = slow
+    data = bytes(log.packets)
+    run = await begin(store, data[: packets[1]], more, data[packets[1] :])
+    task = run.task()
+    await writing.wait()  # of the first transaction's end
+    more.set()
+    await until(lambda: run.status.rows == 6)
+    run.stop.set()
+    await task
+    position = await stored(store)
+    assert position.offset == starts[3]
+    assert run.stream.guard.version == (await store.load("shop")).version
+
+
+async def test_when_reading_fails_what_was_read_is_confirmed_first(store: Any) -> None:
+    log, starts, _ = three()
+    run = await begin(store, bytes(log.packets), SourceSilent("nothing came"), sink=HeldSink(held=True))
+    task = run.task()
+    await until(lambda: run.status.state is State.STALLED)
+    assert run.status.last_error == "nothing came"
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    run.sink.flow()
+    with pytest.raises(SourceSilent):
+        await task
+    assert (await stored(store)).offset == starts[3]
+
+
+async def test_what_came_before_the_servers_refusal_is_published_and_the_lost_place_is_behind_it(store: Any) -> None:
+    log, starts, _ = three()
+    refusal = error_packet(1236, "Could not find first log file name in binary log index file")
+    run = await begin(store, bytes(log.packets) + refusal)
+    with pytest.raises(PositionLost):
+        await run.stream.run(run.stop)
+    assert run.sink.ids == IDS
+    assert (await stored(store)).offset == starts[3]
+    assert (run.status.state, run.status.lost_kind) == (State.POSITION_LOST, "position_purged")
+
+
+async def test_what_is_not_confirmed_in_time_stays_behind_and_is_told(store: Any) -> None:
+    log, _, _ = three()
+    daemon = daemon_settings(drain_timeout=0.1)
+    run = await begin(store, bytes(log.packets), SourceSilent("silence"), sink=HeldSink(held=True), daemon=daemon)
+    with pytest.raises(SourceSilent):
+        await run.stream.run(run.stop)
+    assert run.stream.unconfirmed
+    assert run.behind.since > 0
+    assert (await store.load("shop")).position is None
+
+
+QUICK = {"stall_after": 0.2, "connect_timeout": 1.0}
+
+
+@pytest.mark.parametrize("end", [("b.000001", 1 << 20), ("b.000002", 4), SourceUnreachable("away"), TimeoutError()])
+async def test_a_source_that_has_more_or_answers_nowhere_is_silent_and_what_was_read_is_confirmed(
+    end: Any, store: Any
+) -> None:
+    log, starts, _ = three()
+    config = settings(source=QUICK)
+    run = await begin(store, bytes(log.packets), sink=HeldSink(held=True), config=config, companion=Beats(end))
+    task = run.task()
+    await until(lambda: run.status.last_error.startswith("no byte came"))
+    await asyncio.sleep(0.05)
+    assert not task.done(), "the messages in flight are waited for"
+    run.sink.flow()
+    with pytest.raises(SourceSilent, match=r"no byte came from the source for 0\.2 s"):
+        await task
+    assert (await stored(store)).offset == starts[3]
+
+
+async def test_a_source_that_has_nothing_more_is_no_stall(store: Any) -> None:
+    log, starts, _ = three()
+    run = await begin(
+        store, bytes(log.packets), config=settings(source=QUICK), companion=Beats(("b.000001", starts[3]))
+    )
+    task = run.task()
+    await until(lambda: run.companion.asked >= 3)
+    assert not task.done()
+    assert run.status.state is State.STREAMING
+    run.stop.set()
+    await task
+
+
+async def test_no_source_is_asked_while_nobody_reads(store: Any) -> None:
+    log, _, _ = three()
+    never = asyncio.Event()
+    run = await begin(store, bytes(log.packets), never, config=settings(source=QUICK))
+    task = run.task()
+    await until(lambda: run.status.state is State.STREAMING)
+    await asyncio.sleep(0.5)
+    assert run.companion.asked == 0
+    run.stop.set()
+    await task
+
+
+async def test_a_sink_that_confirms_nothing_is_a_stall_and_one_that_is_slow_is_none(store: Any) -> None:
+    log, _, packets = three()
+    data, more = bytes(log.packets), asyncio.Event()
+    run = await begin(
+        store,
+        *(data[a:b] for a, b in zip([0, *packets[1:3]], packets[1:], strict=True)),
+        more,
+        config=settings(source={"stall_after": 0.6}),
+        sink=HeldSink(held=True),
+    )
+    task = run.task()
+    await until(lambda: run.sink.messages == 6)
+    count = len(run.sink.waiting)
+    assert count >= 3
+    for _ in range(count - 1):
+        await asyncio.sleep(0.3)
+        run.sink.flow(1)
+        await asyncio.sleep(0.05)
+        assert run.status.state is State.STREAMING
+    await until(lambda: run.status.state is State.STALLED)
+    assert run.status.reason == "sink"
+    run.sink.flow()
+    await until(lambda: run.status.state is State.STREAMING)
+    run.status.troubles["heartbeat"] = "no grant"
+    await until(lambda: run.status.state is State.DEGRADED)
+    assert (run.status.reason, run.status.message) == ("heartbeat", "no grant")
+    run.stop.set()
+    await task
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every dump counts as one that has lasted."""
+    monkeypatch.setattr(streaming, "_STEADY", 0.0)
+
+
+@pytest.mark.parametrize("cut", ["between", "inside"])
+async def test_an_ended_dump_is_begun_again_in_place_and_nothing_comes_twice(
+    cut: str, steady: None, store: Any
+) -> None:
+    log, starts, packets = three()
+    data = bytes(log.packets)
+    inside = data.index(b"\x0c\0\0\0\x01b")  # the row of the second rows event of the second transaction
+    inside = data.rindex(b"\x04shop", 0, inside) - 22  # in the event that describes its table
+    where = packets[2] if cut == "between" else inside
+    config = settings()
+    run = await begin(store, data[:where], ENDED, config=config)
+    task = run.task()
+    again = data[packets[2] if cut == "between" else packets[1] :]
+
+    async def reopen(position: Position) -> Any:
+        run.asked.append(position)
+        return opened(Dump(again), position, config)
+
+    run.stream._reopen = reopen
+    await until(lambda: run.sink.messages == 6)
+    run.stop.set()
+    await task
+    assert run.sink.ids == IDS
+    ((asked),) = run.asked
+    expected = (starts[2], 0) if cut == "between" else (starts[1], 1)
+    assert (asked.offset, asked.events_done) == expected
+    assert run.status.reconnects == 1
+    assert run.dump.closed
+    numbers = [int(dict(h)["headrace-pos"]) for batch in run.sink.batches for h in batch.headers]
+    assert numbers == sorted(set(numbers))
+    assert (run.status.transactions, (await stored(store)).offset) == (3, starts[3])
+
+
+async def test_a_dump_that_ends_soon_is_a_failure(store: Any) -> None:
+    run = await begin(store, ENDED)
+    with pytest.raises(SourceEnded):
+        await run.stream.run(run.stop)
+    assert run.asked == []
+
+
+async def test_a_dump_that_ends_soon_after_the_sink_held_us_up_is_begun_again(store: Any) -> None:
+    log, _, _ = three()
+    config = settings()
+    again = opened(Dump(bytes(log.packets)), START, config)
+    run = await begin(store, ENDED, config=config, reopened=[again])
+    run.stream._blocked_until = time.monotonic()
+    task = run.task()
+    await until(lambda: run.sink.messages == 6)
+    run.stop.set()
+    await task
+    assert run.asked == [START]
+
+
+async def test_when_it_can_not_be_begun_again_the_end_of_the_dump_is_the_failure(steady: None, store: Any) -> None:
+    log, starts, _ = three()
+    run = await begin(store, bytes(log.packets), ENDED, reopened=[SourceUnreachable("away")])
+    with pytest.raises(SourceEnded) as told:
+        await run.stream.run(run.stop)
+    assert isinstance(told.value.__cause__, SourceUnreachable)
+    assert (await stored(store)).offset == starts[3]
+    assert run.status.reconnects == 0
+
+
+async def test_another_server_at_the_address_begins_everything_anew(steady: None, store: Any) -> None:
+    log, _, _ = three()
+    config = settings()
+    other = Dump(bytes(log.packets))
+    run = await begin(
+        store, ENDED, config=config, reopened=[opened(other, replace(START, server_uuid="other"), config)]
+    )
+    with pytest.raises(SourceEnded):
+        await run.stream.run(run.stop)
+    assert other.closed
+    assert run.sink.batches == []
+
+
+async def test_a_transaction_whose_begin_was_told_is_not_begun_again_in_place(steady: None, store: Any) -> None:
+    log, _, packets = three()
+    data = bytes(log.packets)
+    config = settings(filter={"transactions": True})
+    run = await begin(store, data[: packets[3] - 60], ENDED, config=config)
+    with pytest.raises(SourceEnded):
+        await run.stream.run(run.stop)
+    assert run.asked == []
+    assert (await stored(store)).events_done == 0
+
+
+async def test_a_stop_while_the_dump_is_begun_again_ends_at_once(steady: None, store: Any) -> None:
+    log, starts, _ = three()
+    run = await begin(store, bytes(log.packets), ENDED)
+    waiting = asyncio.Event()
+
+    async def reopen(position: Position) -> Any:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    run.stream._reopen = reopen
+    task = run.task()
+    await waiting.wait()
+    run.stop.set()
+    async with asyncio.timeout(2):
+        await task
+    assert (await stored(store)).offset == starts[3]
