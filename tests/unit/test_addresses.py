@@ -1,0 +1,94 @@
+"""The addresses of a source: in which order they are tried, and which of their errors counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import LostKind, PositionLost, SourceChanged, SourceError, SourceRefused, SourceUnreachable
+from headrace.mysql import source as opening
+from headrace.mysql.source import _most_telling, addresses, open_any
+from headrace.settings import SourceSettings
+
+AWAY, AWAY2 = SourceUnreachable("a is away"), SourceUnreachable("b is away")
+LOST = PositionLost("lost", kind=LostKind.GTIDS_PURGED)
+CHANGED, REFUSED = SourceChanged("changed"), SourceRefused("read-only")
+
+
+def source(**more: Any) -> SourceSettings:
+    standby = [{"host": "b", "port": 2}, {"host": "c"}]
+    raw = {"host": "a", "port": 1, "user": "u", "password": "p", "standby": standby, **more}
+    return SourceSettings.model_validate(raw)
+
+
+def test_each_address_has_all_the_other_settings() -> None:
+    made = addresses(source(heartbeat=3.0))
+    assert [(one.host, one.port) for one in made] == [("a", 1), ("b", 2), ("c", 3306)]
+    assert {(one.heartbeat, one.user) for one in made} == {(3.0, "u")}
+
+
+@pytest.mark.parametrize(
+    ("failures", "told"),
+    [
+        ([LOST], LOST),
+        ([LOST, LOST], LOST),
+        ([AWAY], AWAY),
+        ([AWAY, CHANGED], CHANGED),
+        ([LOST, CHANGED], CHANGED),
+        ([LOST, REFUSED, AWAY], REFUSED),
+    ],
+)
+def test_the_most_telling_error_counts(failures: list[SourceError], told: SourceError) -> None:
+    assert _most_telling(failures) is told
+
+
+@pytest.mark.parametrize("failures", [[LOST, AWAY], [AWAY, LOST], [AWAY, AWAY2]])
+def test_a_place_is_not_lost_while_an_address_is_away(failures: list[SourceError]) -> None:
+    told = _most_telling(failures)
+    assert type(told) is SourceUnreachable
+    assert all(str(failure.args[0]) in str(told) for failure in failures)
+
+
+class Servers:
+    """Answers for each host: an error, "diverged" (good only with on_diverged = continue), or a source."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked = list[tuple[str, str]]()
+        monkeypatch.setattr(opening, "open_source", self._open)
+
+    async def _open(self, settings: SourceSettings, stored: object, **how: Any) -> Any:
+        self.asked.append((settings.host, settings.on_diverged))
+        answer = self.answers[settings.host]
+        if answer == "diverged":
+            answer = settings.host if settings.on_diverged == "continue" else CHANGED
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
+    return Servers(monkeypatch)
+
+
+async def test_the_first_address_that_will_do_is_taken(servers: Servers) -> None:
+    servers.answers = {"a": AWAY, "b": "b", "c": "c"}
+    assert await open_any(addresses(source()), None) == "b"
+    assert [host for host, _ in servers.asked] == ["a", "b"]
+
+
+async def test_a_server_without_a_divergence_comes_before_one_that_would_be_let_go(servers: Servers) -> None:
+    servers.answers = {"a": "diverged", "b": AWAY, "c": "c"}
+    assert await open_any(addresses(source(on_diverged="continue")), None) == "c"
+    assert {how for _, how in servers.asked} == {"fail"}
+
+
+async def test_when_all_else_fails_a_divergence_is_let_go_if_that_is_configured(servers: Servers) -> None:
+    servers.answers = {"a": AWAY, "b": "diverged", "c": LOST}
+    assert await open_any(addresses(source(on_diverged="continue")), None) == "b"
+    servers.asked.clear()
+    with pytest.raises(SourceChanged):
+        await open_any(addresses(source()), None)
+    assert {how for _, how in servers.asked} == {"fail"}

@@ -1,0 +1,300 @@
+"""The second connection: what of it becomes a trouble, and what never does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace import companion as module
+from headrace.companion import Companion
+from headrace.errors import GrantMissing, SourceUnreachable
+from headrace.mysql.connection import QueryFailed
+from headrace.mysql.heartbeat import Beat
+from headrace.mysql.role import Role
+from headrace.settings import HeartbeatSettings
+from headrace.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
+from tests.streams import settings, until
+
+LOG = structlog.get_logger("test")
+
+
+class Server:
+    """A server's answers to a companion: rows, or the errors that are set. It counts what was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.role = Role(read_only=False, replicates=False)
+        self.row: Beat | None = None
+        self.away: Exception | None = None
+        self.refuses: Exception | None = None
+        """What writing and reading the row gives."""
+        self.made: Exception | None = None
+        """What CREATE TABLE gives."""
+        self.opened = self.closed = self.roles = 0
+        self.statements = list[str]()
+        monkeypatch.setattr(module, "SourceConnection", SimpleNamespace(open=self._open))
+        monkeypatch.setattr(module, "server_role", self._role)
+        monkeypatch.setattr(module, "write_beat", self._write)
+        monkeypatch.setattr(module, "read_beat", self._read)
+
+    async def _open(self, address: object) -> Any:
+        if self.away is not None:
+            raise self.away
+        self.opened += 1
+        return self
+
+    async def load_variables(self) -> None:
+        pass
+
+    async def query(self, sql: str) -> list[Any]:
+        self.statements.append(sql)
+        if sql.startswith("CREATE"):
+            if self.made is not None:
+                raise self.made
+            self.refuses = None
+        return []
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    async def binlog_end(self) -> tuple[str, int, str]:
+        return "b.000001", 4, ""
+
+    async def _role(self, connection: object) -> Role:
+        self.roles += 1
+        return self.role
+
+    async def _write(self, connection: object, beat: Beat) -> Beat | None:
+        if self.refuses is not None:
+            raise self.refuses
+        if self.row is not None and self.row.epoch > beat.epoch:
+            return self.row
+        self.row = beat
+        return None
+
+    async def _read(self, connection: object, destination: str) -> Beat | None:
+        if self.refuses is not None:
+            raise self.refuses
+        return self.row
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    return Server(monkeypatch)
+
+
+def made(enabled: bool = True, node: str = "node") -> tuple[Companion, DestinationStatus]:
+    status = DestinationStatus("shop")
+    how = HeartbeatSettings(enabled=enabled, interval=0.01)
+    companion = Companion(settings().source, how, "shop", node, status)
+    companion.epoch = 5
+    return companion, status
+
+
+class Beating:
+    """A companion that beats within the block."""
+
+    def __init__(self, companion: Companion) -> None:
+        self._companion = companion
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._companion.run(LOG))
+
+    async def __aexit__(self, *_: object) -> None:
+        assert not self._task.done()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._companion.close()
+
+
+def failed(errno: int) -> QueryFailed:
+    error = QueryFailed("no")
+    error.errno = errno
+    return error
+
+
+async def test_beats_are_numbered_under_our_epoch(server: Server) -> None:
+    companion, status = made()
+    async with Beating(companion):
+        await until(lambda: server.row is not None and server.row.sequence >= 3)
+    assert server.row is not None
+    assert (server.row.destination, server.row.epoch, server.row.node) == ("shop", 5, "node")
+    assert abs(server.row.beat_us / 1e6 - time.time()) < 5
+    assert status.troubles == {}
+    assert (server.opened, server.closed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("role", "trouble"),
+    [
+        (Role(read_only=False, replicates=True), ""),
+        (Role(read_only=True, replicates=True), ""),
+        (Role(read_only=True, replicates=False), "read-only"),
+        (Role(read_only=False, replicates=None, why_unknown="no right"), "no right"),
+    ],
+)
+async def test_a_server_that_may_not_have_beats_gets_none(role: Role, trouble: str, server: Server) -> None:
+    server.role = role
+    companion, status = made()
+    status.troubles["heartbeat"] = "of before"
+    async with Beating(companion):
+        await until(lambda: status.troubles.get("heartbeat", "") != "of before")
+    assert server.row is None
+    assert trouble in status.troubles.get("heartbeat", "")
+    assert bool(trouble) == ("heartbeat" in status.troubles)
+
+
+async def test_a_role_is_asked_for_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ROLE_SECONDS", 0.05)
+    companion, _ = made()
+    async with Beating(companion):
+        await until(lambda: server.row is not None)
+        server.role = Role(read_only=False, replicates=True)
+        roles = server.roles
+        await until(lambda: server.roles > roles)
+        server.row = None
+        await asyncio.sleep(0.05)
+        assert server.row is None
+    assert module._ROLE_SECONDS == 0.05
+
+
+def test_a_role_is_believed_for_less_than_a_beat() -> None:
+    assert HeartbeatSettings().interval >= 4.0 >= module._ROLE_SECONDS
+
+
+@pytest.mark.parametrize("errno", [1049, 1146])
+async def test_the_table_is_made_when_it_is_missing(errno: int, server: Server) -> None:
+    server.refuses = failed(errno)
+    companion, status = made()
+    async with Beating(companion):
+        await until(lambda: server.row is not None)
+    assert sum(sql.startswith("CREATE") for sql in server.statements) == 2
+    assert status.troubles == {}
+
+
+async def test_another_failure_makes_no_table(server: Server) -> None:
+    server.refuses = failed(1205)
+    companion, status = made()
+    async with Beating(companion):
+        await until(lambda: "heartbeat" in status.troubles)
+        server.refuses = None
+        await until(lambda: status.troubles == {})
+    assert not any(sql.startswith("CREATE") for sql in server.statements)
+    assert server.opened >= 2, "after a failure the connection is made anew"
+    assert server.opened == server.closed
+
+
+@pytest.mark.parametrize("where", ["refuses", "made"])
+async def test_a_missing_grant_is_told_with_the_sql(where: str, server: Server) -> None:
+    server.refuses = failed(1146)
+    setattr(server, where, GrantMissing("denied"))
+    companion, status = made()
+    async with Beating(companion):
+        await until(lambda: "heartbeat" in status.troubles)
+    assert "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO 'u'" in status.troubles["heartbeat"]
+    assert "CREATE TABLE IF NOT EXISTS" in status.troubles["heartbeat"]
+
+
+@pytest.mark.parametrize("error", [SourceUnreachable("away"), RuntimeError("a fault of ours")])
+async def test_nothing_ends_the_beats(error: Exception, server: Server) -> None:
+    server.away = error
+    companion, status = made()
+    async with Beating(companion):
+        await until(lambda: str(error) in status.troubles.get("heartbeat", ""))
+        server.away = None
+        await until(lambda: status.troubles == {})
+
+
+async def test_without_heartbeats_nothing_is_asked_and_an_old_trouble_ends(server: Server) -> None:
+    companion, status = made(enabled=False)
+    status.troubles["heartbeat"] = "of before"
+    assert await companion.stored_epoch() == 0
+    await companion.run(LOG)
+    assert (status.troubles, server.opened) == ({}, 0)
+
+
+async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(server: Server) -> None:
+    companion, _ = made()
+    assert await companion.stored_epoch() == 0
+    server.row = Beat("shop", 9, "n", 1, 1)
+    assert await companion.stored_epoch() == 9
+    server.refuses = failed(1146)
+    assert await companion.stored_epoch() == 0
+    server.away = SourceUnreachable("away")
+    assert await companion.stored_epoch() == 0
+    await companion.close()
+    assert server.opened == server.closed
+
+
+# -- somebody else ------------------------------------------------------------------------------------------------
+
+
+def foreign(**more: Any) -> Beat:
+    raw = {"destination": "shop", "epoch": 9, "node": "elsewhere", "sequence": 1, "beat_us": time.time_ns() // 1000}
+    return Beat(**{**raw, **more})
+
+
+async def test_a_row_with_a_higher_epoch_stays_and_is_a_trouble_until_nobody_writes_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.3)
+    server.row = foreign()
+    companion, status = made()
+    async with Beating(companion):
+        for sequence in range(2, 8):  # the other goes on
+            await asyncio.sleep(0.1)
+            assert "node elsewhere" in status.troubles["foreign_heartbeat"]
+            assert server.row.node == "elsewhere"
+            server.row = foreign(sequence=sequence)
+        await until(lambda: server.row is not None and server.row.node == "node")
+        assert server.row.epoch == 10
+        await until(lambda: status.troubles == {})
+
+
+def test_a_higher_epoch_in_the_stream_is_told(server: Server) -> None:
+    companion, status = made()
+    companion.seen(foreign())
+    assert "under epoch 9, ours is 5" in status.troubles["foreign_heartbeat"]
+
+
+@pytest.mark.parametrize("other", [{"destination": "other"}, {"beat_us": 1}, {"epoch": 4}, {"epoch": 5}])
+def test_what_is_not_of_a_second_daemon_is_not(other: dict[str, Any], server: Server) -> None:
+    companion, status = made()
+    companion.seen(foreign(**other))
+    assert status.troubles == {}
+    assert status.round_trips.last is None
+
+
+async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
+    companion, status = made()
+    status.troubles["foreign_heartbeat"] = "of before"
+    async with Beating(companion):
+        await until(lambda: status.troubles == {})
+
+
+# -- round trips --------------------------------------------------------------------------------------------------
+
+
+def test_our_own_beat_that_comes_back_is_a_round_trip(server: Server) -> None:
+    companion, status = made(node="n" * 300)
+    beat = Beat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
+    companion.seen(beat)
+    assert status.round_trips.last is not None
+    assert 2.0 <= status.round_trips.last < 3.0
+    assert status.beat_seen_at > 0
+    companion.seen(foreign(epoch=5, node="n" * 190, beat_us=(time.time_ns() // 1000) + 60_000_000))
+    assert status.round_trips.last == 0.0, "a clock that was set back is no negative time"
+
+
+def test_round_trips_are_counted_up_to_each_bound() -> None:
+    trips = RoundTrips()
+    for seconds in (0.0, ROUND_TRIP_BUCKETS[0], ROUND_TRIP_BUCKETS[0] + 1e-9, ROUND_TRIP_BUCKETS[-1], 1e9):
+        trips.note(seconds)
+    assert (trips.counts[0], trips.counts[1], trips.counts[-2], trips.counts[-1]) == (2, 1, 1, 1)
+    assert sum(trips.counts) == 5
+    assert trips.total == pytest.approx(1e9 + ROUND_TRIP_BUCKETS[-1] + 0.01)
+    assert trips.last == 1e9

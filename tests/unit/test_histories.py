@@ -1,0 +1,220 @@
+"""Whether a server has the history of a stored position: both directions, resets, restores, and what is let go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.errors import LostKind, PositionLost, SourceChanged
+from headrace.model import Gap, OpenXa, Position
+from headrace.mysql import histories
+from headrace.mysql.histories import agree
+from headrace.mysql.inventory import Binlog, Inventory
+from headrace.mysql.relocate import Move
+from headrace.settings import SourceSettings
+
+US, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "5e11fa47-71ca-11e1-9e33-c80aa9429562"
+FILES = (Binlog("b.000003", 3000), Binlog("b.000004", 4000), Binlog("b.000005", 5000))
+HERE = Inventory(US, "9.7.4", False, True, FILES, ("b.000005", 5000), f"{US}:1-100", f"{US}:1-10", 60)
+PLAIN = replace(HERE, gtid_mode=False, executed="", purged="")
+STORED = Position(US, "b.000004", 700, f"{US}:1-50", 2, 0, commit_time_us=9_000_000, last_transaction="b.000004:600")
+
+
+class Server:
+    """What the source has; `begins` is the commit time of the transaction at any place."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inventory, self.begins = HERE, 9_000_000
+        self.looked, self.moves = list[tuple[str, int]](), list[Any]()
+        monkeypatch.setattr(histories, "take_inventory", self._inventory)
+        monkeypatch.setattr(histories, "transaction_at", self._transaction_at)
+        monkeypatch.setattr(histories, "relocate", self._relocate)
+
+    async def _inventory(self, connection: object) -> Inventory:
+        return self.inventory
+
+    async def _transaction_at(self, source: object, file: str, offset: int) -> int | None:
+        self.looked.append((file, offset))
+        return self.begins
+
+    async def _relocate(self, source: object, where: Any, stored: Position, *, reason: str) -> Move:
+        self.moves.append(where)
+        return Move(Position(US, "b.000001", 157), Gap(reason, "a", "b.000001:157"), ({"kind": "doubt"},))
+
+    async def agrees(self, stored: Position = STORED, **source: Any) -> histories.Agreed:
+        raw = {"host": "h", "user": "u", "password": "p", **source}
+        return await agree(None, SourceSettings.model_validate(raw), stored)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    return Server(monkeypatch)
+
+
+@pytest.mark.parametrize("inventory", [HERE, PLAIN])
+async def test_the_same_server_goes_on_within_the_transaction(inventory: Inventory, server: Server) -> None:
+    server.inventory = inventory
+    stored = STORED if inventory.gtid_mode else replace(STORED, gtid_set="")
+    assert await server.agrees(stored) == histories.Agreed(stored)
+    assert server.looked == [("b.000004", 600)]
+
+
+# -- the same server with another history -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", [None, 9_000_001, 8_999_999])
+@pytest.mark.parametrize("inventory", [HERE, PLAIN])
+async def test_another_transaction_at_the_place_of_the_last_is_another_history(
+    inventory: Inventory, found: int | None, server: Server
+) -> None:
+    server.inventory, server.begins = inventory, found  # type: ignore[assignment]
+    with pytest.raises(SourceChanged, match=r"restored from an older copy \(at b\.000004:600 it had a transaction of"):
+        await server.agrees(STORED if inventory.gtid_mode else replace(STORED, gtid_set=""))
+
+
+async def test_numbers_of_files_that_began_anew_are_another_history(server: Server) -> None:
+    with pytest.raises(SourceChanged, match=r"its binlogs end with b\.000005"):
+        await server.agrees(replace(STORED, file="b.000006"))
+    assert server.looked == []
+
+
+async def test_files_that_are_named_anew_are_no_other_history(server: Server) -> None:
+    stored = replace(STORED, file="old-name.000006", last_transaction="old-name.000006:600")
+    assert (await server.agrees(stored)).gap is None
+
+
+@pytest.mark.parametrize("last", ["b.000004:4000", "b.000004:4001", "b.000003:9000"])
+async def test_a_file_that_no_longer_reaches_the_last_transaction_is_another_history_although_the_gtids_fit(
+    last: str, server: Server
+) -> None:
+    """The server lost its last transactions in a crash and gave their numbers to others in the next file."""
+    with pytest.raises(SourceChanged, match="and now that file has"):
+        await server.agrees(replace(STORED, file="b.000005", last_transaction=last))
+
+
+async def test_without_gtids_a_file_that_is_too_short_for_the_position_is_beyond_its_end(server: Server) -> None:
+    server.inventory = PLAIN
+    stored = replace(STORED, gtid_set="", offset=4001, last_transaction="b.000004:4000")
+    with pytest.raises(PositionLost) as told:
+        await server.agrees(stored)
+    assert told.value.kind is LostKind.BEYOND_END
+    assert (await server.agrees(replace(stored, offset=4000, last_transaction=""))).position.offset == 4000
+
+
+@pytest.mark.parametrize("last", ["", "b.000001:600"])
+async def test_a_last_transaction_that_is_purged_or_unknown_proves_nothing(last: str, server: Server) -> None:
+    assert await server.agrees(replace(STORED, last_transaction=last))
+    assert server.looked == []
+
+
+async def test_a_file_that_is_gone_from_the_disk_is_left_to_the_dump(server: Server) -> None:
+    server.inventory = replace(HERE, files=(FILES[0], Binlog("b.000004", 0), FILES[2]))
+    assert (await server.agrees()).position == STORED
+
+
+@pytest.mark.parametrize("tag", ["", ":tag"])
+async def test_lost_transactions_of_its_own_are_another_history_also_when_they_are_tagged(
+    tag: str, server: Server
+) -> None:
+    with pytest.raises(SourceChanged, match="it was reset, or restored") as told:
+        await server.agrees(replace(STORED, gtid_set=f"{US}:1-50{tag}:1-150"))
+    assert told.value.extra == f"{US}{tag}:{'101-150' if not tag else '1-150'}"
+
+
+async def test_continue_after_a_reset_publishes_what_was_committed_later(server: Server) -> None:
+    server.inventory = replace(HERE, executed=f"{US}:1-20", purged="")
+    agreed = await server.agrees(on_diverged="continue")
+    assert server.moves[0].time.timestamp() == 9.000001
+    assert (agreed.position.file, agreed.entries) == ("b.000001", ({"kind": "doubt"},))
+    assert agreed.gap is not None
+    assert (agreed.gap.reason, agreed.gap.gtids, agreed.gap.transactions) == ("diverged", f"{US}:21-50", 30)
+    assert agreed.gap.end == "b.000001:157"
+
+
+async def test_continue_twice_in_a_row_finds_nothing_to_pass_over_the_second_time(server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48", purged="")
+    first = await server.agrees(on_diverged="continue")
+    assert first.gap is not None
+    second = await server.agrees(first.position, on_diverged="continue")
+    assert second == histories.Agreed(first.position)
+
+
+# -- another server -----------------------------------------------------------------------------------------------
+
+
+async def test_another_server_with_all_of_it_goes_on_with_the_transaction_from_its_start(server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=OTHER)
+    xa = OpenXa("1:61:", "b.000003", 500, f"{US}:7")
+    agreed = await server.agrees(replace(STORED, open_xa=(xa,), own_gtids=f"{US}:9", last_pos=77))
+    assert agreed.position == Position(
+        OTHER, "", 4, f"{US}:1-50", open_xa=(replace(xa, file="", offset=0),), last_pos=77, commit_time_us=9_000_000,
+        own_gtids=f"{US}:9",
+    )  # fmt: skip
+    assert (agreed.gap, agreed.entries, server.looked) == (None, (), [])
+
+
+async def test_what_was_never_replicated_is_listed_and_never_passed_over_unasked(server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48")
+    with pytest.raises(SourceChanged, match="has not executed 2 transactions") as told:
+        await server.agrees(replace(STORED, own_gtids=f"{US}:49"))
+    assert told.value.extra == f"{US}:49-50"
+
+
+async def test_continue_passes_over_it_and_doubts_the_layouts(server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48")
+    agreed = await server.agrees(replace(STORED, own_gtids=f"{US}:40:49"), on_diverged="continue")
+    assert agreed.position.gtid_set == f"{US}:1-48"
+    assert agreed.position.own_gtids == f"{US}:40"
+    assert agreed.gap is not None
+    assert (agreed.gap.gtids, agreed.gap.transactions, agreed.gap.end) == (f"{US}:50", 1, OTHER)
+    assert [entry["kind"] for entry in agreed.entries] == ["doubt"]
+
+
+async def test_heartbeats_that_were_never_replicated_are_left_out_without_a_word(server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48")
+    agreed = await server.agrees(replace(STORED, own_gtids=f"{US}:30:49-50"))
+    assert (agreed.position.gtid_set, agreed.position.own_gtids) == (f"{US}:1-48", f"{US}:30")
+    assert (agreed.gap, agreed.entries) == (None, ())
+
+
+@pytest.mark.parametrize("uuid", [US, OTHER])
+async def test_purged_and_unread_is_a_lost_position(uuid: str, server: Server) -> None:
+    server.inventory = replace(HERE, server_uuid=uuid, purged=f"{US}:1-52")
+    with pytest.raises(PositionLost, match="purged 2 transactions") as told:
+        await server.agrees()
+    assert told.value.kind is LostKind.GTIDS_PURGED
+
+
+async def test_a_server_that_both_lacks_and_has_purged_is_changed_first_and_lost_when_that_is_let_go(
+    server: Server,
+) -> None:
+    server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48,{OTHER}:1-9", purged=f"{OTHER}:1-9")
+    with pytest.raises(SourceChanged):
+        await server.agrees()
+    with pytest.raises(PositionLost, match=f"{OTHER}:1-9"):
+        await server.agrees(on_diverged="continue")
+
+
+async def test_without_gtids_another_server_is_never_guessed(server: Server) -> None:
+    server.inventory = replace(PLAIN, server_uuid=OTHER)
+    for stored in (STORED, replace(STORED, gtid_set="")):
+        with pytest.raises(SourceChanged, match="headrace does not guess"):
+            await server.agrees(stored, on_diverged="continue")
+
+
+async def test_a_place_that_is_only_a_gtid_set_is_nothing_to_a_server_without_gtids(server: Server) -> None:
+    server.inventory = PLAIN
+    with pytest.raises(SourceChanged, match="gtid_mode is OFF"):
+        await server.agrees(replace(STORED, file="", offset=4, last_transaction=""))
+
+
+@pytest.mark.parametrize(("file", "size"), [("b.000002", None), ("b.000004", 0)])
+async def test_without_gtids_a_file_that_is_purged_or_gone_is_a_lost_position(
+    file: str, size: int | None, server: Server
+) -> None:
+    server.inventory = PLAIN if size is None else replace(PLAIN, files=(FILES[0], Binlog(file, size), FILES[2]))
+    with pytest.raises(PositionLost) as told:
+        await server.agrees(replace(STORED, gtid_set="", file=file, last_transaction=""))
+    assert told.value.kind is LostKind.POSITION_PURGED
