@@ -228,6 +228,7 @@ async def test_without_a_move_a_stall_goes_on_until_something_is_confirmed(
     assert site.status.state is State.STALLED
     more.set()
     await until(lambda: site.status.state is State.STREAMING)
+    assert site.actor._behind.since == 0.0
     site.stop.set()
     await task
 
