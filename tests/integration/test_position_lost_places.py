@@ -13,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from devstack import Stack
+from headrace.cli.position_show import _ask, judge
 from headrace.errors import LostKind, PositionLost, SourceError
 from headrace.model import OpenXa, Position
 from headrace.mysql import event_types as ev
@@ -153,8 +154,13 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
     assert await prove_truncated(lost.source, inventory, broken, starts[2] + 1) is None
     assert await prove_truncated(lost.source, inventory, before, 4) is None
     assert await prove_truncated(lost.source, inventory, newest, 4) is None
-    error = await lost.lose(Position(**{**_fields(stored), "open_xa": ()}))
+    plain = Position(**{**_fields(stored), "open_xa": ()})
+    error = await lost.lose(plain)
     assert error.kind is LostKind.TRUNCATED
+    state, text = judge(lost.source, plain, await _ask(lost.source, plain))
+    assert (state, text.split(": ")[1]) == ("POSITION_LOST", "truncated"), "headrace position show says so too"
+    whole = Position(**{**_fields(plain), "file": following, "offset": 4})
+    assert judge(lost.source, whole, await _ask(lost.source, whole))[0] == "ok"
     for policy in ("next_file", "earliest"):  # the oldest would lead into the same file again
         move = await relocate_by_policy(lost.source, policy, error, stored)
         assert move is not None

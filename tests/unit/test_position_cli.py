@@ -268,6 +268,15 @@ def test_what_is_to_be_done_is_a_command_as_it_is_typed() -> None:
     assert remedy("shop", "ok") == remedy("shop", "unknown") == ""
 
 
+def test_a_set_of_many_intervals_does_not_hide_the_rest_of_a_table(position: Run, stored: Callable[..., None]) -> None:
+    many = UUID + "".join(f":{2 * i + 1}" for i in range(5000))
+    stored(StateChange(Position(UUID, "", 4, many)))
+    for command in (("show",), ("history", "shop")):
+        assert max(map(len, position(*command)[1].splitlines())) < 400
+    assert json.loads(position("show", "--json")[1])["shop"]["stored"]["gtid_set"] == many
+    assert json.loads(position("history", "shop", "--json")[1])[0]["position"]["gtid_set"] == many
+
+
 def test_times_and_durations_are_for_people() -> None:
     assert time_text(1_700_000_000_000_001) == "2023-11-14T22:13:20.000001Z"
     assert time_text(0) == "-"

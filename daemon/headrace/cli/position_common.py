@@ -96,6 +96,11 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
+def short(text: str, limit: int = 200) -> str:
+    """A GTID set for a table, where one of thousands of intervals would hide everything else."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters, --json has all)"
+
+
 def gap_of(details: dict[str, Any]) -> Gap | None:
     """The gap that an entry of the position history carries."""
     raw = details.get("gap")

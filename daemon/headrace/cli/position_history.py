@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import destination, gap_of, open_store, time_text
+from headrace.cli.position_common import destination, gap_of, open_store, short, time_text
 from headrace.mysql.relocate import place_text
 from headrace.settings import Settings
 from headrace.state.base import HistoryEntry
@@ -52,7 +52,7 @@ def _dict(entry: HistoryEntry) -> dict[str, Any]:
 def _table(entries: list[HistoryEntry]) -> str:
     rows = [("time", "actor", "epoch", "position", "")]
     for entry in entries:
-        position = place_text(entry.position) if entry.position is not None else "taken away"
+        position = short(place_text(entry.position), 80) if entry.position is not None else "taken away"
         rows.append((time_text(entry.changed_us), entry.actor, str(entry.epoch), position, _what(entry)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(

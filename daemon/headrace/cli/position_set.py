@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from headrace.cli.position_common import CommandRefused, aligned, destination, held, open_store, time_text
+from headrace.cli.position_common import CommandRefused, aligned, destination, held, open_store, short, time_text
 from headrace.errors import SourceUnreachable
 from headrace.model import Gap, Position
 from headrace.mysql.relocate import Move, Where, place_text, relocate
@@ -145,7 +145,7 @@ def _shown(name: str, stored: Stored, made: Move) -> str:
         ("again" if made.gap.backward else "given up", _cost(made.gap)),
     ]
     if made.gap.gtids:
-        rows.append(("GTIDs", made.gap.gtids))
+        rows.append(("GTIDs", short(made.gap.gtids, 2000)))
     rows += [("note", note) for note in made.notes]
     return f"{name}:\n{aligned(rows)}"
 
@@ -163,7 +163,7 @@ def _cost(gap: Gap) -> str:
 def _position_text(position: Position | None) -> str:
     if position is None:
         return "nothing stored"
-    text = place_text(position) + (f", {position.events_done} events done" if position.events_done else "")
+    text = short(place_text(position)) + (f", {position.events_done} events done" if position.events_done else "")
     if position.commit_time_us:
         text += f", behind the transaction of {time_text(position.commit_time_us)}"
     return text

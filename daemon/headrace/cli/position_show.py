@@ -9,16 +9,17 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import aligned, destination, duration_text, holder, open_store, time_text
+from headrace.cli.position_common import aligned, destination, duration_text, holder, open_store, short, time_text
 from headrace.cli.position_set import start_text
-from headrace.errors import HeadraceError, LostKind, SourceUnreachable
+from headrace.errors import HeadraceError, LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position, State
 from headrace.mysql.binlog_heads import FileHeads
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
+from headrace.mysql.histories import agree
 from headrace.mysql.inventory import Headroom, Inventory, headroom, take_inventory
-from headrace.mysql.places import distance
+from headrace.mysql.places import distance, read_on
 from headrace.mysql.schema_states import file_number
 from headrace.mysql.source import addresses
 from headrace.settings import Settings, SourceSettings
@@ -38,6 +39,8 @@ class _Source:
     error: str = ""
     unreachable: list[str] = field(default_factory=list)
     """Why the addresses before this one were passed over."""
+    refusal: PositionLost | SourceChanged | NotUnderstood | None = None
+    """What came of going on at the position, as the destination does."""
 
 
 async def command(settings: Settings, names: Sequence[str], *, as_json: bool) -> int:
@@ -87,10 +90,19 @@ async def _look(address: SourceSettings, position: Position | None, found: _Sour
     connection = await SourceConnection.open(address_of(address))
     try:
         found.inventory = await take_inventory(connection)
+        if position is None:
+            return
+        found.room = await headroom(found.inventory, position, FileHeads(address))
+        if judge(address, position, found)[0] != "ok":
+            return
+        # What lists do not show: files that were rewritten under their names, and damage right before us.
+        await agree(connection, address, position)
+        if position.server_uuid == found.inventory.server_uuid:
+            await read_on(address, position.file, position.offset)
+    except (PositionLost, SourceChanged, NotUnderstood) as refusal:
+        found.refusal = refusal
     finally:
         await connection.close()
-    if position is not None:
-        found.room = await headroom(found.inventory, position, FileHeads(address))
 
 
 def judge(settings: SourceSettings, position: Position | None, source: _Source) -> tuple[str, str]:
@@ -116,6 +128,9 @@ def judge(settings: SourceSettings, position: Position | None, source: _Source) 
             state, text = _no_place(inventory, file, offset)
             if state is not None:
                 return state.value, f"{state}: {text}"
+    if source.refusal is not None:
+        kind = f"{source.refusal.kind}: " if isinstance(source.refusal, PositionLost) else ""
+        return source.refusal.state.value, f"{source.refusal.state}: {kind}{source.refusal.args[0]}"
     if source.error:
         return "unknown", f"the source was asked in part only: {source.error}"
     return "ok", "the source can serve it"
@@ -221,7 +236,7 @@ def _table(facts: dict[str, Any]) -> str:
         place = f"{stored['file']}:{stored['offset']}" if stored["file"] else "by GTID set"
         rows += [
             ("position", place + done),
-            ("GTID set", stored["gtid_set"] or "-"),
+            ("GTID set", short(stored["gtid_set"]) or "-"),
             ("of server", stored["server_uuid"]),
             ("open XA", ", ".join(xa[0] for xa in stored["open_xa"]) or "-"),
             ("last _pos", stored["last_pos"]),
@@ -246,7 +261,7 @@ def _source_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("server", source["server_uuid"]),
         ("binlogs", f"{source['first']} to {source['last']}, end at {source['end']}"),
     ]
-    rows += [(name, source[name]) for name in ("purged", "missing", "extra") if source[name]]
+    rows += [(name, short(source[name])) for name in ("purged", "missing", "extra") if source[name]]
     if facts["behind_bytes"] is not None:
         rows.append(("behind", f"{facts['behind_bytes']:,} bytes"))
     if room["bytes"] is not None:

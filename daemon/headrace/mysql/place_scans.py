@@ -31,6 +31,10 @@ class Spot:
         return f"{self.file}:{self.offset}"
 
 
+_AHEAD = 16 << 20
+"""Bytes that a look ahead reads at most."""
+
+
 class FirstSince(BinlogScan):
     """The first group committed at a time (microseconds since 1970) or later."""
 
@@ -136,6 +140,20 @@ class Sound(BinlogScan):
 
     def _event(self, start: int) -> None:
         self.seen = self.seen or start == self._offset
+
+
+class Ahead(BinlogScan):
+    """Reads from `offset` to the end of the next transaction, or `_AHEAD` bytes."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file, offset)
+        self._from = offset
+
+    def _boundary(self, start: int) -> None:
+        self.done = self.done or start > self._from
+
+    def _event(self, start: int) -> None:
+        self.done = self.done or start - self._from > _AHEAD
 
 
 def _one(source: str, gno: int) -> GtidSet:

@@ -12,7 +12,7 @@ from headrace.mysql.binlog_heads import FileHeads
 from headrace.mysql.binlog_scan import Probe
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, file_by_gtids
-from headrace.mysql.place_scans import At, Begins, FirstMissing, FirstSince, MariadbAt, Sound, Spot
+from headrace.mysql.place_scans import Ahead, At, Begins, FirstMissing, FirstSince, MariadbAt, Sound, Spot
 from headrace.mysql.schema_states import file_number
 from headrace.settings import SourceSettings
 
@@ -260,3 +260,10 @@ def distance(inventory: Inventory, start: tuple[str, int], end: tuple[str, int])
 
 def _base(file: str) -> str:
     return file.rpartition(".")[0]
+
+
+async def read_on(source: SourceSettings, file: str, offset: int) -> None:
+    """Reads from a position to the end of the transaction behind it, or some megabytes: what a list of files does not
+    show, a dump does. Raises PositionLost, BinlogCorrupt, or another SourceError."""
+    if file and offset < _WRAP:
+        await Probe(source).run(Ahead(file, offset), offset=offset)
