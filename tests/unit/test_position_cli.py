@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -275,6 +277,19 @@ def test_a_set_of_many_intervals_does_not_hide_the_rest_of_a_table(position: Run
         assert max(map(len, position(*command)[1].splitlines())) < 400
     assert json.loads(position("show", "--json")[1])["shop"]["stored"]["gtid_set"] == many
     assert json.loads(position("history", "shop", "--json")[1])[0]["position"]["gtid_set"] == many
+
+
+def test_a_reader_that_has_seen_enough_is_no_traceback(config: Path, stored: Callable[..., None]) -> None:
+    stored(*(StateChange(Position(UUID, "b.000003", 100 + i)) for i in range(300)))
+    words = ["position", "history", "shop", "--json", "--limit", "300", "--config", str(config)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 1
 
 
 def test_times_and_durations_are_for_people() -> None:

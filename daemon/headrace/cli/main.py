@@ -50,7 +50,14 @@ def _with(arguments: argparse.Namespace, settings: Settings) -> Coroutine[Any, A
 
 def _guarded(call: Callable[[], int]) -> int:
     try:
-        return call()
+        status = call()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Whoever read has seen enough. Python would complain once more when it closes standard output.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
