@@ -97,7 +97,8 @@ async def _look(address: SourceSettings, position: Position | None, found: _Sour
             return
         # What lists do not show: files that were rewritten under their names, and damage right before us.
         await agree(connection, address, position)
-        if position.server_uuid == found.inventory.server_uuid:
+        at_end = (position.file, position.offset) == found.inventory.end  # a dump would only wait there
+        if position.server_uuid == found.inventory.server_uuid and not at_end:
             await read_on(address, position.file, position.offset)
     except (PositionLost, SourceChanged, NotUnderstood) as refusal:
         found.refusal = refusal
