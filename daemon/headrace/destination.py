@@ -127,7 +127,7 @@ class Destination:
                 await self._stream(source, sink, guard, layouts, companion, stop)
             finally:
                 await companion.close()
-                await source.stream.close()
+                await source.close()
 
     async def _begin(self, stored: Stored, companion: Companion) -> Guard:
         """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""

@@ -146,7 +146,7 @@ class Stream:
         finally:
             await _end(*tasks, stopping, beats)
             self._decoder.close()
-            await self._source.stream.close()
+            await self._source.close()
             with contextlib.suppress(
                 HeadraceError
             ):  # what is not saved is sent again; the first error is the one to tell
@@ -253,14 +253,14 @@ class Stream:
             raise error
         if self._settings.wants_marks and self._decoder.in_group:
             raise error  # its begin was told, and a position between two transactions comes only with its end
-        await self._source.stream.close()
+        await self._source.close()
         place = self._decoder.position()
         try:
             source = await self._reopen(place)
         except HeadraceError as second:
             raise error from second
         if source.start.server_uuid != place.server_uuid:
-            await source.stream.close()
+            await source.close()
             raise error  # layouts, beats and what else hangs on the server begin anew with the destination
         self._decoder.close()
         self._source, self._decoder = source, self._make_decoder(source)

@@ -252,8 +252,9 @@ def test_without_gtids_another_server_is_refused_with_the_commands_that_answer_i
         two.kill()
 
 
+@pytest.mark.parametrize(("before", "new"), [("", [20]), ("FLUSH BINARY LOGS; ", [20, 21])])
 def test_a_server_restored_from_an_older_copy_is_noticed_and_continue_publishes_what_is_new(
-    stack: Stack, daemon: Make, tmp_path: Path
+    before: str, new: list[int], stack: Stack, daemon: Make, tmp_path: Path
 ) -> None:
     server = stack.mysql(name="restored", server_id=321)
     try:
@@ -273,8 +274,8 @@ def test_a_server_restored_from_an_older_copy_is_noticed_and_continue_publishes_
         shutil.rmtree(server.datadir)
         shutil.copytree(copy, server.datadir)
         server.start()
-        # It gives one of the lost transactions' numbers to another.
-        server.sql("INSERT INTO shop.t VALUES (20, 0)")
+        # It gives lost transactions' numbers to others, perhaps all of them, and in another file.
+        server.sql(before + "; ".join(f"INSERT INTO shop.t VALUES ({number}, 0)" for number in new))
         process.start()
         seen = process.wait_state("shop", "SOURCE_CHANGED")
         assert "restored from an older copy" in seen["message"]
@@ -282,10 +283,12 @@ def test_a_server_restored_from_an_older_copy_is_noticed_and_continue_publishes_
         file = process.folder / "destinations" / "shop.toml"
         file.write_text(text.replace("[filter]", 'on_diverged = "continue"\n[filter]', 1))
         process.start()
-        server.sql("INSERT INTO shop.t VALUES (21, 0)")
-        eventually(lambda: {"20", "21"} <= image(out).keys(), 30, lambda: process.log.read_text()[-3000:])
+        server.sql("INSERT INTO shop.t VALUES (30, 0)")
+        eventually(lambda: {"20", "30"} <= image(out).keys(), 30, lambda: process.log.read_text()[-3000:])
         assert process.wait_state("shop", "STREAMING")["gap"]["reason"] == "diverged"
-        assert [row["id"] for m in read_jsonl(out) for row in m["data"]] == ["1", "2", "3", "20", "21"]
+        assert [row["id"] for m in read_jsonl(out) for row in m["data"]] == [
+            str(number) for number in (1, 2, 3, *new, 30)
+        ]
         assert process.terminate() == 0
     finally:
         server.kill()

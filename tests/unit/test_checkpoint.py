@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace.streaming import Stream
 from headrace.errors import StateStoreError
 from headrace.model import Position
 from headrace.state.base import Guard, StateChange
 from headrace.status import DestinationStatus
+from headrace.streaming import Stream
 
 ENTRY = {"kind": "listed", "pos": 1, "at": ""}
 

@@ -290,15 +290,14 @@ async def test_the_address_that_served_last_is_tried_first_and_a_dump_is_begun_a
 async def test_an_id_that_was_taken_from_us_is_told_to_the_next_opening_and_no_longer(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(store, monkeypatch)
+    site = Site(store, monkeypatch, server_id=77)
     await site.put()
     taken = ServerIdTaken("taken")
     site.answers = [[taken], SourceUnreachable("away"), [SourceUnreachable("away")], SourceUnreachable("away")]
     for error in (ServerIdTaken, SourceUnreachable, SourceUnreachable, SourceUnreachable):
         with pytest.raises(error):
             await site.actor.run(site.stop)
-    ours = site.config.source.server_id
-    assert [reader.taken for reader in site.readers] == [0, ours, ours, 0]
+    assert [reader.taken for reader in site.readers] == [0, 77, 77, 0]
 
 
 @pytest.mark.parametrize("state", [State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_TAKEN])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, OpenXa, Position
 from headrace.mysql import histories
+from headrace.mysql.binlog_heads import FileHead
+from headrace.mysql.gtid import GtidSet
 from headrace.mysql.histories import agree
 from headrace.mysql.inventory import Binlog, Inventory
 from headrace.mysql.relocate import Move
@@ -27,10 +30,13 @@ class Server:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inventory, self.begins = HERE, 9_000_000
+        self.before_next = ""
+        """What was executed before any file."""
         self.looked, self.moves = list[tuple[str, int]](), list[Any]()
         monkeypatch.setattr(histories, "take_inventory", self._inventory)
         monkeypatch.setattr(histories, "transaction_at", self._transaction_at)
         monkeypatch.setattr(histories, "relocate", self._relocate)
+        monkeypatch.setattr(histories, "FileHeads", lambda _: SimpleNamespace(get=self._head))
 
     async def _inventory(self, connection: object) -> Inventory:
         return self.inventory
@@ -38,6 +44,9 @@ class Server:
     async def _transaction_at(self, source: object, file: str, offset: int) -> int | None:
         self.looked.append((file, offset))
         return self.begins
+
+    async def _head(self, server_uuid: str, file: str, size: int) -> FileHead:
+        return FileHead(0, GtidSet(self.before_next))
 
     async def _relocate(self, source: object, where: Any, stored: Position, *, reason: str) -> Move:
         self.moves.append(where)
@@ -85,13 +94,47 @@ async def test_files_that_are_named_anew_are_no_other_history(server: Server) ->
     assert (await server.agrees(stored)).gap is None
 
 
+SHORT = replace(STORED, file="b.000005", last_transaction="b.000004:4000")
+"""The file ends before the last transaction that was read from it."""
+
+
 @pytest.mark.parametrize("last", ["b.000004:4000", "b.000004:4001", "b.000003:9000"])
-async def test_a_file_that_no_longer_reaches_the_last_transaction_is_another_history_although_the_gtids_fit(
+async def test_numbers_that_were_lost_with_a_files_end_and_given_to_others_are_another_history(
     last: str, server: Server
 ) -> None:
-    """The server lost its last transactions in a crash and gave their numbers to others in the next file."""
+    """The server lost its last transactions in a crash, or was restored, and wrote others since."""
+    server.before_next = f"{US}:1-48"
     with pytest.raises(SourceChanged, match="and now that file has"):
-        await server.agrees(replace(STORED, file="b.000005", last_transaction=last))
+        await server.agrees(replace(SHORT, last_transaction=last))
+
+
+async def test_a_newest_file_that_became_shorter_is_another_history(server: Server) -> None:
+    with pytest.raises(SourceChanged, match="and now that file has 5000 bytes"):
+        await server.agrees(replace(STORED, file="b.000005", last_transaction="b.000005:5000"))
+
+
+@pytest.mark.parametrize(
+    ("before_next", "purged", "more"),
+    [
+        (f"{US}:1-50", f"{US}:1-10", ""),
+        (f"{US}:1-48", f"{US}:1-10:49-50", ""),
+        (f"{US}:1-50", f"{US}:1-10", f",{OTHER}:1-5"),
+    ],
+    ids=["in the binlog", "only the binlog lost them", "another server's, which were fetched again"],
+)
+async def test_a_file_that_became_shorter_is_none_when_no_number_was_given_again(
+    before_next: str, purged: str, more: str, server: Server
+) -> None:
+    server.before_next = before_next
+    server.inventory = replace(HERE, executed=f"{US}:1-100{more}", purged=purged)
+    stored = replace(SHORT, gtid_set=f"{US}:1-50{more}")
+    assert (await server.agrees(stored)).position == stored
+
+
+async def test_without_gtids_an_earlier_file_that_became_shorter_is_another_history(server: Server) -> None:
+    server.inventory = PLAIN
+    with pytest.raises(SourceChanged, match="and now that file has"):
+        await server.agrees(replace(SHORT, gtid_set=""))
 
 
 async def test_without_gtids_a_file_that_is_too_short_for_the_position_is_beyond_its_end(server: Server) -> None:

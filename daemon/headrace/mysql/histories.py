@@ -11,6 +11,7 @@ import structlog
 
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, Position
+from headrace.mysql.binlog_heads import FileHeads
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.inventory import Inventory, take_inventory
@@ -102,14 +103,26 @@ async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Pos
     if not file or not size:
         return ""  # purged, or gone from the disk
     if int(offset) >= size:
-        if file == stored.file and not (inventory.gtid_mode and stored.gtid_set):
-            return ""  # the position lies beyond the end
+        by_gtid = inventory.gtid_mode and stored.gtid_set
+        if not await _given_again(settings, inventory, stored, file) if by_gtid else file == stored.file:
+            return ""  # without GTIDs the position lies beyond the end
         return f"at {stored.last_transaction} it had a transaction, and now that file has {size} bytes"
     found = await transaction_at(settings, file, int(offset))
     if found == stored.commit_time_us:
         return ""
     there = "none begins" if found is None else f"one of {_utc(found)} begins"
     return f"at {stored.last_transaction} it had a transaction of {_utc(stored.commit_time_us)}, and now {there} there"
+
+
+async def _given_again(settings: SourceSettings, inventory: Inventory, stored: Position, file: str) -> bool:
+    """Whether the numbers of transactions that stood behind the present end of `file` may belong to others now. They
+    do not when only the binlog lost them: then the server counts them as purged, as they are in none of its files."""
+    following = inventory.files[(inventory.index(file) or 0) + 1 :]
+    if not following:
+        return True  # after a crash a server begins a new file, so this is no crash
+    head = await FileHeads(settings).get(inventory.server_uuid, following[0].name, following[0].size)
+    later = GtidSet(stored.gtid_set).minus(head.gtids or GtidSet()).minus(GtidSet(inventory.purged))
+    return stored.server_uuid in str(later)
 
 
 def _utc(micros: int) -> str:

@@ -48,6 +48,14 @@ class OpenSource:
     """What the start passes over although the server does not have it; to be stored and told."""
     entries: tuple[dict[str, Any], ...] = field(default=())
     """Entries of the schema history that belong to that move."""
+    connection: SourceConnection | None = None
+    """The one that the dump runs on."""
+
+    async def close(self) -> None:
+        """Ends the dump."""
+        await self.stream.close()
+        if self.connection is not None:
+            await self.connection.close()
 
 
 BeforeDump = Callable[[OpenSource], Awaitable[None]]
@@ -164,6 +172,7 @@ async def open_source(
             mariadb=connection.is_mariadb,
             gtid_mode=gtid_mode,
             lower_case_table_names=int(variables.get("lower_case_table_names", "0")),
+            connection=connection,
         )
         if stored is None:
             await _first_start(connection, settings, made, us, gtid_mode)
