@@ -270,6 +270,7 @@ def test_what_is_not_of_a_second_daemon_is_not(other: dict[str, Any], server: Se
 
 
 async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
+    server.role = Role(read_only=True, replicates=True)
     companion, status = made()
     status.troubles["foreign_heartbeat"] = "of before"
     async with Beating(companion):

@@ -179,12 +179,12 @@ async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_
     assert site.looked == [], "the next attempt may still read it"
     assert await site.stored() == STORED
     assert site.actor._behind.since > 0
-    site.answers = [LOST, [REFUSAL], [bytes(log.packets)]]
+    site.answers = [[REFUSAL], LOST, [bytes(log.packets)]]
     site.moves = [moved, Position("server", "b.000001", 4)]
     site.sink = HeldSink()
     task = site.task()
     await until(lambda: site.sink.messages == 6)
-    assert site.looked == [STORED, moved], "neither the opening nor the dump could"
+    assert site.looked == [STORED, moved], "neither the dump nor the opening could"
     site.stop.set()
     await task
 
@@ -315,6 +315,18 @@ async def test_an_attempt_does_not_leave_a_state_that_somebody_has_to_see(
     with pytest.raises(SourceUnreachable):
         await site.actor.run(site.stop)
     assert site.status.state is State.STARTING
+
+
+async def test_an_epoch_is_above_that_of_our_row_on_the_source(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stored_epoch(_: Any) -> int:
+        return 41
+
+    monkeypatch.setattr(module.Companion, "stored_epoch", stored_epoch)
+    site = Site(store, monkeypatch)
+    site.answers = [[SourceUnreachable("away")]]
+    with pytest.raises(SourceUnreachable):
+        await site.actor.run(site.stop)
+    assert site.status.epoch == 42
 
 
 async def test_a_first_start_is_stored_before_the_first_change(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

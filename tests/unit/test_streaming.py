@@ -94,6 +94,32 @@ async def test_a_stop_in_the_middle_of_a_store_write_loses_neither_it_nor_the_la
     assert run.stream.guard.version == (await store.load("shop")).version
 
 
+async def test_what_carries_no_message_moves_the_position_too_in_its_turn(store: Any) -> None:
+    log, _, packets = three()
+    log.event(161, b"checkpoint")
+    data, more = bytes(log.packets), asyncio.Event()
+    sink = HeldSink(held=True)
+    run = await begin(store, data[: packets[3]], more, data[packets[3] :], sink=sink)
+    task = run.task()
+    await until(lambda: sink.messages == 6)
+    more.set()
+    await asyncio.sleep(0.1)
+    assert (await store.load("shop")).position is None
+    sink.flow()
+    run.stop.set()
+    await task
+    assert (await stored(store)).offset == log.at
+
+
+async def test_a_dump_that_has_sent_nothing_is_no_stream(store: Any) -> None:
+    run = await begin(store)
+    task = run.task()
+    await asyncio.sleep(0.2)
+    assert run.status.state is State.STARTING
+    run.stop.set()
+    await task
+
+
 async def test_when_reading_fails_what_was_read_is_confirmed_first(store: Any) -> None:
     log, starts, _ = three()
     run = await begin(store, bytes(log.packets), SourceSilent("nothing came"), sink=HeldSink(held=True))
@@ -198,6 +224,7 @@ async def test_a_sink_that_confirms_nothing_is_a_stall_and_one_that_is_slow_is_n
     assert run.status.reason == "sink"
     run.sink.flow()
     await until(lambda: run.status.state is State.STREAMING)
+    assert (run.status.transactions, run.status.rows, run.status.messages) == (3, 6, 6)
     run.status.troubles["heartbeat"] = "no grant"
     await until(lambda: run.status.state is State.DEGRADED)
     assert (run.status.reason, run.status.message) == ("heartbeat", "no grant")
