@@ -378,3 +378,22 @@ def test_a_lost_position_is_set_while_the_daemon_waits_and_it_goes_on_by_itself(
     assert [row["id"] for _, row in rows(place.out)] == ["1", "3", "4", "5"]
     numbers = [number for number, _ in rows(place.out)]
     assert numbers == sorted(set(numbers))
+
+
+def test_of_a_server_that_was_reset_show_and_set_say_that_its_history_is_another(place: Place) -> None:
+    site = place.site
+    insert(site, 1, 2)
+    place.wait_for_rows(2)
+    place.stop()
+    site.run("RESET MASTER" if site.is_mariadb else "RESET BINARY LOGS AND GTIDS")
+    for number in range(3, 12):
+        site.run(f"INSERT INTO t VALUES ({number}, 'n')")
+    shown = place.position("show", "shop")
+    assert shown.returncode == 1
+    assert "SOURCE_CHANGED" in shown.stdout
+    told = place.well("set", "shop", "earliest", "--yes")
+    assert "what is given up can't be counted: server " in told
+    assert "it was reset, or restored from an older copy" in told
+    place.stream()
+    place.wait_for_rows(11)
+    assert [row["id"] for _, row in rows(place.out)] == [str(number) for number in range(1, 12)]

@@ -11,8 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.cli.position_common import CommandRefused, aligned, destination, held, open_store, short, time_text
-from headrace.errors import SourceUnreachable
+from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Gap, Position
+from headrace.mysql.checks import address_of
+from headrace.mysql.connection import SourceConnection
+from headrace.mysql.histories import agree
 from headrace.mysql.relocate import Move, Where, place_text, relocate
 from headrace.mysql.schema_entries import back_entry
 from headrace.mysql.source import addresses
@@ -90,8 +93,24 @@ async def _relocate(store: StateStore, name: str, source: SourceSettings, where:
             unreachable.append(error)
         else:
             passed = tuple(f"{error}; this is a place on {address.host}:{address.port}" for error in unreachable)
-            return replace(made, notes=passed + made.notes)
+            return replace(made, notes=passed + await _other_history(address, stored.position) + made.notes)
     raise unreachable[0]
+
+
+async def _other_history(source: SourceSettings, position: Position | None) -> tuple[str, ...]:
+    """A note when the source is not, or no longer, what the position was read from: then nothing can be counted."""
+    if position is None:
+        return ()
+    connection = await SourceConnection.open(address_of(source))
+    try:
+        await agree(connection, source.model_copy(update={"on_diverged": "fail"}), position)
+    except SourceChanged as error:
+        return (f"what is given up can't be counted: {error.args[0]}",)
+    except (PositionLost, NotUnderstood):
+        pass  # that is why it is moved
+    finally:
+        await connection.close()
+    return ()
 
 
 def trail(history: list[HistoryEntry]) -> list[Position]:

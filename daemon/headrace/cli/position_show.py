@@ -164,7 +164,7 @@ def remedy(name: str, state: str) -> str:
     if state == State.POSITION_LOST.value:
         return f"headrace position set {name} WHERE; docs/operations.md, '{state}', says which place"
     if state == State.SOURCE_CHANGED.value:
-        return f"point [source] back, or headrace position set {name} WHERE; docs/operations.md, '{state}', says more"
+        return f"docs/operations.md, '{state}', says what can be done; headrace position set {name} WHERE is one way"
     return ""
 
 
