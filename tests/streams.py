@@ -48,6 +48,7 @@ class Dump:
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
         for step in self._steps:
             if isinstance(step, Exception):
+                self.waiting_since = asyncio.get_running_loop().time()
                 raise step
             if isinstance(step, bytes):
                 self.waiting_since, self.last_receive = 0.0, asyncio.get_running_loop().time()

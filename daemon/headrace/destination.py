@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import structlog
@@ -119,7 +119,9 @@ class Destination:
         self._unconfirmed = False
         async with self._open_sink() as sink:
             layouts = Layouts(self._settings, await self._store.schema_entries(self.name))
-            source = await self._open(stored.position, layouts, stored.last_pos)
+            source = await _unless(stop, self._open(stored.position, layouts, stored.last_pos))
+            if source is None:
+                return
             companion = Companion(source.settings, self._settings.heartbeat, self.name, self._daemon.node, self.status)
             try:
                 guard = await self._begin(stored, companion)
@@ -278,3 +280,21 @@ class Destination:
             await sink.abort()
             raise
         await sink.close()
+
+
+async def _unless(stop: asyncio.Event, opening: Coroutine[Any, Any, OpenSource]) -> OpenSource | None:
+    """What is opened; None, and nothing is open, when a stop came first: neither a server that does not answer nor a
+    long search in its binlogs holds up the end."""
+    task, stopping = asyncio.create_task(opening), asyncio.create_task(stop.wait())
+    taken = False
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+        taken = task.done()
+    finally:
+        stopping.cancel()
+        if not taken:
+            task.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
+        if not taken and not task.cancelled() and task.exception() is None:
+            await task.result().close()  # it came to its end in spite of us
+    return task.result() if taken else None

@@ -254,6 +254,7 @@ class Stream:
         if self._settings.wants_marks and self._decoder.in_group:
             raise error  # its begin was told, and a position between two transactions comes only with its end
         await self._source.close()
+        self._source.stream.waiting_since = 0.0  # nobody waits for it any more: this is no silence
         place = self._decoder.position()
         try:
             source = await self._reopen(place)

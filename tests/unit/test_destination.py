@@ -367,3 +367,70 @@ async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts
     assert (await site.stored()).server_uuid == "other"
     assert await store.schema_entries("shop") == [doubt]
     assert site.status.gaps == {"diverged": 1}
+
+
+async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+    opening, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer() -> list[bytes]:
+        opening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return []
+
+    site.answers = [answer]
+    task = site.task()
+    await opening.wait()
+    site.stop.set()
+    async with asyncio.timeout(1):
+        await task
+    assert ended.is_set()
+
+
+async def test_an_end_by_force_while_the_source_is_opened_leaves_nothing_behind(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+    opening, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer() -> list[bytes]:
+        opening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return []
+
+    site.answers = [answer]
+    task = site.task()
+    await opening.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_what_was_opened_in_the_moment_of_a_stop_is_closed(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(store, monkeypatch)
+    opening = asyncio.Event()
+
+    async def answer() -> list[bytes]:
+        opening.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return []  # too late to be ended
+        raise AssertionError
+
+    site.answers = [answer]
+    task = site.task()
+    await opening.wait()
+    site.stop.set()
+    await task
+    assert [dump.closed for dump in site.dumps] == [True]

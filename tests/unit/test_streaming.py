@@ -341,3 +341,17 @@ async def test_a_stop_while_the_dump_is_begun_again_ends_at_once(steady: None, s
     async with asyncio.timeout(2):
         await task
     assert (await stored(store)).offset == starts[3]
+
+
+async def test_a_dump_that_takes_long_to_begin_again_is_no_silence(steady: None, store: Any) -> None:
+    log, starts, _ = three()
+    run = await begin(store, bytes(log.packets), ENDED, config=settings(source=QUICK), companion=Beats(("b.000002", 4)))
+
+    async def reopen(position: Position) -> Any:
+        await asyncio.sleep(0.6)
+        raise SourceUnreachable("away")
+
+    run.stream._reopen = reopen
+    with pytest.raises(SourceEnded):
+        await run.stream.run(run.stop)
+    assert (await stored(store)).offset == starts[3]
