@@ -183,7 +183,7 @@ class LostPlace:
         """Starts the daemon, which is to take this state and say why; nothing is published, and the position stays."""
         before, rows = self.stored(), self.ids()
         self.daemon.start()
-        status = self.daemon.wait_state("shop", state)
+        status = self.daemon.wait("shop", lambda seen: seen["state"] == state and seen["restarts"] > 0)
         assert status["lost"] == lost, status["last_error"]
         assert status["message"] == status["last_error"]
         for word in words:
