@@ -119,10 +119,15 @@ class SourceChanged(SourceError):
 
 
 class ServerIdTaken(SourceError):
-    """Another replica reads with our server id."""
+    """Another replica reads with our server id. `thrown_out`: the source ended our dump for it, and would end its for
+    ours; else it was only seen, which disturbs nobody."""
 
     state = State.SERVER_ID_TAKEN
     retriable = False
+
+    def __init__(self, message: str, *, thrown_out: bool = False, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.thrown_out = thrown_out
 
 
 class NotUnderstood(HeadraceError):

@@ -55,15 +55,20 @@ class RestartPolicy:
     def delay(self, failures: int, error: HeadraceError) -> float:
         """The wait after the `failures`-th failure in a row, with full jitter, so that many don't come back at once.
 
-        For ServerIdTaken `failures` counts those alone. Each attempt throws the other replica out, or is thrown out
-        by it: two that come back at the same pace would do so for ever, so ours grows without jitter.
+        When the source threw us out for another replica (ServerIdTaken), `failures` counts those alone. Each attempt
+        throws the other out, or is thrown out by it: two that come back at the same pace would do so for ever, so ours
+        grows without jitter.
         """
         power = 2.0 ** min(failures - 1, 30)
-        if isinstance(error, ServerIdTaken):
+        if _thrown_out(error):
             return min(self.taken_cap, self.not_retriable * power)
         if not error.retriable:
             return self.not_retriable
         return random.uniform(0, min(self.cap, self.base * power))
+
+
+def _thrown_out(error: HeadraceError) -> bool:
+    return isinstance(error, ServerIdTaken) and error.thrown_out
 
 
 class Supervised:
@@ -76,7 +81,7 @@ class Supervised:
         self.failures = 0
         """In a row."""
         self._taken = 0
-        """Those of them that were ServerIdTaken, over a longer time."""
+        """How often the source threw us out for another replica, over a longer time."""
         self._factory, self._policy = factory, policy
         self._actor: Actor | None = None
         self._observer: asyncio.Task[None] | None = None
@@ -160,8 +165,8 @@ class Supervised:
         """Tells the error everywhere; the seconds to wait."""
         status = self.status
         self.failures += 1
-        self._taken += isinstance(error, ServerIdTaken)
-        delay = self._policy.delay(self._taken if isinstance(error, ServerIdTaken) else self.failures, error)
+        self._taken += _thrown_out(error)
+        delay = self._policy.delay(self._taken if _thrown_out(error) else self.failures, error)
         if isinstance(error, PositionLost):
             status.lost_kind = error.kind.value
         status.failed(str(error))

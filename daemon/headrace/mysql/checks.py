@@ -205,7 +205,12 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
     if not settings.enabled:
         return Finding("heartbeat", True, "heartbeats are off ([heartbeat] enabled = false)")
     if not role.takes_beats:
-        return Finding("heartbeat", True, "no heartbeats are written to such a server; its binlog heartbeats serve")
+        why = (
+            "whether it replicates from another can't be seen"
+            if role.replicates is None
+            else "it is not to be written to"
+        )
+        return Finding("heartbeat", True, f"no heartbeats are written to it, because {why}; the binlog's own serve")
     account = await _account(connection)
     grant = GRANT_SQL.format(account=account)
     sql = " ".join(f"{statement};" for statement in CREATE_SQL)

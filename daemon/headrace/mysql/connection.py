@@ -89,6 +89,8 @@ class SourceConnection:
                 )
         except (TimeoutError, OSError, asyncio.IncompleteReadError, ssl.SSLError) as error:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
+            if isinstance(error, TimeoutError):
+                what = f"no answer within {address.connect_timeout:g} s"
             raise SourceUnreachable(f"MySQL at {address.host}:{address.port} can't be reached ({what})") from error
         except pymysql.err.OperationalError:
             raise

@@ -124,6 +124,9 @@ class _Said:
         )
 
 
+_CHOOSE = "choose where to go on (headrace position set DESTINATION WHERE)"
+
+
 def _lost(said: _Said) -> HeadraceError | None:
     """The source can't serve our place."""
     purged, beyond = LostKind.POSITION_PURGED, LostKind.BEYOND_END
@@ -131,25 +134,25 @@ def _lost(said: _Said) -> HeadraceError | None:
     if gone or (said.errno == 1236 and "could not open log file" in said.low):
         file = _base(gone["file"]) if gone else said.file
         message = f"{file} is in the source's list of binlogs and can't be opened there: it was removed from the disk"
-        remedy = f"put {file} back into the source's binlog folder, or choose where to go on"
+        remedy = f"put {file} back into the source's binlog folder, or {_CHOOSE}"
         return _position_lost(f"{message}, or the server may not read it", said, purged, remedy)
     if _has(said, _PURGED):
         message = f"the source no longer has the binlog of {said.where}"
-        return _position_lost(message, said, purged, "point [source] to a server that has it, or choose where to go on")
+        return _position_lost(message, said, purged, f"point [source] to a server that has it, or {_CHOOSE}")
     if _has(said, _GTIDS_PURGED):
         missing = _MISSING.search(said.text)
         which = f" ({missing['gtids']})" if missing else ""
         message = f"the source has purged transactions{which} that were not read yet"
-        remedy = "point [source] to a server that has them, or choose where to go on"
+        remedy = f"point [source] to a server that has them, or {_CHOOSE}"
         return _position_lost(message, said, LostKind.GTIDS_PURGED, remedy)
     if _has(said, _BEYOND):
         message = f"{said.where} is no place in the source's file: it is shorter, or another one under the same name"
-        return _position_lost(message, said, beyond, "choose where to go on")
+        return _position_lost(message, said, beyond, _CHOOSE)
     if _CUT_OFF in said.low:
         return _truncated(said)
     if said.read_nothing and _has(said, _DAMAGED):
         message = f"what the source has at {said.where} is no event: the position is wrong, or the binlog is damaged"
-        return _position_lost(message, said, LostKind.TRUNCATED, f"{_CHECK}; then choose where to go on")
+        return _position_lost(message, said, LostKind.TRUNCATED, f"{_CHECK}; then {_CHOOSE}")
     return None
 
 
@@ -158,7 +161,7 @@ def _truncated(said: _Said) -> PositionLost:
         message = f"{said.where} lies in the middle of an event, or the source's file ends within that event"
     else:
         message = f"the source's file ends in the middle of the event at {said.broken}"
-    remedy = "if a later binlog exists, headrace position set ... next-file passes over the rest of this one"
+    remedy = "if a later binlog exists, headrace position set DESTINATION next-file passes over the rest of this one"
     return _position_lost(message, said, LostKind.TRUNCATED, remedy)
 
 
@@ -192,7 +195,7 @@ def _taken(said: _Said) -> HeadraceError | None:
         return None
     message = f"another replica came with our server id, and the source ended our dump at {said.where}"
     remedy = "give this destination a [source] server_id of its own; SHOW REPLICAS lists those in use"
-    return ServerIdTaken(f"{message}; it says: {said.quoted}", remedy=remedy)
+    return ServerIdTaken(f"{message}; it says: {said.quoted}", thrown_out=True, remedy=remedy)
 
 
 def _set_up(said: _Said) -> HeadraceError | None:
