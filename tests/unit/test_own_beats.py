@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.heartbeat import Beat
@@ -182,3 +183,12 @@ def test_without_gtids_no_own_ones_are_stored() -> None:
     own_rows(log, image(BEAT))
     log.event(16, bytes(8))
     assert read(log)[0].position().own_gtids == ""
+
+
+def test_rows_of_a_table_that_was_not_described_before_them_stop_the_decoder() -> None:
+    log = Binlog().begin_file()
+    log.gtid(1, 1)
+    log.query("BEGIN")
+    own_rows(log, image(BEAT))
+    with pytest.raises(NotUnderstood, match="not described before them"):
+        read(log)

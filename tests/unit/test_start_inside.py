@@ -19,7 +19,7 @@ def _closed() -> Iterator[None]:
 
 
 class Places:
-    """Three transactions; `starts` and `ends` of each. Between the first two stands a checkpoint of MariaDB's."""
+    """Three transactions; `starts` and `ends` of each. Between the first two may stand checkpoints of MariaDB's."""
 
     def __init__(self, *, stop: bool, rotate: bool, checkpoint: bool = False) -> None:
         log = self.log = Binlog().begin_file()
@@ -29,6 +29,7 @@ class Places:
             log.transaction(number, 1_700_000_000_000_000 + number, [(number, "a")])
             self.ends.append(log.at)
             if checkpoint and number == 1:
+                log.event(161, struct.pack("<I", 8) + b"b.000001")
                 log.event(161, struct.pack("<I", 8) + b"b.000001")
         if stop:
             log.event(3, b"")
@@ -76,7 +77,7 @@ def test_behind_the_stop_event_is_a_good_start_too() -> None:
     assert places.rows(places.ends[2] + 23) == [4]
 
 
-def test_a_checkpoint_between_two_transactions_belongs_to_neither() -> None:
+def test_checkpoints_between_two_transactions_belong_to_neither() -> None:
     places = Places(stop=False, rotate=True, checkpoint=True)
     assert places.starts[1] > places.ends[0]
     assert places.rows(places.ends[0]) == [2, 3, 4]

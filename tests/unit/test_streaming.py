@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -13,8 +14,9 @@ import pytest
 
 from headrace import streaming
 from headrace.errors import PositionLost, SourceEnded, SourceSilent, SourceUnreachable
-from headrace.model import Position, State
-from tests.made_binlog import SID
+from headrace.model import Column, Position, State, TableSchema
+from headrace.mysql.schema_history import Reading, TableReading
+from tests.made_binlog import SID, Binlog
 from tests.streams import (
     IDS,
     START,
@@ -355,3 +357,30 @@ async def test_a_dump_that_takes_long_to_begin_again_is_no_silence(steady: None,
     with pytest.raises(SourceEnded):
         await run.stream.run(run.stop)
     assert (await stored(store)).offset == starts[3]
+
+
+async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows_follow(store: Any) -> None:
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    body = struct.pack("<IHH", 7, 0, 1) + b"\x04shop\0\x01t\0\x02\x03\x0f\x02" + struct.pack("<H", 160) + b"\x02"
+    log.event(19, body)
+    log.insert((1, "a"))
+    log.event(16, bytes(8))
+    run = await begin(store, bytes(log.packets))
+    asked = list[tuple[tuple[str, str], Position]]()
+
+    async def learn(table: tuple[str, str], position: Position) -> str:
+        asked.append((table, position))
+        columns = (Column("id", "int", 4, nullable=False), Column("v", "varchar(40)", 12, charset="utf8mb4", length=40))
+        found = TableReading(TableSchema("shop", "t", columns, (0,)), "utf8mb4")
+        run.stream._layouts.history.adopt(Reading({("shop", "t"): found}))
+        return ""
+
+    run.stream._layouts.learn = learn
+    task = run.task()
+    await until(lambda: run.sink.messages == 1)
+    run.stop.set()
+    await task
+    assert [table for table, _ in asked] == [("shop", "t")]
+    assert asked[0][1].events_done == 0

@@ -1,0 +1,57 @@
+"""The queue between reader and sink: bounded by bytes from entry to confirmation."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.batching import ByteQueue
+from headrace.model import MessageBatch
+
+
+def batch(size: int) -> MessageBatch:
+    return MessageBatch("shop", 0, values=[b"v"], size=size)
+
+
+async def test_a_batch_waits_until_others_are_confirmed_and_not_only_taken() -> None:
+    queue = ByteQueue(100)
+    await queue.put(batch(60))
+    assert not queue.fits(batch(41))
+    assert queue.fits(batch(40))
+    waiting = asyncio.create_task(queue.put(batch(41)))
+    assert (await queue.get()).size == 60
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    await queue.release(60)
+    async with asyncio.timeout(1):
+        await waiting
+    assert (queue.used, len(queue)) == (41, 1)
+
+
+async def test_a_batch_that_is_larger_than_the_budget_passes_alone() -> None:
+    queue = ByteQueue(100)
+    assert queue.fits(batch(1000))
+    async with asyncio.timeout(1):
+        await queue.put(batch(1000))
+    assert not queue.fits(batch(1))
+
+
+async def test_it_is_empty_once_all_is_confirmed_also_what_has_no_size() -> None:
+    queue = ByteQueue(100)
+    await queue.put(batch(0))
+    emptied = asyncio.create_task(queue.empty())
+    await queue.get()
+    await asyncio.sleep(0.02)
+    assert not emptied.done()
+    await queue.release(0)
+    async with asyncio.timeout(1):
+        await emptied
+
+
+async def test_a_put_that_is_given_up_leaves_nothing_behind() -> None:
+    queue = ByteQueue(100)
+    await queue.put(batch(100))
+    waiting = asyncio.create_task(queue.put(batch(50)))
+    await asyncio.sleep(0.02)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert (queue.used, len(queue)) == (100, 1)
