@@ -49,7 +49,9 @@ class HeadroomWatch:
                 self._log.info("the position is far enough from what the source purges again", share=round(share, 3))
             self._status.headroom_warning = ""
             return
-        if found.seconds is not None:
+        if not found.bytes and not share:
+            left = f"the source has purged the binlog of our position {position}"
+        elif found.seconds is not None:
             left = f"the source may purge the binlog of our position {position} in {found.seconds:,.0f} s"
         else:
             left = (

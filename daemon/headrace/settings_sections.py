@@ -43,6 +43,12 @@ class DaemonSettings(Section):
     checkpoint_interval: Seconds = Field(
         default=1.0, description="Time between two writes of the confirmed position, in seconds."
     )
+    checkpoint_transactions: Int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000_000,
+        description="After so many confirmed transactions the position is written before that time.",
+    )
     spool: Path = Field(
         default=Path("var/spool"),
         description="Folder where rows of prepared XA transactions wait on disk for their XA COMMIT; relative to the "

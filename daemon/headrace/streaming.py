@@ -17,10 +17,10 @@ from headrace.companion import Companion
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceEnded, SourceSilent
 from headrace.formats.registry import make_format
 from headrace.layouts import Layouts
-from headrace.model import MessageBatch, Position, State
+from headrace.liveness import Liveness
+from headrace.model import MessageBatch, Position
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.schema_states import reached
 from headrace.mysql.source import OpenSource
 from headrace.settings import DaemonSettings, DestinationSettings
 from headrace.sinks.base import Sink
@@ -96,7 +96,12 @@ class Stream:
         self._saved: Position | None = None
         self._waiting_since: deque[float] = deque()
         self._failing = False
-        self._opened_at = self._blocked_until = self._asked_at = self._confirmed_at = 0.0
+        self._opened_at = self._blocked_until = self._confirmed_at = self._stored_at = 0.0
+        self._liveness = Liveness(settings.source, status, companion, self._log)
+        self._due = asyncio.Event()
+        """A checkpoint is due before its time."""
+        self._since_checkpoint = 0
+        """Transactions confirmed."""
         message, route = settings.message, settings.route
         self._outlet = Outlet(
             make_format(settings),
@@ -165,6 +170,7 @@ class Stream:
             self._failing = True
             if isinstance(error, PositionLost):
                 self._status.lost_kind = error.kind.value
+            error.remedy = error.remedy.replace("DESTINATION", self._name)
             self._status.failed(str(error))
             self._status.enter(error.state, error.reason, str(error))
             with contextlib.suppress(HeadraceError):  # the first error is the one to tell
@@ -296,73 +302,35 @@ class Stream:
             self._status.messages += len(batch.values)
             self._status.rows += batch.rows
             self._status.transactions += batch.transactions
+            self._since_checkpoint += batch.transactions
+            if self._since_checkpoint >= self._daemon.checkpoint_transactions:
+                self._due.set()
             self._status.bytes_published += sum(len(value) for value in batch.values if value)
             await self._queue.release(batch.size)
 
     # -- the clock's ----------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Saves the position, and tells a stall from lag."""
+        """Saves the position, after a time and after a number of transactions, and tells a stall from lag."""
+        interval = self._daemon.checkpoint_interval
         while True:
-            await asyncio.sleep(min(self._daemon.checkpoint_interval, 1.0))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(interval, 1.0)):
+                    await self._due.wait()
             self._status.queue_bytes = self._queue.used
-            await self._look_at_source()
-            self._judge()
-            await self._checkpoint()
+            if not self._failing:
+                await self._liveness.look(self._source.stream, self._decoder)
+            self._status.oldest_unconfirmed_at = self._oldest()
+            if not self._failing and self._decoder.events:
+                self._liveness.judge(self._oldest(), self._confirmed_at)
+            if self._due.is_set() or time.monotonic() - self._stored_at >= 0.9 * interval:
+                self._due.clear()
+                self._since_checkpoint, self._stored_at = 0, time.monotonic()
+                await self._checkpoint()
 
     def _oldest(self) -> float:
         """When the oldest unconfirmed message was read, be it by an earlier run; 0 when all is confirmed."""
         return self._behind.since or (self._waiting_since[0] if self._waiting_since else 0.0)
-
-    def _judge(self) -> None:
-        """STALLED once the oldest unconfirmed message is too old and nothing before it was confirmed meanwhile: a sink
-        that is only slow makes messages old too, as long as there is much to catch up on. A new connection alone does
-        not end a stall, nor is a dump command alone a stream: the source has to send something."""
-        oldest, stall_after = self._oldest(), self._settings.source.stall_after
-        self._status.oldest_unconfirmed_at = oldest
-        if self._failing or not self._decoder.events:
-            return
-        if oldest and time.monotonic() - max(oldest, self._confirmed_at) > stall_after:
-            text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
-            if self._status.enter(State.STALLED, "sink", text):
-                self._log.warning("stalled", reason="sink")
-            return
-        troubles = self._status.troubles
-        before = self._status.state
-        if troubles:
-            entered = self._status.enter(State.DEGRADED, ",".join(sorted(troubles)), "; ".join(troubles.values()))
-        else:
-            entered = self._status.enter(State.STREAMING)
-        if entered and self._status.restarts and before not in (State.STREAMING, State.DEGRADED):
-            self._log.info("streaming again")
-
-    async def _look_at_source(self) -> None:
-        """Ends the run when the source has more than it sends: a read that waits for nothing else would go on waiting.
-
-        Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
-        """
-        stream, limit = self._source.stream, self._settings.source.stall_after
-        waiting, now = stream.waiting_since, asyncio.get_running_loop().time()
-        silent_since = max(waiting, stream.last_receive)
-        if self._failing or not waiting or now - silent_since <= limit or now - self._asked_at <= limit / 2:
-            return
-        self._asked_at = now
-        received = self._decoder.file, self._decoder.end
-        try:
-            async with asyncio.timeout(self._settings.source.connect_timeout):
-                end = await self._companion.binlog_end()
-        except (HeadraceError, TimeoutError):
-            silent = stream.waiting_since and stream.last_receive <= silent_since
-            if silent:
-                raise SourceSilent(
-                    f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
-                ) from None
-            return
-        if stream.waiting_since and stream.last_receive <= silent_since and not reached(received, end):
-            raise SourceSilent(
-                f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
-                f"{received[0]}:{received[1]}"
-            )
 
     async def _checkpoint(self) -> None:
         position = self._confirmed

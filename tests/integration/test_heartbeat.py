@@ -194,7 +194,10 @@ def test_a_full_disk_under_the_binlogs_is_degraded_and_afterwards_no_row_is_miss
         ballast.write_bytes(bytes(free))
         seen = process.wait_state("full", "DEGRADED", 60)
         assert seen["reason"] == "heartbeat"
+        assert "did not answer" in seen["message"]
         assert process.health()[0] == 200
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{process.port}/metrics").read().decode()
+        assert 'headrace_state{destination="full",state="DEGRADED"} 1.0' in metrics
         ballast.unlink()
         # The server looks again once a minute.
         process.wait_state("full", "STREAMING", 90)

@@ -14,12 +14,12 @@ from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.column_types import ValueOptions, field_of
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.dump_place import dump_place
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.gtid_event import parse_tagged, varint
 from headrace.mysql.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.query_event import parse_query
 from headrace.mysql.schema_history import SchemaHistory
-from headrace.mysql.transactions import dump_place
 from tests.made_binlog import RAW_SID, SID, Binlog, close_all, decoder, feed
 
 

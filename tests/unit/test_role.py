@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import GrantMissing, SourceRefused, SourceUnreachable
+from headrace.errors import GrantMissing, SourceMisconfigured, SourceRefused, SourceUnreachable
 from headrace.mysql.connection import QueryFailed
-from headrace.mysql.role import Role, refuse_role, server_role
+from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from tests.streams import settings
 
 YES = {"Replica_IO_Running": "Yes", "Replica_SQL_Running": "Yes"}
@@ -113,3 +113,12 @@ def test_a_server_is_refused_as_the_configuration_says(role: Role, source: dict[
         return
     with pytest.raises(SourceRefused, match=why):
         refuse_role(role, where)
+
+
+@pytest.mark.parametrize("name", ["log_replica_updates", "log_slave_updates"])
+def test_a_replica_that_writes_no_binlog_of_what_it_replicates_is_refused(name: str) -> None:
+    replica = Role(read_only=True, replicates=True, running=True)
+    require_logged(replica, {name: "ON"})
+    require_logged(Role(read_only=False, replicates=False), {name: "OFF"})
+    with pytest.raises(SourceMisconfigured, match=f"{name} is OFF"):
+        require_logged(replica, {name: "OFF"})

@@ -72,6 +72,27 @@ async def test_a_stop_waits_for_what_is_in_flight_and_stores_its_end(store: Any)
     assert run.dump.closed
 
 
+@pytest.mark.parametrize(("limit", "written"), [(2, True), (1_000, False)])
+async def test_a_checkpoint_comes_after_a_number_of_transactions_or_at_its_time(
+    limit: int, written: bool, store: Any
+) -> None:
+    log, starts, _ = three()
+    daemon = daemon_settings(checkpoint_interval=60, checkpoint_transactions=limit)
+    run = await begin(store, bytes(log.packets), daemon=daemon)
+    run.stream._stored_at = time.monotonic()  # a minute has not passed
+    task = run.task()
+    if written:
+        await until(lambda: run.status.position is not None)
+        assert (await stored(store)).offset == starts[3]
+    else:
+        await until(lambda: run.status.transactions == 3)
+        await asyncio.sleep(1.5)  # the clock's task has looked by then
+        assert (await store.load("shop")).position is None
+    run.stop.set()
+    await task
+    assert (await stored(store)).offset == starts[3]
+
+
 async def test_a_stop_in_the_middle_of_a_store_write_loses_neither_it_nor_the_last_one(store: Any) -> None:
     log, starts, packets = three()
     write, writing, more = store._commit, asyncio.Event(), asyncio.Event()

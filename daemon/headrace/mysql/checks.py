@@ -10,7 +10,7 @@ from headrace.mysql.connection import Address, QueryFailed, SourceConnection
 from headrace.mysql.dump_errors import BINLOG_ON
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
 from headrace.mysql.replicas import choose_server_id, is_derived, replicas
-from headrace.mysql.role import Role, refuse_role, server_role
+from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.settings import HeartbeatSettings, SourceSettings
 
 _NO_DATABASE, _NO_TABLE = 1049, 1146
@@ -193,10 +193,10 @@ def role_findings(role: Role, source: SourceSettings, variables: dict[str, str],
     if role.running and role.lag_seconds is not None:
         lag = f"{role.lag_seconds:g} s behind its source"
     findings = [Finding("role", True, f"the server is {written} and a replica, {lag}", note=not role.running)]
-    name = "log_replica_updates" if "log_replica_updates" in variables else "log_slave_updates"
-    if variables.get(name, "ON").upper() not in ("ON", "1"):
-        sentence = f"{name} is OFF: what the replica takes from its own source never reaches its binlog, nor us"
-        findings.append(Finding(name, False, sentence, f"in my.cnf: [mysqld] {name} = ON; then restart the server"))
+    try:
+        require_logged(role, variables)
+    except SourceMisconfigured as error:
+        findings.append(Finding("log_replica_updates", False, str(error.args[0]), error.remedy))
     return findings
 
 

@@ -177,11 +177,12 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
 def _changed(inventory: Inventory, extra: GtidSet, why: str) -> SourceChanged:
     count = extra.count
     what = f"has not executed {count:,} transactions that were published: " if count else "has another history now: "
+    choice = "bring them to the server, or go on without them" if count else "go on with what it has now"
     return SourceChanged(
         f"server {inventory.server_uuid} {what}{why}{f': {_short(extra)}' if count else ''}",
         extra=str(extra),
-        remedy='bring them to the server, or go on without them: [source] on_diverged = "continue", or '
-        "'headrace position set DESTINATION WHERE'; docs/operations.md, 'SOURCE_CHANGED'",
+        remedy=f"{choice}: [source] on_diverged = \"continue\", or 'headrace position set DESTINATION WHERE'; "
+        "docs/operations.md, 'SOURCE_CHANGED'",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,4 +81,15 @@ def refuse_role(role: Role, source: SourceSettings) -> None:
         raise SourceRefused(
             f"{where} is a replica {role.lag_seconds:.0f} s behind its source, max_replica_lag is {limit:g} s",
             remedy="wait, name another server, or raise [source] max_replica_lag",
+        )
+
+
+def require_logged(role: Role, variables: Mapping[str, str]) -> None:
+    """Raises SourceMisconfigured for a replica that keeps what it replicates out of its own binlog: its stream would
+    be silent, and look well."""
+    name = "log_replica_updates" if "log_replica_updates" in variables else "log_slave_updates"
+    if role.replicates and variables.get(name, "ON").upper() not in ("ON", "1"):
+        raise SourceMisconfigured(
+            f"{name} is OFF: what the replica takes from its own source never reaches its binlog, nor us",
+            remedy=f"in my.cnf: [mysqld] {name} = ON; then restart the server",
         )

@@ -16,14 +16,14 @@ from headrace.errors import (
 from headrace.model import Gap, Position
 from headrace.mysql.checks import address_of, require_complete
 from headrace.mysql.connection import SourceConnection
+from headrace.mysql.dump_place import dump_place
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.histories import agree
 from headrace.mysql.inventory import identity, take_inventory
 from headrace.mysql.places import find_time
 from headrace.mysql.replicas import choose_server_id, replica_name
-from headrace.mysql.role import refuse_role, server_role
+from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.stream import PacketStream
-from headrace.mysql.transactions import dump_place
 from headrace.settings import SourceSettings, StartAt, StartEarliest, StartGtid, StartLatest, StartTime
 
 _STREAM_BUFFER = 2 << 20
@@ -146,7 +146,9 @@ async def open_source(
     try:
         variables = await connection.load_variables()
         await require_complete(connection, settings)
-        refuse_role(await server_role(connection), settings)
+        role = await server_role(connection)
+        refuse_role(role, settings)
+        require_logged(role, variables)
         if reader is not None:
             server_id = await choose_server_id(
                 connection,

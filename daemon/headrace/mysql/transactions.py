@@ -10,6 +10,7 @@ from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Position
 from headrace.mysql import event_types as ev
 from headrace.mysql import xa
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.dump_place import dump_place, place_of
 from headrace.mysql.gtid import GtidSet
 from headrace.mysql.gtid_event import parse_mariadb, parse_tagged, sid_text
 from headrace.mysql.packets import EventCutter
@@ -21,21 +22,6 @@ _from_bytes = int.from_bytes
 _PREPARED_XA = 0x40
 _OWN_INTERVALS = 64
 """Of own transactions that a position remembers; while nobody else writes, one interval holds any number of beats."""
-
-
-def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
-    """File and offset where a dump by place begins: at the start, at the file's beginning when what lies before has to
-    be seen, or at the oldest XA transaction whose rows have to be read again. The dump command has 32 bits for it."""
-    if skip_before:
-        return start.file, 4
-    if start.open_xa and not start.gtid_set:
-        start = Position(start.server_uuid, start.open_xa[0].file, start.open_xa[0].offset)
-    return start.file, start.offset if start.offset < 1 << 32 else 4
-
-
-def _place_of(text: str) -> tuple[str, int]:
-    file, _, offset = text.rpartition(":")
-    return file, int(offset or 0)
 
 
 class TransactionFollower(EventCutter, ABC):
@@ -58,7 +44,7 @@ class TransactionFollower(EventCutter, ABC):
         self.server_uuid = start.server_uuid
         self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
         self._own_gtids = GtidSet(start.own_gtids)
-        self._last_file, self._last_start = _place_of(start.last_transaction)
+        self._last_file, self._last_start = place_of(start.last_transaction)
         """Where the last transaction that ended begins."""
         self._group_end = 0
         """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
