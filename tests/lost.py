@@ -193,7 +193,8 @@ class LostPlace:
         assert self.daemon.health()[0] == 503
         assert self.metric(f'headrace_state{{destination="shop",state="{state}"}}') == 1
         assert self.metric('headrace_healthy{destination="shop"}') == 0
-        assert self.metric('headrace_restarts_total{destination="shop"}') == 1, "it does not try again in a loop"
+        if state != "FAILED":  # what trying again may mend is tried at growing intervals
+            assert self.metric('headrace_restarts_total{destination="shop"}') == 1, "it does not try again in a loop"
         assert self.unmoved(before)
         assert self.ids() == rows
         return status

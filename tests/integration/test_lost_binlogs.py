@@ -16,6 +16,10 @@ from tests.support import DaemonProcess
 pytestmark = pytest.mark.server
 
 
+BY_OFFSET = pytest.mark.parametrize("server", [PLAIN, MARIADB], indirect=True)
+"""With GTIDs the offset is not used."""
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[tuple[Any, str]]:
     running = start_server(stack, request.param, "binlogs")
@@ -142,10 +146,9 @@ def test_a_damaged_length_of_an_event_stops_with_its_place(place: LostPlace, len
     place.leave()
 
 
+@BY_OFFSET
 @pytest.mark.parametrize("inside", [7, 20, 35])
 def test_a_position_in_the_middle_of_an_event_is_no_place(place: LostPlace, inside: int) -> None:
-    if place.kind == GTIDS:
-        pytest.skip("with GTIDs the offset is not used")
     right = place.published(1)
     place.insert(2, 3)
     start, _ = place.row_event(right.file, 1)
@@ -157,9 +160,8 @@ def test_a_position_in_the_middle_of_an_event_is_no_place(place: LostPlace, insi
     place.leave()
 
 
+@BY_OFFSET
 def test_a_position_beyond_the_end_of_its_file(place: LostPlace) -> None:
-    if place.kind == GTIDS:
-        pytest.skip("with GTIDs the offset is not used")
     right = place.published(1)
     place.insert(2)
     place.store(replace(right, offset=right.offset + 1_000_000))
@@ -169,10 +171,9 @@ def test_a_position_beyond_the_end_of_its_file(place: LostPlace) -> None:
     place.leave()
 
 
+@pytest.mark.parametrize("server", [PLAIN], indirect=True)  # one kind shows it
 def test_a_truncated_file_is_not_skipped_by_the_policy_that_only_fails(place: LostPlace) -> None:
     """Once more after a restart of the daemon: the state is found again, and nothing has moved."""
-    if place.kind != PLAIN:
-        pytest.skip("one kind shows it")
     place.published(1)
     place.insert(2)
     cut = place.next_file()

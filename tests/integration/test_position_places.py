@@ -175,9 +175,8 @@ async def test_every_start_and_end_of_a_transaction_is_a_place_and_nothing_betwe
         await finder.at("mysql-bin.000099", 4)
 
 
+@pytest.mark.parametrize("written", ["mysql"], indirect=True)  # positions of MariaDB have no GTID set
 async def test_a_place_carries_the_gtids_that_were_executed_before_it(written: Written) -> None:
-    if written.mariadb:
-        pytest.skip("positions of MariaDB have no GTID set")
     inventory = await written.inventory()
     finder = PlaceFinder(written.source, inventory)
     uuid = inventory.server_uuid
@@ -193,9 +192,8 @@ async def test_a_place_carries_the_gtids_that_were_executed_before_it(written: W
     assert (await finder.first_missing(holed)).place == (written.files[3], written.groups(written.files[3])[3][0])
 
 
+@pytest.mark.parametrize("written", ["mariadb"], indirect=True)  # MySQL's GTID sets are kept as they are
 async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: Written) -> None:
-    if not written.mariadb:
-        pytest.skip("MySQL's GTID sets are kept as they are")
     file = written.files[4]
     groups = written.groups(file)
     state = written.run(f"SELECT BINLOG_GTID_POS('{file}', {groups[2][0]})")[0][0]
