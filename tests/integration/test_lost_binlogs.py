@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from tests.lost import GTIDS, KINDS, PLAIN, LostPlace, start_server
+from tests.lost import GTIDS, KINDS, MARIADB, PLAIN, LostPlace, start_server
 from tests.support import DaemonProcess
 
 pytestmark = pytest.mark.server
