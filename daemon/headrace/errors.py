@@ -160,6 +160,19 @@ class Fenced(HeadraceError):
     state = State.STANDBY
 
 
+class LeaseLapsed(HeadraceError):
+    """The lock can't be proved at present, so nothing may be published; it may still be ours."""
+
+    reason = "lock"
+    state = State.STALLED
+
+
+class LockServiceError(HeadraceError):
+    """ZooKeeper can't be reached, or does not answer as it should."""
+
+    reason = "zookeeper"
+
+
 class StateStoreError(HeadraceError):
     """The state store can't be read or written."""
 

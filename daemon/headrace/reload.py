@@ -115,9 +115,13 @@ class Reloader:
 
     def _read(self, file: Path, stamp: Stamp) -> _File:
         try:
-            return _File(stamp, load_destination(file, self._env, self._settings.daemon.node))
+            return _File(stamp, self._load(file))
         except ConfigError as error:
             return _File(stamp, None, error.problems)
+
+    def _load(self, file: Path) -> DestinationSettings:
+        shared = self._settings.zookeeper is not None
+        return load_destination(file, self._env, self._settings.daemon.node, shared=shared)
 
     def _read_main(self) -> list[str]:
         """The problems of headrace.toml; what is new in it is told, because it needs a restart."""
@@ -125,7 +129,8 @@ class Reloader:
             new = load_main(self._settings.file, self._env)
         except ConfigError as error:
             return error.problems
-        keys = [
+        keys = ["zookeeper"] if new.zookeeper != self._settings.zookeeper else []
+        keys += [
             f"{section}.{key}"
             for section in ("daemon", "state", "http", "log")
             for key in type(getattr(new, section)).model_fields

@@ -14,27 +14,20 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from headrace.errors import ConfigError
+from headrace.settings_daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
 from headrace.settings_message import DebeziumSettings, MessageSettings, Section
 from headrace.settings_sections import (
-    SINKS,
-    DaemonSettings,
     DestinationSettings,
     FilterSettings,
     HeartbeatSettings,
-    HttpSettings,
-    JsonlSinkSettings,
-    KafkaSinkSettings,
-    LogSettings,
     MainSettings,
-    NullSinkSettings,
     QueueSettings,
     RouteSettings,
     Settings,
-    SinkSettings,
     SourceSettings,
     StandbySettings,
-    StateSettings,
 )
+from headrace.settings_sinks import SINKS, JsonlSinkSettings, KafkaSinkSettings, NullSinkSettings, SinkSettings
 from headrace.settings_values import (
     Expander,
     Start,
@@ -72,6 +65,7 @@ __all__ = [
     "StartLatest",
     "StartTime",
     "StateSettings",
+    "ZooKeeperSettings",
     "compile_filter",
     "derive_server_id",
     "destination_files",
@@ -110,6 +104,10 @@ def load(path: Path, env: Mapping[str, str]) -> Settings:
     found = [_read_destination(file, env, daemon.node, problems) for file in files]
     destinations = {item.name: item for item in found if item is not None}
     problems += shared_server_ids(destinations.values(), folder).values()
+    if main is not None:
+        problems += _store_problems(path, main.state, main.zookeeper is not None)
+        for one in destinations.values():
+            problems += store_problems(one, folder, shared=main.zookeeper is not None)
     if problems or main is None:
         raise ConfigError(problems)
     return _complete(path, main, destinations)
@@ -119,15 +117,20 @@ def load_main(path: Path, env: Mapping[str, str]) -> Settings:
     """headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
     problems: list[str] = []
     main = _read_model(path, MainSettings, env, problems)
-    if main is None:
+    if main is not None:
+        problems += _store_problems(path, main.state, main.zookeeper is not None)
+    if problems or main is None:
         raise ConfigError(problems)
     return _complete(path, main, {})
 
 
-def load_destination(file: Path, env: Mapping[str, str], node: str) -> DestinationSettings:
-    """One destination, as load() gives it. Raises ConfigError with every problem of the file."""
+def load_destination(file: Path, env: Mapping[str, str], node: str, *, shared: bool) -> DestinationSettings:
+    """One destination, as load() gives it; `shared` says whether there is a section [zookeeper]. Raises ConfigError
+    with every problem of the file."""
     problems: list[str] = []
     destination = _read_destination(file, env, node, problems)
+    if destination is not None:
+        problems += store_problems(destination, file.parent, shared=shared)
     if problems or destination is None:
         raise ConfigError(problems)
     return destination
@@ -140,7 +143,15 @@ def destination_files(folder: Path) -> list[Path]:
 
 def _complete(path: Path, main: MainSettings, destinations: dict[str, DestinationSettings]) -> Settings:
     daemon = main.daemon.model_copy(update={"destinations": path.parent / main.daemon.destinations})
-    return Settings(daemon=daemon, state=main.state, http=main.http, log=main.log, file=path, destinations=destinations)
+    return Settings(
+        daemon=daemon,
+        state=main.state,
+        zookeeper=main.zookeeper,
+        http=main.http,
+        log=main.log,
+        file=path,
+        destinations=destinations,
+    )
 
 
 def _destination_files(folder: Path, main: Path, *, report_missing: bool, problems: list[str]) -> list[Path]:
@@ -195,6 +206,33 @@ def shared_server_ids(destinations: Iterable[DestinationSettings], folder: Path)
                 f"destination {other}; each needs its own (0 derives one)"
             )
     return problems
+
+
+def store_problems(destination: DestinationSettings, folder: Path, *, shared: bool) -> list[str]:
+    """What is wrong with the store that a destination asks for, a sentence each."""
+    file, state = folder / f"{destination.name}.toml", destination.state
+    if destination.exactly_once:
+        if state is not None and state.store not in ("auto", "kafka"):
+            return [f'{file}: state.store: delivery = "exactly_once" keeps the position in Kafka, not in {state.store}']
+        return []
+    if state is None:
+        return []
+    if state.store == "kafka":
+        return [f'{file}: state.store: kafka goes with a kafka sink of delivery = "exactly_once" only']
+    return _store_problems(file, state, shared)
+
+
+def _store_problems(file: Path, state: StateSettings, shared: bool) -> list[str]:
+    if shared and state.store == "sqlite":
+        # The successor on another machine would not see the position, and begin somewhere else.
+        return [f"{file}: state.store: sqlite can't be shared by daemons of several machines, as [zookeeper] asks for"]
+    if not shared and state.store == "zookeeper":
+        return [f"{file}: state.store: zookeeper needs the section [zookeeper] in headrace.toml"]
+    if state.store == "kafka":
+        return [
+            f'{file}: state.store: kafka is the store of destinations with delivery = "exactly_once", and theirs only'
+        ]
+    return []
 
 
 def _read_model(

@@ -13,6 +13,8 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=86400 * 7, allow_inf_nan=False)]
+SecondsOrOff = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 7, allow_inf_nan=False)]
+"""0 means off."""
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 * KIB, le=1 << 40)]
 Int = Annotated[int, BeforeValidator(parse_int)]
 

@@ -1,103 +1,17 @@
-"""The sections of the configuration files as models: every key with its type, its default and what it means."""
+"""The sections of a destination's file as models, and the whole configuration made of them and headrace.toml's."""
 
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, field_validator
 
-from headrace.settings_message import KIB, MIB, Int, MessageSettings, Seconds, Section, Size, Topic
-from headrace.settings_values import (
-    Start,
-    StartLatest,
-    compile_filter,
-    parse_duration,
-    parse_host_port,
-    parse_place,
-    parse_start,
-)
-
-SecondsOrOff = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 7, allow_inf_nan=False)]
-"""0 means off."""
-
-
-class DaemonSettings(Section):
-    """[daemon]: the process."""
-
-    node: str = Field(
-        default_factory=socket.gethostname, min_length=1, description="Name of this daemon. Default: the host name."
-    )
-    destinations: Path = Field(
-        default=Path("destinations"),
-        description="Folder with one file a destination; relative to the folder of headrace.toml.",
-    )
-    event_loop: Literal["auto", "asyncio", "uvloop"] = Field(
-        default="auto", description="auto: uvloop when it is installed, which is faster; asyncio: Python's own."
-    )
-    drain_timeout: Seconds = Field(
-        default=10.0, description="How long a stop waits for confirmation of what is in flight, in seconds."
-    )
-    checkpoint_interval: Seconds = Field(
-        default=1.0, description="Time between two writes of the confirmed position, in seconds."
-    )
-    checkpoint_transactions: Int = Field(
-        default=10_000,
-        ge=1,
-        le=1_000_000_000,
-        description="After so many confirmed transactions the position is written before that time.",
-    )
-    spool: Path = Field(
-        default=Path("var/spool"),
-        description="Folder where rows of prepared XA transactions wait on disk for their XA COMMIT; relative to the "
-        "working directory.",
-    )
-    watch: SecondsOrOff = Field(
-        default=2.0,
-        description="Time between two looks at the destinations folder, whose files are taken over while running, in "
-        "seconds; 0: only on SIGHUP.",
-    )
-
-
-class StateSettings(Section):
-    """[state]: where positions and schema history are kept."""
-
-    store: Literal["sqlite"] = Field(default="sqlite", description="Kind of store; sqlite is the embedded one.")
-    path: Path = Field(
-        default=Path("var/headrace.db"),
-        description="The store's file; relative to the working directory. Lock files lie beside it.",
-    )
-
-
-class HttpSettings(Section):
-    """[http]: health and metrics."""
-
-    listen: str = Field(
-        default="127.0.0.1:9180", description='Address and port of /health and /metrics; "" turns them off.'
-    )
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str) -> str:
-        if value:
-            parse_host_port(value)
-        return value
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port, or None when HTTP is off."""
-        return parse_host_port(self.listen) if self.listen else None
-
-
-class LogSettings(Section):
-    """[log]: what goes to standard error."""
-
-    format: Literal["console", "json"] = Field(default="console", description="Lines for people, or JSON objects.")
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least severe lines that are written."
-    )
+from headrace.settings_daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
+from headrace.settings_message import MIB, Int, MessageSettings, Seconds, SecondsOrOff, Section, Size, Topic
+from headrace.settings_sinks import KafkaSinkSettings, SinkSettings
+from headrace.settings_values import Start, StartLatest, compile_filter, parse_place, parse_start
 
 
 def _split_places(value: Any) -> Any:
@@ -283,57 +197,6 @@ class QueueSettings(Section):
     )
 
 
-def _split_servers(value: Any) -> Any:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError('should be "host:port", several of them with commas between, or a list of them')
-    servers = tuple(part.strip() for part in parts if part.strip())
-    if not servers:
-        raise ValueError("should name at least one broker")
-    for server in servers:
-        parse_host_port(server)
-    return servers
-
-
-class KafkaSinkSettings(Section):
-    """[sink] type = "kafka"."""
-
-    type: Literal["kafka"] = Field(description="The kind of sink.")
-    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(_split_servers)] = Field(
-        description='Brokers to begin with: "host:port", comma-separated, or a list.'
-    )
-    client_id: str = Field(default="headrace", min_length=1, description="Our name in the brokers' logs and quotas.")
-    compression: Literal["none", "gzip", "lz4", "zstd", "snappy"] = Field(
-        default="none", description="Compression of record batches."
-    )
-    batch_bytes: Size = Field(
-        default=900 * KIB, description="Largest record batch; stays below the brokers' message.max.bytes."
-    )
-    max_in_flight_bytes: Size = Field(default=16 * MIB, description="Bytes handed over and not yet confirmed.")
-    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer, in seconds.")
-
-
-class JsonlSinkSettings(Section):
-    """[sink] type = "jsonl": a line a message."""
-
-    type: Literal["jsonl"] = Field(description="The kind of sink.")
-    path: str = Field(
-        min_length=1,
-        description='The file that lines are appended to, relative to the working directory; "-" is standard output.',
-    )
-
-
-class NullSinkSettings(Section):
-    """[sink] type = "null": publishes nowhere and confirms at once; for measuring."""
-
-    type: Literal["null"] = Field(description="The kind of sink.")
-
-
-SinkSettings = KafkaSinkSettings | JsonlSinkSettings | NullSinkSettings
-SINKS: dict[str, type[Section]] = {"kafka": KafkaSinkSettings, "jsonl": JsonlSinkSettings, "null": NullSinkSettings}
-"""The sections that `[sink] type` chooses from, by that type."""
-
-
 class DestinationSettings(Section):
     """A file of the destinations folder: one MySQL source and where its changes go."""
 
@@ -350,7 +213,15 @@ class DestinationSettings(Section):
     message: MessageSettings = MessageSettings()
     route: RouteSettings = RouteSettings()
     queue: QueueSettings = QueueSettings()
+    state: StateSettings | None = Field(
+        default=None, description="Instead of [state] of headrace.toml, for this destination."
+    )
     sink: SinkSettings = Field(discriminator="type")
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether messages and position are written in transactions of the sink."""
+        return isinstance(self.sink, KafkaSinkSettings) and self.sink.delivery == "exactly_once"
 
 
 class MainSettings(Section):
@@ -358,6 +229,9 @@ class MainSettings(Section):
 
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
     state: StateSettings = StateSettings()
+    zookeeper: ZooKeeperSettings | None = Field(
+        default=None, description="Without it: one daemon, a file lock, an embedded store."
+    )
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
 
@@ -366,4 +240,16 @@ class Settings(MainSettings):
     """The whole configuration: headrace.toml and all destinations, complete and checked."""
 
     file: Path = Field(default=Path("headrace.toml"), description="Not a key: where headrace.toml was read.")
+
+    def state_of(self, destination: DestinationSettings) -> StateSettings:
+        """Which store a destination's position is kept in, "auto" resolved."""
+        state = destination.state or self.state
+        if destination.exactly_once:
+            kind: Literal["sqlite", "zookeeper", "kafka"] = "kafka"
+        elif state.store == "auto":
+            kind = "zookeeper" if self.zookeeper else "sqlite"
+        else:
+            return state
+        return state.model_copy(update={"store": kind})
+
     destinations: dict[str, DestinationSettings]

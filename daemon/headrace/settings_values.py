@@ -238,3 +238,16 @@ class Expander:
         except UnicodeDecodeError:
             self._report(key, f"the file {path} is not UTF-8 text")
         return ""
+
+
+def split_servers(value: Any) -> Any:
+    """Addresses as a tuple, out of a list or of text with commas. Raises ValueError."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError('should be "host:port", several of them with commas between, or a list of them')
+    servers = tuple(part.strip() for part in parts if part.strip())
+    if not servers:
+        raise ValueError("should name at least one server")
+    for server in servers:
+        parse_host_port(server)
+    return servers

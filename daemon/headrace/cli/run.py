@@ -7,12 +7,11 @@ import os
 import structlog
 
 from headrace import __version__, logs
+from headrace.coordination import Coordination
 from headrace.destination import Destination
 from headrace.http.server import HttpServer
-from headrace.lock.registry import make_lock
 from headrace.reload import Reloader
 from headrace.settings import DestinationSettings, Settings
-from headrace.state.registry import make_store
 from headrace.status import DestinationStatus
 from headrace.supervisor import Supervisor
 from headrace.systemd_notify import Notifier
@@ -30,18 +29,17 @@ async def command(settings: Settings) -> int:
     """Runs the daemon; the exit status. Raises HeadraceError when the state store or HTTP can't be opened."""
     logs.configure(settings.log)
     log.info("headrace starts", version=__version__, node=settings.daemon.node, destinations=[*settings.destinations])
-    store = make_store(settings.state)
+    coordination = Coordination(settings)
 
     def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
-        lock = make_lock(settings.state, settings.daemon.node, destination.name)
-        return Destination(destination, settings.daemon, store, lock, status)
+        return Destination(destination, settings.daemon, coordination, status)
 
     reloader = Reloader(settings, os.environ)
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     address = settings.http.address
     server = HttpServer(address, supervisor.statuses, settings.daemon.node, reloader.errors) if address else None
     try:
-        await store.open()
+        await coordination.open()
         if server:
             await server.start()
             log.info("http listens", host=address and address[0], port=server.port)
@@ -49,4 +47,4 @@ async def command(settings: Settings) -> int:
     finally:
         if server:
             await server.close()
-        await store.close()
+        await coordination.close()

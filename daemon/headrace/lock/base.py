@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from headrace.lease import Floor, Lease, Tenure
+
 
 class Lock(ABC):
-    """Exclusive right to run one destination."""
+    """Exclusive right to run one destination. An object may be acquired again after it was released."""
+
+    shared: bool = False
+    """Whether daemons of other machines take part, so that a successor may be waiting for it."""
 
     @abstractmethod
-    async def acquire(self) -> None:
-        """Returns once the lock is held; waits as long as another daemon holds it."""
+    async def acquire(self, floor: Floor) -> None:
+        """Returns once the lock is held, under an epoch above `floor`; waits as long as another daemon holds it, or
+        is preferred. Raises LockServiceError or StateStoreError."""
 
     @abstractmethod
-    async def try_acquire(self) -> bool:
-        """Takes the lock when it is free; never waits."""
+    async def try_acquire(self, floor: Floor) -> bool:
+        """Takes the lock when it is free and nobody is preferred; never waits for another holder."""
 
     @abstractmethod
     async def release(self) -> None:
-        """Gives the lock back; safe when it isn't held."""
+        """Gives the lock back; safe when it isn't held. Never raises: a lock that can't be given back now, because its
+        service is away, is given back as soon as it can, or ends with the session."""
 
     @property
     @abstractmethod
     def holder(self) -> str:
         """Who holds it, as far as it is known; empty when nobody does."""
+
+    @property
+    @abstractmethod
+    def tenure(self) -> Tenure:
+        """Of the present holding; Tenure() while it isn't held, and when the state store counts the epochs."""
+
+    @property
+    @abstractmethod
+    def lease(self) -> Lease:
+        """Of the present holding; a new one with each."""

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from headrace.errors import StateStoreError
+from headrace.lease import Floor, Lease, Tenure
 from headrace.lock.base import Lock
 
 
@@ -24,13 +25,14 @@ class FileLock(Lock):
         self._poll = poll
         self._file: int | None = None
         self._other = ""
+        self._lease = Lease()
 
-    async def acquire(self) -> None:
+    async def acquire(self, floor: Floor) -> None:
         """Returns once the lock is held; waits as long as another daemon holds it. Raises StateStoreError."""
-        while not await self.try_acquire():  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
+        while not await self.try_acquire(floor):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
             await asyncio.sleep(self._poll)
 
-    async def try_acquire(self) -> bool:
+    async def try_acquire(self, floor: Floor) -> bool:
         """Takes the lock when it is free; never waits. Raises StateStoreError when the file can't be used."""
         if self._file is not None:
             return True
@@ -56,6 +58,16 @@ class FileLock(Lock):
     def holder(self) -> str:
         """Ourselves while the lock is held, else who held it when it was last tried; empty when nobody did."""
         return self._name if self._file is not None else self._other
+
+    @property
+    def tenure(self) -> Tenure:
+        """Nothing: the state store beside the file counts the epochs."""
+        return Tenure()
+
+    @property
+    def lease(self) -> Lease:
+        """Without a limit: the kernel keeps the lock as long as the process lives, frozen or not."""
+        return self._lease
 
     def _try(self) -> bool:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.errors import SinkError
+from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.sinks.base import Sink
 
@@ -19,7 +20,8 @@ class JsonlSink(Sink):
     """One line is one message's value; a tombstone is none. A thread writes, so that a slow disk or pipe
     never holds the loop."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, lease: Lease) -> None:
+        super().__init__(lease)
         self._path = path
         self._descriptor = -1
         self._sync = False
@@ -53,6 +55,7 @@ class JsonlSink(Sink):
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
+            self._lease.check()
             view = view[os.write(self._descriptor, view) :]
         if self._sync:
             os.fdatasync(self._descriptor)

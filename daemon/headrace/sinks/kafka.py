@@ -17,7 +17,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from headrace.errors import SinkError, SinkRejected
+from headrace.errors import HeadraceError, SinkError, SinkRejected
+from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.settings import KafkaSinkSettings
 from headrace.sinks.base import Sink
@@ -30,7 +31,8 @@ class KafkaSink(Sink):
     """One producer, from start to its first failure. publish() is called by one coroutine only, so that batches of a
     partition never overtake each other; only their confirmations overlap."""
 
-    def __init__(self, settings: KafkaSinkSettings) -> None:
+    def __init__(self, settings: KafkaSinkSettings, lease: Lease) -> None:
+        super().__init__(lease)
         self._settings = settings
         self._producer: Any = None
         self._in_flight = 0
@@ -92,11 +94,15 @@ class KafkaSink(Sink):
         try:
             for part in parts:
                 async with asyncio.timeout(2 * self._settings.request_timeout):
+                    self._lease.check()
                     delivery = await self._producer.send_batch(part, batch.topic, partition=batch.partition)
                 delivery.add_done_callback(on_delivery)
         except (KafkaError, OSError, TimeoutError, AssertionError) as error:
             self._settle(done, batch.size, None)
             raise self._failure(batch, error) from error
+        except HeadraceError:  # the lease's
+            self._settle(done, batch.size, None)
+            raise
         return done
 
     def _build(self, batch: MessageBatch) -> list[Any]:

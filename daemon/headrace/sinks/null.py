@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.sinks.base import Sink
 
@@ -11,7 +12,8 @@ from headrace.sinks.base import Sink
 class NullSink(Sink):
     """Counts and forgets."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease)
         self.messages = self.rows = self.bytes = 0
 
     async def start(self) -> None:
@@ -19,6 +21,7 @@ class NullSink(Sink):
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """See Sink."""
+        self._lease.check()
         self.messages += len(batch.values)
         self.rows += batch.rows
         self.bytes += batch.size

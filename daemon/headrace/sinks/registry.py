@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.lease import Lease
 from headrace.settings import JsonlSinkSettings, KafkaSinkSettings, SinkSettings
 from headrace.sinks.base import Sink
 from headrace.sinks.jsonl import JsonlSink
@@ -9,10 +10,10 @@ from headrace.sinks.kafka import KafkaSink
 from headrace.sinks.null import NullSink
 
 
-def make_sink(settings: SinkSettings) -> Sink:
+def make_sink(settings: SinkSettings, lease: Lease) -> Sink:
     """A new sink, not started."""
     if isinstance(settings, KafkaSinkSettings):
-        return KafkaSink(settings)
+        return KafkaSink(settings, lease)
     if isinstance(settings, JsonlSinkSettings):
-        return JsonlSink(settings.path)
-    return NullSink()
+        return JsonlSink(settings.path, lease)
+    return NullSink(lease)

@@ -6,15 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.lease import NO_TENURE, Guard, Tenure
 from headrace.model import Position
 
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """What a writer proves: the epoch it holds the destination under, and the version that it read or wrote last."""
-
-    epoch: int
-    version: int
+__all__ = ["NO_TENURE", "Guard", "HistoryEntry", "StateChange", "StateStore", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +63,12 @@ class StateStore(ABC):
         """What is stored; never fails for an unknown destination."""
 
     @abstractmethod
-    async def begin_epoch(self, destination: str, *, above: int = 0) -> Guard:
-        """Takes the destination over: a new epoch above the stored one and above `above`. Earlier guards are void."""
+    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+        """Takes the destination over. Earlier guards are void.
+
+        The epoch is that of `tenure`; without one, a new epoch above the stored one and above `above`. Raises Fenced
+        when the tenure's epoch is not above both, or is over.
+        """
 
     @abstractmethod
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import orjson
 
 from headrace.errors import Fenced, StateStoreError
+from headrace.lease import Tenure
 from headrace.model import Position
-from headrace.state.base import Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.state.base import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
@@ -84,8 +85,9 @@ class SqliteStore(StateStore):
         """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         return await self._call("read", lambda: self._load(destination))
 
-    async def begin_epoch(self, destination: str, *, above: int = 0) -> Guard:
-        """Takes the destination over with a new epoch. Raises StateStoreError."""
+    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+        """Takes the destination over with a new epoch, counted here: this store never goes with a lock that has one.
+        Raises StateStoreError."""
         return await self._call("write", lambda: self._begin_epoch(destination, above))
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
