@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace.destination import Destination
-from headrace.lock.registry import make_lock
+from headrace.lock.file import FileLock
 from headrace.model import Position, RowsChange
 from headrace.mysql.checks import address_of
 from headrace.mysql.column_types import JSON
@@ -24,7 +24,7 @@ from headrace.mysql.connection import SourceConnection
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.jsonb import json_text
 from headrace.settings import DaemonSettings, DestinationSettings, Settings, StateSettings
-from headrace.state.registry import make_store
+from headrace.state.sqlite import SqliteStore
 from headrace.status import DestinationStatus
 from headrace.supervisor import Supervisor
 
@@ -56,10 +56,10 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
         reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
         settings = _settings(job)
         state = StateSettings(path=Path(folder) / "state.db")
-        store = make_store(state)
+        store = SqliteStore(state.path)
         await store.open()
         status = DestinationStatus("bench")
-        actor = Destination(settings, DaemonSettings(), store, make_lock(state, "bench", "bench"), status)
+        actor = Destination(settings, DaemonSettings(), store, FileLock(Path(folder) / "bench.lock", "bench"), status)
         stop = asyncio.Event()
         running = asyncio.create_task(actor.run(stop))
         begun = cpu = 0.0
@@ -101,12 +101,12 @@ async def several(job: dict[str, Any]) -> dict[str, float]:
         made[name] = one.model_copy(update={"source": source})
     with TemporaryDirectory() as folder:
         state = StateSettings(path=Path(folder) / "state.db")
-        store = make_store(state)
+        store = SqliteStore(state.path)
         await store.open()
         daemon = DaemonSettings()
 
         def actor(one: DestinationSettings, status: DestinationStatus) -> Destination:
-            return Destination(one, daemon, store, make_lock(state, "bench", one.name), status)
+            return Destination(one, daemon, store, FileLock(Path(folder) / f"{one.name}.lock", "bench"), status)
 
         supervisor = Supervisor(Settings(daemon=daemon, destinations=made), actor)
         running = asyncio.create_task(supervisor.run(signals=False))
@@ -200,11 +200,13 @@ class _RawJson(Decoder):
 
 async def kafka_only(job: dict[str, Any]) -> dict[str, float]:
     """The limit of sending: ready messages of the size that this workload makes, into the same sink."""
+    from headrace.lease import Lease
     from headrace.model import MessageBatch
     from headrace.settings import KafkaSinkSettings
     from headrace.sinks.kafka import KafkaSink
 
-    sink = KafkaSink(KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": job["kafka"]}))
+    settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": job["kafka"]})
+    sink = KafkaSink(settings, Lease())
     await sink.start()
     position = Position("s", "f", 4, commit_time_us=time.time_ns() // 1000)
     each = job["rows_per_value"]

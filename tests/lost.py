@@ -17,9 +17,8 @@ import pymysql
 
 from devstack import Stack
 from headrace.model import Position
-from headrace.settings import StateSettings
 from headrace.state.base import StateChange
-from headrace.state.registry import make_store
+from headrace.state.sqlite import SqliteStore
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 GTIDS, PLAIN, MARIADB = "mysql", "mysql-without-gtids", "mariadb"
@@ -128,7 +127,7 @@ class LostPlace:
 
     def stored(self) -> Position:
         async def load() -> Position | None:
-            store = make_store(StateSettings(path=self.daemon.folder / "var" / "headrace.db"))
+            store = SqliteStore(self.daemon.folder / "var" / "headrace.db")
             await store.open()
             try:
                 return (await store.load("shop")).position
@@ -148,7 +147,7 @@ class LostPlace:
         """Puts a position into the store, past every check; the daemon is stopped."""
 
         async def write() -> None:
-            store = make_store(StateSettings(path=self.daemon.folder / "var" / "headrace.db"))
+            store = SqliteStore(self.daemon.folder / "var" / "headrace.db")
             await store.open()
             try:
                 await store.commit("shop", await store.begin_epoch("shop"), StateChange(position))

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
 from headrace.mysql.schema_history import SchemaHistory
 from headrace.mysql.source import OpenSource
-from headrace.settings import DaemonSettings, DestinationSettings, StateSettings
-from headrace.state.registry import make_store
+from headrace.settings import DaemonSettings, DestinationSettings
+from headrace.state.sqlite import SqliteStore
 from headrace.status import DestinationStatus
 from headrace.streaming import Behind, Stream
 from tests.made_binlog import SID, Binlog
@@ -31,7 +32,7 @@ def daemon_settings(**more: Any) -> DaemonSettings:
 
 
 async def open_store(folder: Path) -> Any:
-    store = make_store(StateSettings(path=folder / "headrace.db"))
+    store = SqliteStore(folder / "headrace.db")
     await store.open()
     return store
 
@@ -62,10 +63,28 @@ class Dump:
         self.closed = True
 
 
+class HeldDelivery:
+    """A sink under a lease, with a store; `renewed` counts the sinks that were asked for after a lapse."""
+
+    def __init__(self, sink: HeldSink, store: Any, lease: Lease | None = None) -> None:
+        self.sink, self.store, self.lease = sink, store, lease or Lease()
+        self.renewed = 0
+
+    async def renew(self) -> None:
+        self.renewed += 1
+        self.sink.aborted = False
+
+    async def abort(self) -> None:
+        await self.sink.abort()
+
+
 class HeldSink:
     """Takes everything; confirms at once, or from `flow()` on when it is held."""
 
+    keeps_position = False
+
     def __init__(self, *, held: bool = False) -> None:
+        self.aborted = False
         self.held, self.batches, self.waiting = held, list[MessageBatch](), list[asyncio.Future[None]]()
 
     async def start(self) -> None:
@@ -87,7 +106,8 @@ class HeldSink:
         del self.waiting[:count]
 
     async def abort(self) -> None:
-        pass
+        self.aborted = True
+        self.waiting.clear()
 
     async def close(self) -> None:
         pass
@@ -109,6 +129,9 @@ class Beats:
         self.end, self.asked = end, 0
 
     def seen(self, beat: object) -> None:
+        pass
+
+    def check(self) -> None:
         pass
 
     async def run(self, log: object) -> None:
@@ -145,14 +168,13 @@ class Run:
         self.reopened: list[OpenSource | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
         self.sink, self.behind, self.status = sink or HeldSink(), Behind(), DestinationStatus("shop")
-        self.dump = Dump(*steps)
+        self.dump, self.delivery = Dump(*steps), HeldDelivery(self.sink, store, more.pop("lease", None))
         made: Any = Stream(
             self.config,
             self.daemon,
-            store,
             self.status,
             source=opened(self.dump, more.pop("start", START), self.config),
-            sink=self.sink,  # type: ignore[arg-type]
+            delivery=self.delivery,  # type: ignore[arg-type]
             guard=guard,
             layouts=layouts(),
             companion=self.companion,

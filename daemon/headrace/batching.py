@@ -34,6 +34,7 @@ class Outlet:
         server_uuid: str,
         *,
         one_log: bool = False,
+        epoch: int = 0,
     ) -> None:
         self._format, self._topic, self._partition = fmt, topic, partition
         self._values: ValueFormat
@@ -47,6 +48,7 @@ class Outlet:
         self._rows_per_message = rows_per_message
         self._server_uuid = server_uuid
         self._one_log = one_log
+        self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         self._now_ms = 0
         self._decoder: Decoder
         self._clear()
@@ -83,7 +85,7 @@ class Outlet:
         if not size or count == 1:
             value = self._values.encode(change, self._now_ms)
             batch.values.append(value)
-            headers = [("headrace-id", base.encode()), ("headrace-pos", b"%d" % change.pos), where]
+            headers = [("headrace-id", base.encode()), ("headrace-pos", b"%d" % change.pos), where, self._epoch]
             if change.partial:
                 headers.append(_PARTIAL)
             batch.headers.append(headers)
@@ -95,7 +97,7 @@ class Outlet:
         else:
             values = [self._values.encode(part, self._now_ms) for part in change.parts(size)]
         batch.values += values
-        rest = (where, _PARTIAL) if change.partial else (where,)
+        rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
         batch.headers += [
             [("headrace-id", b"%b.%d" % (base.encode(), i)), ("headrace-pos", b"%d" % (pos + i)), *rest]
             for i in range(0, count, size)
@@ -104,7 +106,7 @@ class Outlet:
 
     def _emit_keyed(self, change: RowsChange) -> None:
         decoder, count = self._decoder, len(change.rows)
-        where = [("headrace-position", f"{decoder.file}:{decoder.tx_start}".encode())]
+        where = [("headrace-position", f"{decoder.file}:{decoder.tx_start}".encode()), self._epoch]
         if change.partial:
             where.append(_PARTIAL)
         id_ = f"{self._group(change.gtid)}#{decoder.events_done}"
@@ -155,7 +157,7 @@ class Outlet:
             messages,
             id_,
             pos,
-            [("headrace-position", f"{self._decoder.file}:{self._decoder.tx_start}".encode())],
+            [("headrace-position", f"{self._decoder.file}:{self._decoder.tx_start}".encode()), self._epoch],
         )
         if batch is not self._batch:
             self._beside_size += batch.size - size

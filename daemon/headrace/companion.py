@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from headrace.errors import GrantMissing, HeadraceError, SourceError
+from headrace.errors import Fenced, GrantMissing, HeadraceError, SourceError
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, Beat, read_beat, write_beat
@@ -19,7 +19,7 @@ _FOREIGN = "foreign_heartbeat"
 _ROLE_SECONDS = 4.0
 """How long an answer about the server's role is taken for true: a switch of servers takes longer."""
 _QUIET_SECONDS = 60.0
-"""A row with a higher epoch that nobody writes for so long is left over, and ours goes above it."""
+"""When nobody has written under a lower epoch for so long, whoever did is gone."""
 _NO_DATABASE, _NO_TABLE = 1049, 1146
 _LOCK_WAIT = 3
 """Seconds that a beat waits for a lock on the server, well below our own limit."""
@@ -44,26 +44,33 @@ class Companion:
         self._role_at = 0.0
         self._sequence = 0
         self._began_us = time.time_ns() // 1000
-        self._foreign: Beat | None = None
-        """The newest beat of somebody with a higher epoch, and since when it is the newest."""
-        self._foreign_since = 0.0
+        self._fenced = ""
+        """Who runs the destination under a higher epoch, as a sentence."""
+        self._own_seen = False
+        """Whether our first beat has come back: what stands behind it in the binlog was written after we took over."""
+        self._foreign_at = 0.0
+        """When somebody last wrote under a lower epoch."""
         self.epoch = 0
         """Ours; set before run()."""
 
     async def stored_epoch(self) -> int:
         """The epoch of the row that stands there, 0 when there is none or it can't be read."""
+        beat = await self.stored_beat()
+        return beat.epoch if beat is not None else 0
+
+    async def stored_beat(self) -> Beat | None:
+        """The row that stands there; None when there is none or it can't be read."""
         if not self._settings.enabled:
-            return 0
+            return None
         try:
-            beat = await read_beat(await self._connect(), self._destination)
+            return await read_beat(await self._connect(), self._destination)
         except HeadraceError:
             await self.close()  # what is really wrong, opening the stream will say
-            return 0
-        return beat.epoch if beat is not None else 0
+            return None
 
     async def run(self, log: Any) -> None:
         """Beats every interval until it is cancelled. Never raises for what the server does."""
-        self._status.troubles.pop(_FOREIGN, None)  # our epoch is above that of the row now
+        self._status.troubles.pop(_FOREIGN, None)
         if not self._settings.enabled:
             self._status.troubles.pop(_TROUBLE, None)
             return
@@ -117,7 +124,8 @@ class Companion:
                 raise
             await self._create(connection)
             newer = await write_beat(connection, beat)
-        self._note_foreign(newer)
+        if newer is not None:
+            self._fence(newer)
 
     async def _create(self, connection: SourceConnection) -> None:
         try:
@@ -134,32 +142,42 @@ class Companion:
         )
 
     def seen(self, beat: Beat) -> None:
-        """A row of the heartbeat table came by in the binlog."""
+        """A row of the heartbeat table came by in the binlog. Raises Fenced when its epoch is above ours."""
         if beat.destination != self._destination:
             return
         if (beat.epoch, beat.node) == (self.epoch, self._node[:190]):
+            self._own_seen = True
             self._status.beat_seen_at = time.monotonic()
             self._status.round_trips.note(max(0.0, time.time() - beat.beat_us / 1e6))
         elif beat.epoch > self.epoch and beat.beat_us >= self._began_us:  # older ones come by when we catch up
+            self._fence(beat)
+            self.check()
+        elif beat.epoch <= self.epoch and self._own_seen:
             self._note_foreign(beat)
 
-    def _note_foreign(self, beat: Beat | None) -> None:
-        """Somebody else runs this destination too, who began later than we did. None: our own beat was written."""
-        if beat is None:
-            self._foreign = None
-            self._status.troubles.pop(_FOREIGN, None)
-        elif beat != self._foreign:
-            self._foreign, self._foreign_since = beat, time.monotonic()
-            self._status.troubles[_FOREIGN] = (
-                f"node {beat.node} writes heartbeats for {self._destination} under epoch {beat.epoch}, ours is "
-                f"{self.epoch}: two daemons run it -> stop one of them"
-            )
+    def check(self) -> None:
+        """Raises Fenced once somebody with a higher epoch was seen, in the binlog or in the table."""
+        if self._fenced:
+            raise Fenced(self._fenced)
+
+    def _fence(self, beat: Beat) -> None:
+        self._fenced = self._fenced or (
+            f"node {beat.node} runs {self._destination} under epoch {beat.epoch}, ours is {self.epoch}: its heartbeat "
+            "says so"
+        )
+
+    def _note_foreign(self, beat: Beat) -> None:
+        """It does no harm to our row, and yet somebody does not know that he was replaced."""
+        self._foreign_at = time.monotonic()
+        self._status.troubles[_FOREIGN] = (
+            f"node {beat.node} still writes heartbeats for {self._destination} under epoch {beat.epoch}, ours is "
+            f"{self.epoch}: two daemons run it -> stop that one"
+        )
 
     def _forget_quiet(self) -> None:
-        """Whoever had the higher epoch has stopped: our beats go above it, and nothing is wrong any more."""
-        if self._foreign is not None and time.monotonic() - self._foreign_since > _QUIET_SECONDS:
-            self.epoch = max(self.epoch, self._foreign.epoch + 1)
-            self._note_foreign(None)
+        if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:
+            self._foreign_at = 0.0
+            self._status.troubles.pop(_FOREIGN, None)
 
     async def binlog_end(self) -> tuple[str, int]:
         """File and offset where the source's binlog ends, asked on a connection of its own, because beats may hang.

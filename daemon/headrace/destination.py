@@ -11,16 +11,17 @@ from typing import Any
 import structlog
 
 from headrace.companion import Companion
-from headrace.errors import Fenced, PositionLost, ServerIdTaken, StateStoreError
+from headrace.delivery import Delivery
+from headrace.errors import Fenced, PositionLost, ServerIdTaken, SplitBrain, StateStoreError
 from headrace.headroom import HeadroomWatch
 from headrace.layouts import Layouts
 from headrace.lock.base import Lock
 from headrace.model import Gap, Position, State
+from headrace.mysql.heartbeat import Beat
 from headrace.mysql.relocate import relocate_by_policy
 from headrace.mysql.source import OpenSource, Reader, addresses, open_any, open_source
-from headrace.settings import DaemonSettings, DestinationSettings, derive_server_id
-from headrace.sinks.base import Sink
-from headrace.sinks.registry import make_sink
+from headrace.settings import DaemonSettings, DestinationSettings, SourceSettings, derive_server_id
+from headrace.standby import Standby
 from headrace.state.base import Guard, StateChange, StateStore, Stored
 from headrace.status import DestinationStatus
 from headrace.streaming import Behind, Stream
@@ -60,6 +61,8 @@ class Destination:
         """The server id that the source has just thrown us out with; 0 when it did not."""
         self._version = 0
         """Of what is stored, as this daemon last saw it."""
+        self._fenced = False
+        """Whether the last run ended because somebody else runs the destination."""
 
     @property
     def name(self) -> str:
@@ -89,51 +92,83 @@ class Destination:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
-        # A stall goes on until something is confirmed, whatever is tried meanwhile.
-        if not self._behind.since and self.status.state not in _STAYS:
-            self.status.enter(State.STARTING)
+        while not stop.is_set():
+            # A stall goes on until something is confirmed, whatever is tried meanwhile.
+            if not self._behind.since and self.status.state not in _STAYS:
+                self.status.enter(State.STARTING)
+            try:
+                await self._store.open()
+                await self._ensure_alone(stop)
+                if await self._hold(stop):
+                    await self._run_held(stop)
+            except Fenced:
+                self._fenced = True
+                self.status.fenced += 1
+                raise
+            finally:
+                self.status.role, self.status.lease = "STANDBY", None
+                await self._lock.release()
+
+    async def _run_held(self, stop: asyncio.Event) -> None:
+        """Until `stop`, or until the lock is wanted elsewhere: both end in order."""
+        halt = asyncio.Event()
+        waits = [asyncio.create_task(one, name=f"{self.name}: halt") for one in (stop.wait(), self._away())]
+        for wait in waits:
+            wait.add_done_callback(lambda _: halt.set())
         try:
-            if not await self._hold(stop):
-                return
-            moves = 0
-            while True:
-                try:
-                    await self._run(stop)
-                    return
-                except ServerIdTaken:
-                    self._taken = self.status.server_id
-                    raise
-                except PositionLost as lost:
-                    moves += 1
-                    if moves > _MOVES or not await self._move(lost):
-                        raise
+            await self._run_moving(halt)
         finally:
-            await self._lock.release()
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _away(self) -> None:
+        self._log.info("gives the destination away", why=await self._lock.asked_away())
+
+    async def _run_moving(self, halt: asyncio.Event) -> None:
+        """Runs, and runs again from where a policy has moved a lost position to."""
+        moves = 0
+        while True:
+            try:
+                await self._run(halt)
+                return
+            except ServerIdTaken:
+                self._taken = self.status.server_id
+                raise
+            except PositionLost as lost:
+                moves += 1
+                if moves > _MOVES or not await self._move(lost):
+                    raise
 
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
-        stored = await self._store.load(self.name)
-        if stored.version != self._version:  # moved by somebody: what waited may not come again
-            self._behind.since = 0.0
-        self._version, self.status.position = stored.version, stored.position
         self._unconfirmed = False
-        async with self._open_sink() as sink:
-            layouts = Layouts(self._settings, await self._store.schema_entries(self.name))
+        async with self._open_delivery() as delivery:
+            store = delivery.store
+            stored = await store.load(self.name)
+            if stored.version != self._version:  # moved by somebody: what waited may not come again
+                self._behind.since = 0.0
+            self._version, self.status.position = stored.version, stored.position
+            layouts = Layouts(self._settings, await store.schema_entries(self.name))
             source = await _unless(stop, self._open(stored.position, layouts, stored.last_pos))
             if source is None:
                 return
-            companion = Companion(source.settings, self._settings.heartbeat, self.name, self._daemon.node, self.status)
+            companion = self._companion(source.settings)
             try:
-                guard = await self._begin(stored, companion)
-                guard = await self._store_start(stored, source, layouts, guard)
-                await self._stream(source, sink, guard, layouts, companion, stop)
+                guard = await self._begin(store, stored, companion)
+                guard = await self._store_start(store, stored, source, layouts, guard)
+                await self._stream(source, delivery, guard, layouts, companion, stop)
             finally:
                 await companion.close()
                 await source.close()
 
-    async def _begin(self, stored: Stored, companion: Companion) -> Guard:
+    def _companion(self, source: SourceSettings) -> Companion:
+        return Companion(source, self._settings.heartbeat, self.name, self._daemon.node, self.status)
+
+    async def _begin(self, store: StateStore, stored: Stored, companion: Companion) -> Guard:
         """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
-        guard = await self._store.begin_epoch(self.name, above=await companion.stored_epoch())
+        above = await companion.stored_epoch()
+        guard = await store.begin_epoch(self.name, above=above, tenure=self._lock.tenure)
         if guard.version != stored.version:
             raise Fenced(f"the position of {self.name} was moved while its source was opened")
         self._version = guard.version
@@ -143,7 +178,7 @@ class Destination:
     async def _stream(
         self,
         source: OpenSource,
-        sink: Sink,
+        delivery: Delivery,
         guard: Guard,
         layouts: Layouts,
         companion: Companion,
@@ -152,10 +187,9 @@ class Destination:
         stream = Stream(
             self._settings,
             self._daemon,
-            self._store,
             self.status,
             source=source,
-            sink=sink,
+            delivery=delivery,
             guard=guard,
             layouts=layouts,
             companion=companion,
@@ -207,15 +241,17 @@ class Destination:
         self.status.server_id = source.settings.server_id
         return source
 
-    async def _store_start(self, stored: Stored, source: OpenSource, layouts: Layouts, guard: Guard) -> Guard:
+    async def _store_start(
+        self, store: StateStore, stored: Stored, source: OpenSource, layouts: Layouts, guard: Guard
+    ) -> Guard:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
         over a divergence, with what it gives up."""
         if stored.position is not None and source.gap is None:
             return guard
         entries = (*source.entries, *layouts.history.take_entries())
         if source.gap is None:
-            return await self._store.commit(self.name, guard, StateChange(source.start, entries))
-        return await self._store_move(guard, source.start, entries, source.gap)
+            return await store.commit(self.name, guard, StateChange(source.start, entries))
+        return await self._store_move(store, guard, source.start, entries, source.gap)
 
     # -- a lost place ---------------------------------------------------------------------------------------------
 
@@ -228,20 +264,20 @@ class Destination:
         move = await relocate_by_policy(self._source, policy, lost, stored.position)
         if move is None:
             return False
-        guard = await self._store.begin_epoch(self.name)
+        guard = await self._store.begin_epoch(self.name, tenure=self._lock.tenure)
         if guard.version != stored.version:
             raise Fenced(f"the position of {self.name} was moved while a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
-        await self._store_move(guard, move.position, move.entries, move.gap)
+        await self._store_move(self._store, guard, move.position, move.entries, move.gap)
         return True
 
     async def _store_move(
-        self, guard: Guard, position: Position, entries: tuple[dict[str, Any], ...], gap: Gap
+        self, store: StateStore, guard: Guard, position: Position, entries: tuple[dict[str, Any], ...], gap: Gap
     ) -> Guard:
         """Stores a policy's move, and tells everywhere what it gives up."""
         change = StateChange(position, entries, actor="policy", details={"gap": gap.to_dict()})
-        guard = await self._store.commit(self.name, guard, change)
+        guard = await store.commit(self.name, guard, change)
         self._version, self.status.position = guard.version, position
         self._behind.since = 0.0  # what waited is given up
         self.status.gap = gap
@@ -251,35 +287,60 @@ class Destination:
 
     # -- lock and sink --------------------------------------------------------------------------------------------
 
+    async def _floor(self) -> int:
+        """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
+        companion = self._companion(self._source)
+        try:
+            return max((await self._store.load(self.name)).epoch, await companion.stored_epoch())
+        finally:
+            await companion.close()
+
+    async def _ensure_alone(self, stop: asyncio.Event) -> None:
+        """After somebody fenced us out although we held the lock: stays away as long as he shows signs of life, or the
+        two would fence each other for ever. Raises SplitBrain. A lock that all share makes this needless."""
+        if not self._fenced or self._lock.shared:
+            return
+        before, wait = await self._signs(), 2 * self._settings.heartbeat.interval + 2
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await stop.wait()
+        after = await self._signs()
+        if after != before:
+            who = f"node {after[1].node}" if after[1] is not None else "another daemon"
+            raise SplitBrain(
+                f"{who} runs {self.name} too, and under a higher epoch",
+                remedy="stop one of the two, or let them share a [zookeeper]",
+            )
+        self._fenced = False
+
+    async def _signs(self) -> tuple[int, Beat | None]:
+        """What changes while somebody runs the destination: the version of what is stored, and the heartbeat row."""
+        companion = self._companion(self._source)
+        try:
+            return (await self._store.load(self.name)).version, await companion.stored_beat()
+        finally:
+            await companion.close()
+
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""
-        if await self._lock.try_acquire():
-            return True
-        self.status.enter(State.STANDBY, "lock", f"run by {self._lock.holder or 'another daemon'}")
-        self._log.info("standing by", holder=self._lock.holder)
-        acquiring = asyncio.create_task(self._lock.acquire(), name=f"{self.name}: lock")
-        stopping = asyncio.create_task(stop.wait(), name=f"{self.name}: stop")
-        try:
-            await asyncio.wait([acquiring, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if acquiring.done():
-                acquiring.result()
-                return not stop.is_set()
-            return False
-        finally:
-            for task in (acquiring, stopping):
-                task.cancel()
-            await asyncio.gather(acquiring, stopping, return_exceptions=True)
+        if not stop.is_set() and not await self._lock.try_acquire(self._floor):
+            standby = Standby(self._settings, self._source, self._store, self._lock, self.status, self._log)
+            if not await standby.wait(self._floor, stop):
+                return False
+        self.status.role, self.status.holder, self.status.lease = "ACTIVE", "", self._lock.lease
+        self.status.takeovers += 1
+        return not stop.is_set()
 
     @contextlib.asynccontextmanager
-    async def _open_sink(self) -> AsyncIterator[Sink]:
-        sink = make_sink(self._settings.sink)
-        await sink.start()
+    async def _open_delivery(self) -> AsyncIterator[Delivery]:
+        delivery = Delivery(self._settings, self._store, self._lock.lease)
+        await delivery.start()
         try:
-            yield sink
+            yield delivery
         except BaseException:
-            await sink.abort()
+            await delivery.abort()
             raise
-        await sink.close()
+        await delivery.close()
 
 
 async def _unless(stop: asyncio.Event, opening: Coroutine[Any, Any, OpenSource]) -> OpenSource | None:

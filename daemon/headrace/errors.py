@@ -160,6 +160,13 @@ class Fenced(HeadraceError):
     state = State.STANDBY
 
 
+class SplitBrain(HeadraceError):
+    """Another daemon runs this destination without sharing our lock; ours stays away as long as it does."""
+
+    reason = "split_brain"
+    retriable = False
+
+
 class LeaseLapsed(HeadraceError):
     """The lock can't be proved at present, so nothing may be published; it may still be ours."""
 

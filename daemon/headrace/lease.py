@@ -52,10 +52,13 @@ class Lease:
         self,
         holds: float = math.inf,
         *,
+        margin: float = 2.0,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._holds, self._monotonic, self._wall = holds, monotonic, wall
+        self.margin = margin
+        """Seconds between the deadline and the moment when somebody else may hold the lock: for cutting transports."""
         self._proved_at = self._monotonic() if holds == math.inf else -math.inf
         self._drift = self._wall() - self._monotonic()
         self._not_before = -math.inf
@@ -82,6 +85,11 @@ class Lease:
             return math.inf
         self._notice_jump()
         return max(0.0, self._proved_at + self._holds - self._monotonic())
+
+    @property
+    def deadline(self) -> float:
+        """On the monotonic clock; for another thread, which changes nothing here. -inf when it is lost."""
+        return -math.inf if self._lost else self._proved_at + self._holds
 
     def check(self) -> None:
         """Before every hand-over: raises Fenced when the lock is lost, LeaseLapsed when it has to be proved first."""

@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
@@ -70,6 +71,22 @@ class DestinationStatus:
     """Ours, as a replica."""
     reconnects: int = 0
     """Dumps that were begun again in place, without a restart of the destination."""
+    role: str = "STANDBY"
+    """ACTIVE while we hold the destination's lock."""
+    holder: str = ""
+    """Who runs the destination while we stand by, as far as it is known."""
+    standby_problems: list[str] = field(default_factory=list)
+    """Why we could not take over, a sentence each, as of the last look while standing by."""
+    lease: Lease | None = None
+    """Of the present holding; None while we stand by."""
+    takeovers: int = 0
+    """How often we got the lock."""
+    resumes: int = 0
+    """Lapsed leases after which the lock was proved again, and the stream went on in place."""
+    fenced: int = 0
+    """Runs that ended because somebody with a higher epoch, or a lost lock, said so."""
+    confirmed_at: float = 0.0
+    """When the sink last confirmed a message."""
     troubles: dict[str, str] = field(default_factory=dict)
     """What is not as it should be although changes flow: a sentence by reason. Any makes STREAMING DEGRADED."""
     round_trips: RoundTrips = field(default_factory=RoundTrips)

@@ -7,13 +7,14 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from headrace.batching import ByteQueue, Outlet
 from headrace.companion import Companion
+from headrace.delivery import Delivery
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceEnded, SourceSilent
 from headrace.formats.registry import make_format
 from headrace.layouts import Layouts
@@ -22,9 +23,9 @@ from headrace.model import MessageBatch, Position
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.source import OpenSource
+from headrace.sending import Sending
 from headrace.settings import DaemonSettings, DestinationSettings
-from headrace.sinks.base import Sink
-from headrace.state.base import Guard, StateChange, StateStore
+from headrace.state.base import Guard, StateChange
 from headrace.status import DestinationStatus
 
 log = structlog.get_logger(__name__)
@@ -65,30 +66,29 @@ class _Counts:
 
 
 class Stream:
-    """Tasks: read, publish, confirm, watch (the clock's), and the companion's beats. `guard` is the newest one."""
+    """Tasks: read, send, watch (the clock's), and the companion's beats. `guard` is the newest one."""
 
     def __init__(
         self,
         settings: DestinationSettings,
         daemon: DaemonSettings,
-        store: StateStore,
         status: DestinationStatus,
         *,
         source: OpenSource,
-        sink: Sink,
+        delivery: Delivery,
         guard: Guard,
         layouts: Layouts,
         companion: Companion,
         reopen: Reopen,
         behind: Behind,
     ) -> None:
-        self._settings, self._daemon, self._store, self._status = settings, daemon, store, status
+        self._settings, self._daemon, self._status = settings, daemon, status
         self._name, self._log = settings.name, log.bind(destination=settings.name)
-        self._source, self._sink, self.guard = source, sink, guard
+        self._source, self._delivery, self.guard = source, delivery, guard
+        self._lease = delivery.lease
         self._companion, self._reopen, self._behind = companion, reopen, behind
         self._queue = ByteQueue(settings.queue.bytes)
-        self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
-        self._handed_event = asyncio.Event()
+        self._sending = Sending(delivery, self._queue, status, self._note_confirmed, self._log)
         self._layouts = layouts
         self._confirmed: Position | None = None
         self._entries: list[dict[str, Any]] = []
@@ -110,6 +110,7 @@ class Stream:
             message.rows_per_message,
             source.start.server_uuid,
             one_log=settings.sink.type == "jsonl",
+            epoch=guard.epoch,
         )
         self._decoder = self._make_decoder(source)
 
@@ -138,8 +139,8 @@ class Stream:
     async def run(self, stop: asyncio.Event) -> None:
         """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
         self._log.info("streaming", position=str(self._source.start), server=self._source.version)
-        names = (self._read, self._publish, self._confirm, self._watch)
-        tasks = [asyncio.create_task(work(), name=f"{self._name}: {work.__name__[1:]}") for work in names]
+        works = {"read": self._read, "send": self._sending.run, "watch": self._watch}
+        tasks = [asyncio.create_task(work(), name=f"{self._name}: {name}") for name, work in works.items()]
         beats = asyncio.create_task(self._companion.run(self._log), name=f"{self._name}: heartbeat")
         stopping = asyncio.create_task(stop.wait(), name=f"{self._name}: stop")
         try:
@@ -152,9 +153,8 @@ class Stream:
             await _end(*tasks, stopping, beats)
             self._decoder.close()
             await self._source.close()
-            with contextlib.suppress(
-                HeadraceError
-            ):  # what is not saved is sent again; the first error is the one to tell
+            # What is not saved is sent again; the first error is the one to tell.
+            with contextlib.suppress(HeadraceError):
                 await self._checkpoint()
             self._behind.since = self._oldest()
 
@@ -166,7 +166,7 @@ class Stream:
         # That the source is silent is noticed by the clock's task too.
         if len(done) > 1 or (tasks[0] not in done and not isinstance(error, SourceSilent)):
             _raise_first(done)
-        if isinstance(error, HeadraceError):
+        if isinstance(error, HeadraceError) and not isinstance(error, Fenced):
             self._failing = True
             if isinstance(error, PositionLost):
                 self._status.lost_kind = error.kind.value
@@ -276,37 +276,21 @@ class Stream:
 
     # -- publishing -----------------------------------------------------------------------------------------------
 
-    async def _publish(self) -> None:
-        """Batches to the sink, in order: the only task that calls publish()."""
-        while True:
-            batch = await self._queue.get()
-            confirmation = await self._sink.publish(batch) if batch.values else None
-            self._handed.append((batch, confirmation))
-            self._handed_event.set()
-
-    async def _confirm(self) -> None:
-        """Confirmations in order: the position never passes a message that is not confirmed."""
-        while True:
-            while not self._handed:
-                self._handed_event.clear()
-                await self._handed_event.wait()
-            batch, confirmation = self._handed[0]
-            if confirmation is not None:
-                await confirmation
-                self._waiting_since.popleft()
-                self._behind.since, self._confirmed_at = 0.0, time.monotonic()
-            self._handed.popleft()
-            if batch.position is not None:  # only the last of those taken together
-                self._confirmed = batch.position
-                self._entries += batch.schema_entries
-            self._status.messages += len(batch.values)
-            self._status.rows += batch.rows
-            self._status.transactions += batch.transactions
-            self._since_checkpoint += batch.transactions
-            if self._since_checkpoint >= self._daemon.checkpoint_transactions:
-                self._due.set()
-            self._status.bytes_published += sum(len(value) for value in batch.values if value)
-            await self._queue.release(batch.size)
+    def _note_confirmed(self, batch: MessageBatch) -> None:
+        status = self._status
+        if batch.values:
+            self._waiting_since.popleft()
+            self._behind.since, self._confirmed_at = 0.0, time.monotonic()
+        if batch.position is not None:  # only the last of those taken together
+            self._confirmed = batch.position
+            self._entries += batch.schema_entries
+        status.messages += len(batch.values)
+        status.rows += batch.rows
+        status.transactions += batch.transactions
+        self._since_checkpoint += batch.transactions
+        if self._since_checkpoint >= self._daemon.checkpoint_transactions:
+            self._due.set()
+        status.bytes_published += sum(len(value) for value in batch.values if value)
 
     # -- the clock's ----------------------------------------------------------------------------------------------
 
@@ -318,10 +302,11 @@ class Stream:
                 async with asyncio.timeout(min(interval, 1.0)):
                     await self._due.wait()
             self._status.queue_bytes = self._queue.used
+            self._companion.check()
             if not self._failing:
                 await self._liveness.look(self._source.stream, self._decoder)
             self._status.oldest_unconfirmed_at = self._oldest()
-            if not self._failing and self._decoder.events:
+            if not self._failing and not self._sending.suspended and self._decoder.events:
                 self._liveness.judge(self._oldest(), self._confirmed_at)
             if self._due.is_set() or time.monotonic() - self._stored_at >= 0.9 * interval:
                 self._due.clear()
@@ -336,8 +321,12 @@ class Stream:
         position = self._confirmed
         if position is None or (position == self._saved and not self._entries):
             return
+        if self._delivery.sink.keeps_position:
+            self._note_kept(position)
+            return
         entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
-        commit = asyncio.ensure_future(self._store.commit(self._name, self.guard, StateChange(position, entries)))
+        store = self._delivery.store
+        commit = asyncio.ensure_future(store.commit(self._name, self.guard, StateChange(position, entries)))
         try:
             # A write that has begun goes on when we are cancelled, and makes the guard that we have void.
             await asyncio.wait([commit])
@@ -347,6 +336,13 @@ class Stream:
                 self._note_saved(commit, position, len(entries))
             raise
         self._note_saved(commit, position, len(entries))
+
+    def _note_kept(self, position: Position) -> None:
+        """The sink stored it with the messages that it confirmed."""
+        self._entries.clear()
+        self.guard = replace(self.guard, version=self._delivery.sink.version)
+        self._saved = self._status.position = position
+        self._status.last_checkpoint_at = time.monotonic()
 
     def _note_saved(self, commit: asyncio.Future[Guard], position: Position, entries: int) -> None:
         try:

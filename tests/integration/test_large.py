@@ -19,8 +19,7 @@ import pytest
 
 from devstack import Stack
 from headrace.model import Position
-from headrace.settings import StateSettings
-from headrace.state.registry import make_store
+from headrace.state.sqlite import SqliteStore
 from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = pytest.mark.server
@@ -121,7 +120,7 @@ def test_a_large_transaction_behind_a_slow_sink_stays_within_the_memory(
 
 
 async def stored(process: DaemonProcess) -> Position:
-    store = make_store(StateSettings(path=process.folder / "var" / "headrace.db"))
+    store = SqliteStore(process.folder / "var" / "headrace.db")
     await store.open()
     position = (await store.load("shop")).position
     await store.close()

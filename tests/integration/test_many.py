@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from headrace.model import Position
-from headrace.settings import StateSettings
 from headrace.state.base import StateChange
-from headrace.state.registry import make_store
+from headrace.state.sqlite import SqliteStore
 from tests.site import Site
 from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
 
@@ -40,7 +39,7 @@ def ids(path: Path) -> list[int]:
 
 async def store_position(process: DaemonProcess, destination: str, position: Position) -> None:
     """As if an earlier run had left it."""
-    store = make_store(StateSettings(path=process.folder / "var" / "headrace.db"))
+    store = SqliteStore(process.folder / "var" / "headrace.db")
     await store.open()
     guard = await store.begin_epoch(destination)
     await store.commit(destination, guard, StateChange(position))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ class FullDisk:
 async def test_entries_of_the_schema_history_stay_with_their_position_when_a_write_fails() -> None:
     stream: Any = Stream.__new__(Stream)
     store = FullDisk()
-    stream._store, stream._name, stream.guard = store, "shop", Guard(1, 1)
+    stream._delivery = SimpleNamespace(store=store, sink=SimpleNamespace(keeps_position=False))
+    stream._name, stream.guard = "shop", Guard(1, 1)
     stream._status, stream._saved = DestinationStatus("shop"), None
     stream._confirmed, stream._entries = Position("server", "b.000001", 400, last_pos=2), [ENTRY]
     with pytest.raises(StateStoreError):

@@ -12,6 +12,7 @@ import pytest
 from headrace import destination as module
 from headrace.destination import Destination
 from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SourceUnreachable
+from headrace.lease import Lease, Tenure
 from headrace.model import Gap, Position, State
 from headrace.mysql.relocate import Move
 from headrace.settings import DestinationSettings
@@ -39,10 +40,17 @@ REFUSAL = error_packet(1236, "Could not find first log file name in binary log i
 class FreeLock:
     """A lock that nobody else wants."""
 
-    holder = ""
+    holder, shared, tenure = "", False, Tenure()
 
-    async def try_acquire(self) -> bool:
+    def __init__(self) -> None:
+        self.lease = Lease()
+
+    async def try_acquire(self, floor: object) -> bool:
         return True
+
+    async def asked_away(self) -> str:
+        await asyncio.Event().wait()
+        return ""
 
     async def release(self) -> None:
         pass
@@ -63,7 +71,7 @@ class Site:
         monkeypatch.setattr(module, "open_any", self._open_any)
         monkeypatch.setattr(module, "open_source", self._open_source)
         monkeypatch.setattr(module, "relocate_by_policy", self._relocate)
-        monkeypatch.setattr(module, "make_sink", lambda _: self.sink)
+        monkeypatch.setattr("headrace.delivery.open_delivery", lambda _, store, __: (self.sink, store))
         monkeypatch.setattr("headrace.layouts.read_schemas", self._nothing)
 
     async def _nothing(self, *_: Any, **__: Any) -> Any:

@@ -13,18 +13,22 @@ import pytest
 
 from headrace.errors import StateStoreError
 from headrace.lock.file import FileLock
-from headrace.lock.registry import make_lock
-from headrace.settings import StateSettings
 
 HOLD = """
 import asyncio, sys, time
 from pathlib import Path
 from headrace.lock.file import FileLock
 lock = FileLock(Path(sys.argv[1]), "other")
-assert asyncio.run(lock.try_acquire())
+async def floor():
+    return 0
+assert asyncio.run(lock.try_acquire(floor))
 print("held", flush=True)
 time.sleep(600)
 """
+
+
+async def floor() -> int:
+    return 0
 
 
 @pytest.fixture
@@ -35,18 +39,18 @@ def path(tmp_path: Path) -> Path:
 async def test_one_holds_and_the_other_waits_its_turn(path: Path) -> None:
     one, two = FileLock(path, "one"), FileLock(path, "two", poll=0.001)
     assert one.holder == ""
-    await one.acquire()
-    assert await one.try_acquire()
+    await one.acquire(floor)
+    assert await one.try_acquire(floor)
     assert one.holder == f"one (pid {os.getpid()})"
-    assert not await two.try_acquire()
+    assert not await two.try_acquire(floor)
     assert two.holder == one.holder
-    waiting = asyncio.create_task(two.acquire())
+    waiting = asyncio.create_task(two.acquire(floor))
     await asyncio.sleep(0)
     assert not waiting.done()
     await one.release()
     await asyncio.wait_for(waiting, 10)
     assert two.holder == f"two (pid {os.getpid()})"
-    assert not await one.try_acquire()
+    assert not await one.try_acquire(floor)
     await two.release()
     await two.release()
     assert path.read_text() == ""
@@ -54,14 +58,14 @@ async def test_one_holds_and_the_other_waits_its_turn(path: Path) -> None:
 
 async def test_waiting_can_be_cancelled_and_leaves_no_lock(path: Path) -> None:
     one, two = FileLock(path, "one"), FileLock(path, "two")
-    await one.acquire()
-    waiting = asyncio.create_task(two.acquire())
+    await one.acquire(floor)
+    waiting = asyncio.create_task(two.acquire(floor))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await one.release()
-    assert await one.try_acquire()
+    assert await one.try_acquire(floor)
     await one.release()
 
 
@@ -71,10 +75,10 @@ async def test_a_killed_holder_leaves_the_lock_free(path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         lock = FileLock(path, "us", poll=0.001)
-        assert not await lock.try_acquire()
+        assert not await lock.try_acquire(floor)
         assert lock.holder == f"other (pid {process.pid})"
         process.send_signal(signal.SIGKILL)
-        await asyncio.wait_for(lock.acquire(), 10)
+        await asyncio.wait_for(lock.acquire(floor), 10)
         await lock.release()
     finally:
         process.kill()
@@ -83,16 +87,16 @@ async def test_a_killed_holder_leaves_the_lock_free(path: Path) -> None:
 
 async def test_a_replaced_file_is_no_second_lock(path: Path) -> None:
     one, two = FileLock(path, "one"), FileLock(path, "two")
-    await one.acquire()
+    await one.acquire(floor)
     path.unlink()
-    assert await two.try_acquire()  # nothing can prevent this ...
+    assert await two.try_acquire(floor)  # nothing can prevent this ...
     await one.release()
-    assert not await one.try_acquire()  # ... but the old file is never taken for the lock again
+    assert not await one.try_acquire(floor)  # ... but the old file is never taken for the lock again
     await two.release()
 
 
 async def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    lock = make_lock(StateSettings(path=tmp_path / "file" / "headrace.db"), "us", "shop")
+    lock = FileLock(tmp_path / "file" / "shop.lock", "us")
     with pytest.raises(StateStoreError, match=r"shop\.lock can't be used"):
-        await lock.try_acquire()
+        await lock.try_acquire(floor)

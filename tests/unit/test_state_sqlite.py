@@ -14,10 +14,8 @@ import pytest
 
 from headrace.errors import Fenced, StateStoreError
 from headrace.model import OpenXa, Position
-from headrace.settings import StateSettings
 from headrace.state.base import Guard, StateChange, Stored
-from headrace.state.registry import inspect_store, make_store
-from headrace.state.sqlite import HISTORY_LENGTH, SqliteStore, StoreDamagedError
+from headrace.state.sqlite import HISTORY_LENGTH, SqliteStore, StoreDamagedError, inspect
 
 POSITION = Position(
     server_uuid="3e11fa47-71ca-11e1-9e33-c80aa9429562",
@@ -168,7 +166,7 @@ async def test_a_store_of_the_first_layout_is_brought_up_to_date(path: Path) -> 
     )
     connection.commit()
     connection.close()
-    assert inspect_store(StateSettings(path=path)) == []
+    assert inspect(path) == []
     for _ in range(2):  # the second time it is one of today's
         store = SqliteStore(path)
         await store.open()
@@ -202,7 +200,7 @@ async def test_a_file_that_is_no_database_is_left_alone(path: Path, content: byt
     assert str(path) in str(caught.value)
     assert not caught.value.retriable
     assert path.read_bytes() == content
-    assert inspect_store(StateSettings(path=path)) == [str(caught.value)]
+    assert inspect(path) == [str(caught.value)]
     await store.close()
 
 
@@ -286,15 +284,14 @@ async def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "file" / "headrace.db"
     with pytest.raises(StateStoreError, match="can't open"):
         await SqliteStore(path).open()
-    assert len(inspect_store(StateSettings(path=path))) == 1
+    assert len(inspect(path)) == 1
 
 
 async def test_inspecting_creates_nothing(path: Path) -> None:
-    settings = StateSettings(path=path)
-    assert inspect_store(settings) == []
+    assert inspect(path) == []
     assert not path.parent.exists()
-    store = make_store(settings)
+    store = SqliteStore(path)
     await store.open()
     await store.open()
-    assert inspect_store(settings) == []
+    assert inspect(path) == []
     await store.close()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from headrace.coordination import Coordination
 from headrace.errors import HeadraceError
+from headrace.lease import Lease
 from headrace.mysql.checks import Finding, check_source
 from headrace.mysql.source import addresses
 from headrace.settings import DestinationSettings, Settings
 from headrace.sinks.registry import make_sink
-from headrace.state.registry import inspect_store
 
 HELP = "connect to everything and say what is missing"
 DESCRIPTION = (
@@ -24,7 +25,7 @@ LIMIT = 60.0
 
 async def command(settings: Settings) -> int:
     """Prints the findings; the exit status."""
-    well = _print("state", _store_findings(settings))
+    well = await _check_stores(settings)
     for name, destination in settings.destinations.items():
         for number, source in enumerate(addresses(destination.source)):
             subject = f"{name}, standby {source.host}:{source.port}" if number else name
@@ -41,15 +42,25 @@ async def command(settings: Settings) -> int:
     return 0 if well else 1
 
 
-def _store_findings(settings: Settings) -> list[Finding]:
-    problems = inspect_store(settings.state)
-    if problems:
-        return [Finding("store", False, problem) for problem in problems]
-    return [Finding("store", True, f"{settings.state.path} can be used")]
+async def _check_stores(settings: Settings) -> bool:
+    """Each store once, and with ZooKeeper whether it can be reached."""
+    shared, well = Coordination(settings, command=True), True
+    try:
+        await shared.open()
+        seen = {shared.describe(one): one for one in settings.destinations.values()}
+        for name, destination in seen.items():
+            problems = await shared.problems(destination)
+            found = [Finding("store", False, problem) for problem in problems]
+            well &= _print("state", found or [Finding("store", True, f"{name} can be used")])
+    except HeadraceError as error:
+        well = _print("state", [Finding("store", False, str(error.args[0]), error.remedy)])
+    finally:
+        await shared.close()
+    return well
 
 
 async def _check_sink(destination: DestinationSettings) -> list[Finding]:
-    sink = make_sink(destination.sink)
+    sink = make_sink(destination.sink, Lease())
     try:
         problems = await sink.check()
     finally:

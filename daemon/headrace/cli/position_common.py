@@ -8,15 +8,16 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.coordination import Coordination
 from headrace.errors import ConfigError, HeadraceError
-from headrace.lock.registry import make_lock
+from headrace.lease import Tenure
 from headrace.model import Gap
 from headrace.settings import DestinationSettings, Settings
 from headrace.state.base import StateStore
-from headrace.state.registry import inspect_store, make_store, store_exists
 
 _PATIENCE = 1.5
 """Seconds that a command waits for a destination's lock."""
+_POLL = 0.1
 
 
 class CommandRefused(HeadraceError):
@@ -34,31 +35,38 @@ def destination(settings: Settings, name: str) -> DestinationSettings:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings) -> AsyncIterator[StateStore]:
-    """The store of [state], which a command never creates. Raises CommandRefused or StateStoreError."""
-    if not store_exists(settings.state):
-        raise CommandRefused(
-            f"there is no state store {settings.state.path.absolute()}: no daemon has run with this configuration",
-            remedy="run the command in the daemon's working directory: a relative [state] path counts from there",
-        )
-    problems = inspect_store(settings.state)
+async def coordinated(settings: Settings) -> AsyncIterator[Coordination]:
+    """What the daemons share, as a command sees it. Raises LockServiceError."""
+    shared = Coordination(settings, command=True)
+    try:
+        await shared.open()
+        yield shared
+    finally:
+        await shared.close()
+
+
+async def open_store(shared: Coordination, destination: DestinationSettings) -> StateStore:
+    """The destination's store, which a command never makes. Raises CommandRefused or StateStoreError."""
+    problems = await shared.problems(destination, must_exist=True)
     if problems:
         raise CommandRefused("; ".join(problems))
-    store = make_store(settings.state)
+    store = shared.store(destination)
     await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
+    return store
 
 
 @asynccontextmanager
-async def held(settings: Settings, name: str) -> AsyncIterator[None]:
+async def held(shared: Coordination, destination: DestinationSettings) -> AsyncIterator[Tenure]:
     """Holds the destination's lock. Raises CommandRefused while a daemon runs the destination."""
-    lock = make_lock(settings.state, settings.daemon.node, name)
+    name, lock, store = destination.name, shared.lock(destination), shared.store(destination)
+
+    async def floor() -> int:
+        return (await store.load(name)).epoch
+
     try:
         async with asyncio.timeout(_PATIENCE):  # a destination that waits holds its lock for each short attempt
-            await lock.acquire()
+            while not await lock.try_acquire(floor):
+                await asyncio.sleep(_POLL)
     except TimeoutError:
         raise CommandRefused(
             f"{name} is run by {lock.holder or 'another daemon'}",
@@ -66,18 +74,14 @@ async def held(settings: Settings, name: str) -> AsyncIterator[None]:
             "moved while the daemon runs",
         ) from None
     try:
-        yield
+        yield lock.tenure
     finally:
         await lock.release()
 
 
-async def holder(settings: Settings, name: str) -> str:
+async def holder(shared: Coordination, destination: DestinationSettings) -> str:
     """Who runs the destination now; "" when nobody does."""
-    lock = make_lock(settings.state, settings.daemon.node, name)
-    if await lock.try_acquire():
-        await lock.release()
-        return ""
-    return lock.holder or "another daemon"
+    return await shared.lock(destination).look()
 
 
 def time_text(micros: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import destination, gap_of, open_store, short, time_text
+from headrace.cli.position_common import coordinated, destination, gap_of, open_store, short, time_text
 from headrace.mysql.relocate import place_text
 from headrace.settings import Settings
 from headrace.state.base import HistoryEntry
@@ -17,8 +17,9 @@ _MOVES, _CHECKPOINTS = 20, 5
 
 async def command(settings: Settings, name: str, *, limit: int | None, as_json: bool) -> int:
     """Prints the changes; the exit status."""
-    destination(settings, name)
-    async with open_store(settings) as store:
+    asked = destination(settings, name)
+    async with coordinated(settings) as shared:
+        store = await open_store(shared, asked)
         entries = await store.history(name, limit or _ALL)
     if limit is None:
         entries = _telling(entries)

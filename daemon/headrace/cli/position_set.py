@@ -10,8 +10,18 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from headrace.cli.position_common import CommandRefused, aligned, destination, held, open_store, short, time_text
+from headrace.cli.position_common import (
+    CommandRefused,
+    aligned,
+    coordinated,
+    destination,
+    held,
+    open_store,
+    short,
+    time_text,
+)
 from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
+from headrace.lease import Tenure
 from headrace.model import Gap, Position
 from headrace.mysql.checks import address_of
 from headrace.mysql.connection import SourceConnection
@@ -35,29 +45,32 @@ _ALL = 1_000_000
 
 async def move(settings: Settings, name: str, text: str, where: Where, *, yes: bool) -> int:
     """Moves a position to `where`, written `text`; the exit status. Raises HeadraceError."""
-    source = destination(settings, name).source
+    moved = destination(settings, name)
     _require_answer(yes)
-    async with open_store(settings) as store:
+    async with coordinated(settings) as shared:
+        store = await open_store(shared, moved)
         # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
-        async with held(settings, name):
+        async with held(shared, moved):
             stored = await store.load(name)
-            made = await _relocate(store, name, source, where, stored)
+            made = await _relocate(store, name, moved.source, where, stored)
         print(_shown(name, stored, made))
         if not await _confirmed(yes):
             return 1
         details = {"gap": made.gap.to_dict(), "where": text}
-        async with held(settings, name):
-            await _commit(store, name, stored, made.position, made.entries, details)
+        async with held(shared, moved) as tenure:
+            await _commit(store, name, tenure, stored, made.position, made.entries, details)
     print(f"{name}: the position is {place_text(made.position)}")
     return 0
 
 
 async def reset(settings: Settings, name: str, *, yes: bool) -> int:
     """Takes a position away; the exit status. Raises HeadraceError."""
-    start = start_text(destination(settings, name).source.start)
+    moved = destination(settings, name)
+    start = start_text(moved.source.start)
     _require_answer(yes)
-    async with open_store(settings) as store:
-        async with held(settings, name):
+    async with coordinated(settings) as shared:
+        store = await open_store(shared, moved)
+        async with held(shared, moved):
             stored = await store.load(name)
         if stored.position is None:
             print(f"{name}: no position is stored; it begins by [source] start ({start})")
@@ -68,8 +81,8 @@ async def reset(settings: Settings, name: str, *, yes: bool) -> int:
             return 1
         gap = Gap("operator", place_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
         anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
-        async with held(settings, name):
-            await _commit(store, name, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
+        async with held(shared, moved) as tenure:
+            await _commit(store, name, tenure, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
     print(f"{name}: nothing is stored; it begins by [source] start ({start})")
     return 0
 
@@ -129,12 +142,13 @@ def trail(history: list[HistoryEntry]) -> list[Position]:
 async def _commit(
     store: StateStore,
     name: str,
+    tenure: Tenure,
     stored: Stored,
     position: Position | None,
     entries: tuple[dict[str, Any], ...],
     details: dict[str, Any],
 ) -> None:
-    guard = await store.begin_epoch(name)
+    guard = await store.begin_epoch(name, tenure=tenure)
     if guard.version != stored.version:
         raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
     details = {**details, "by": f"{getpass.getuser()}@{socket.gethostname()}"}

@@ -9,7 +9,16 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import aligned, destination, duration_text, holder, open_store, short, time_text
+from headrace.cli.position_common import (
+    aligned,
+    coordinated,
+    destination,
+    duration_text,
+    holder,
+    open_store,
+    short,
+    time_text,
+)
 from headrace.cli.position_set import start_text
 from headrace.errors import HeadraceError, LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position, State
@@ -49,9 +58,11 @@ async def command(settings: Settings, names: Sequence[str], *, as_json: bool) ->
     for name in wanted:
         destination(settings, name)
     stored: dict[str, tuple[Stored, str]] = {}
-    async with open_store(settings) as store:
+    async with coordinated(settings) as shared:
         for name in wanted:
-            stored[name] = await store.load(name), await holder(settings, name)
+            one = settings.destinations[name]
+            store = await open_store(shared, one)
+            stored[name] = await store.load(name), await holder(shared, one)
     asked = await asyncio.gather(
         *(_ask(settings.destinations[name].source, stored[name][0].position) for name in wanted)
     )

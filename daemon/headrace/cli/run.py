@@ -32,7 +32,8 @@ async def command(settings: Settings) -> int:
     coordination = Coordination(settings)
 
     def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
-        return Destination(destination, settings.daemon, coordination, status)
+        store, lock = coordination.store(destination), coordination.lock(destination)
+        return Destination(destination, settings.daemon, store, lock, status)
 
     reloader = Reloader(settings, os.environ)
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)

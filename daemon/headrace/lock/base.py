@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 
 from headrace.lease import Floor, Lease, Tenure
@@ -23,9 +24,23 @@ class Lock(ABC):
         """Takes the lock when it is free and nobody is preferred; never waits for another holder."""
 
     @abstractmethod
+    async def look(self) -> str:
+        """Who holds it now, "" when nobody does; nothing is changed."""
+
+    @abstractmethod
     async def release(self) -> None:
         """Gives the lock back; safe when it isn't held. Never raises: a lock that can't be given back now, because its
         service is away, is given back as soon as it can, or ends with the session."""
+
+    async def asked_away(self) -> str:
+        """Returns once the holder is to give the destination away in order, with the reason as a sentence. Never, for a
+        lock that nobody else waits for."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def set_ready(self, ready: bool) -> None:  # noqa: B027  (nobody to tell is no fault)
+        """Tells the others, while waiting in acquire(), whether our source and sink answer: those that are ready come
+        first."""
 
     @property
     @abstractmethod

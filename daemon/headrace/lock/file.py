@@ -44,6 +44,19 @@ class FileLock(Lock):
                 remedy="look at the folder's owner and rights, and at [state] path",
             ) from error
 
+    async def look(self) -> str:
+        """Who holds it now, "" when nobody does: the kernel says only whether it can be taken."""
+        if self._file is not None:
+            return self._name
+        try:
+            free = self._try()
+        except OSError:
+            return ""
+        if free:
+            await self.release()
+            return ""
+        return self._other
+
     async def release(self) -> None:
         """Gives the lock back; safe when it isn't held."""
         file, self._file = self._file, None

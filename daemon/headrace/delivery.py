@@ -1,0 +1,51 @@
+"""Where one run's messages go and its position is kept: its sink, made anew when the lease lapsed, and its store."""
+
+from __future__ import annotations
+
+from headrace.coordination import open_delivery
+from headrace.lease import Lease
+from headrace.settings import DestinationSettings
+from headrace.sinks.base import Sink
+from headrace.state.base import StateStore
+from headrace.watchdog import WATCHDOG, Cover
+
+
+class Delivery:
+    """Owns the sink: whoever ends a run ends it here. `store` is the one to use as long as the run lasts."""
+
+    def __init__(self, settings: DestinationSettings, store: StateStore, lease: Lease) -> None:
+        self._settings, self._shared, self.lease = settings, store, lease
+        self.sink: Sink
+        self.store: StateStore
+        self.sink, self.store = open_delivery(settings, store, lease)
+        self._cover: Cover | None = None
+
+    async def start(self) -> None:
+        """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink is ended then."""
+        try:
+            self.lease.check()
+            self._cover = WATCHDOG.cover(self.lease)
+            await self.sink.start()
+        except BaseException:
+            await self.abort()
+            raise
+
+    async def renew(self) -> None:
+        """A new sink after abort(); only for one that does not keep the position. Raises SinkError."""
+        self.sink, self.store = open_delivery(self._settings, self._shared, self.lease)
+        await self.start()
+
+    async def abort(self) -> None:
+        """Cuts everything: after it returns nothing more leaves. Never raises."""
+        await self.sink.abort()
+        self._uncover()
+
+    async def close(self) -> None:
+        """Ends in order after the last confirmation."""
+        await self.sink.close()
+        self._uncover()
+
+    def _uncover(self) -> None:
+        cover, self._cover = self._cover, None
+        if cover is not None:
+            WATCHDOG.uncover(cover)

@@ -1,0 +1,79 @@
+"""The last fence: a thread that ends the process when a lapsed lease's transports are not cut in time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from headrace.lease import Lease
+
+EXIT_STATUS = 75
+"""EX_TEMPFAIL: the service manager is to start the daemon again."""
+_TICK = 0.25
+_ASLEEP = 1.0
+"""A tick that took this much longer than asked for, in seconds: the process was stopped, and the loop too."""
+
+
+class Cover:
+    """One user of a lease, as the thread sees it."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.busy = True
+        """Whether something may be in the hands of a client library."""
+        self.awake = 0.0
+        """Seconds that the loop has had since the lease lapsed."""
+
+
+class Watchdog:
+    """Started with the first limited lease. A loop that hangs, or a transport that can't be cut, must not outlive the
+    session by which others know us: a dead process is the surest fence."""
+
+    def __init__(self, end: Callable[[int], None] = os._exit) -> None:
+        self._covers: set[Cover] = set()
+        self._end = end
+        self._thread: threading.Thread | None = None
+
+    def cover(self, lease: Lease) -> Cover:
+        """Watches `lease` until uncover(), which says that nothing more can leave."""
+        cover = Cover(lease)
+        if lease.limited:
+            self._covers = {*self._covers, cover}  # a new set: the thread goes through the old one
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="lease watchdog", daemon=True)
+                self._thread.start()
+        return cover
+
+    def uncover(self, cover: Cover) -> None:
+        """Its user has ended everything."""
+        self._covers = self._covers - {cover}
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(_TICK)
+            now = time.monotonic()
+            self.look(now - before)
+            before = now
+
+    def look(self, passed: float) -> None:
+        """One tick, `passed` seconds after the one before."""
+        step = min(passed, _TICK) if passed > _TICK + _ASLEEP else passed
+        for cover in self._covers:
+            if not cover.busy or cover.lease.deadline > time.monotonic():
+                cover.awake = 0.0
+                continue
+            cover.awake += step
+            if cover.awake > cover.lease.margin:
+                # No log call: what hangs may hold its lock.
+                print(
+                    "headrace: a lapsed lease was not honoured in time; the process ends", file=sys.stderr, flush=True
+                )
+                self._end(EXIT_STATUS)
+
+
+WATCHDOG = Watchdog()
+"""The process's own."""
