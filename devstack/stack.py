@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TypeVar
@@ -17,7 +17,7 @@ from devstack.errors import BadRequest, PortTaken
 from devstack.progress import say
 from devstack.servers import ELASTICSEARCH, KAFKA, KINDS, MARIADB, MYSQL, ZOOKEEPER, Handle
 from devstack.servers.elasticsearch import ElasticsearchServer
-from devstack.servers.kafka import KafkaCluster
+from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
 from devstack.servers.mysql import MysqlServer
 from devstack.servers.zookeeper import ZooKeeperEnsemble
@@ -81,9 +81,11 @@ class Stack:
         *,
         name: str = "kafka",
         settings: dict[str, str] | None = None,
+        listeners: Mapping[str, Advertise] | None = None,
     ) -> KafkaCluster:
-        """Start a Kafka cluster; `settings` go into each server.properties and override the defaults."""
-        return self._launch(name, lambda n, d: KAFKA.cluster(self.cache, n, d, port, brokers, settings))
+        """Start a Kafka cluster; `settings` go into each server.properties and override the defaults; for `listeners`
+        see devstack.servers.kafka."""
+        return self._launch(name, lambda n, d: KAFKA.cluster(self.cache, n, d, port, brokers, settings, listeners))
 
     def zookeeper(self, nodes: int = 1, port: int | None = None, *, name: str = "zookeeper") -> ZooKeeperEnsemble:
         """Start a ZooKeeper ensemble."""

@@ -8,7 +8,7 @@ import re
 import socket
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from devstack import ports
@@ -24,6 +24,8 @@ from devstack.servers.sql import copy_tree
 VERSION = "3.9.2"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 LONELY_STOP_SECONDS = 2.0
+Advertise = Callable[[int, int], int]
+"""From a broker's number and the port of a further listener to the port that clients are told, a proxy's."""
 
 
 def random_id() -> str:
@@ -63,6 +65,8 @@ class Broker(Server):
         self.peers: list[Broker] = [self]
         self.cluster_id = ""
         self.extra_settings: dict[str, str] = {}
+        self.listeners: dict[str, tuple[int, int]] = {}
+        """Further listeners by name: the port, and the one that clients are told."""
         self._cache = cache
         self._prefix = prefix
         self._heap = heap
@@ -71,14 +75,18 @@ class Broker(Server):
         """The server.properties of this node."""
         copies = len(self.peers)
         voters = ",".join(f"{peer.node_id}@{self.host}:{peer.controller_port}" for peer in self.peers)
+        more = self.listeners.items()
         return {
             "process.roles": "broker,controller",
             "node.id": str(self.node_id),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{self.host}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{self.host}:{self.controller_port}"
+            + "".join(f",{name}://{self.host}:{port}" for name, (port, _) in more),
+            "advertised.listeners": f"PLAINTEXT://{self.address}"
+            + "".join(f",{name}://{self.host}:{told}" for name, (_, told) in more),
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            + "".join(f",{name}:PLAINTEXT" for name, _ in more),
             "log.dirs": str(self.datadir),
             "num.partitions": "1",
             "default.replication.factor": str(copies),
@@ -189,8 +197,12 @@ class Kafka(Kind):
         port: int | None,
         brokers: int = 1,
         settings: dict[str, str] | None = None,
+        listeners: Mapping[str, Advertise] | None = None,
     ) -> KafkaCluster:
-        """A handle for a cluster of that many brokers; `settings` override those of server.properties."""
+        """A handle for a cluster of that many brokers; `settings` override those of server.properties.
+
+        Each broker has the further `listeners` too, for clients that come through a proxy of their own.
+        """
         if brokers < 1:
             raise BadRequest("a Kafka cluster has at least one broker.")
         prefix = self._prefix(cache)
@@ -212,4 +224,7 @@ class Kafka(Kind):
             node.peers = nodes
             node.cluster_id = cluster_id
             node.extra_settings = dict(settings or {})
+            for listener, advertise in (listeners or {}).items():
+                own = ports.free_port()
+                node.listeners[listener] = own, advertise(node.node_id, own)
         return KafkaCluster(name, nodes)
