@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.errors import ConfigError
+from headrace.kafka.state_topic import StateTopic
+from headrace.kafka.transactor import Transactor
 from headrace.lease import Lease
 from headrace.lock.base import Lock
 from headrace.lock.file import FileLock
-from headrace.settings import DestinationSettings, Settings, StateSettings
+from headrace.settings import DestinationSettings, KafkaSinkSettings, Settings, StateSettings
 from headrace.sinks.base import Sink
+from headrace.sinks.kafka_once import ExactlyOnceKafkaSink
 from headrace.sinks.registry import make_sink
 from headrace.state import sqlite
 from headrace.state.base import StateStore
+from headrace.state.kafka import KafkaStore
 from headrace.state.sqlite import SqliteStore
 
 
@@ -36,6 +40,8 @@ class Coordination:
 
     def store(self, destination: DestinationSettings) -> StateStore:
         """Where the destination's position is kept. open() has to be called before it is used, by each user."""
+        if kafka := _exactly_once(destination):
+            return KafkaStore(kafka, destination.name)
         state = self._state(destination)
         if state.path not in self._files:
             self._files[state.path] = SqliteStore(state.path)
@@ -48,6 +54,8 @@ class Coordination:
 
     async def problems(self, destination: DestinationSettings, *, must_exist: bool = False) -> list[str]:
         """What is wrong with the destination's store, a sentence each; nothing is made or changed."""
+        if kafka := _exactly_once(destination):
+            return await StateTopic(kafka, destination.name).problems(must_exist=must_exist)
         state = self._state(destination)
         if must_exist and not state.path.exists():
             return [
@@ -58,6 +66,8 @@ class Coordination:
 
     def describe(self, destination: DestinationSettings) -> str:
         """The store's name for people."""
+        if kafka := _exactly_once(destination):
+            return f"the topic {kafka.state_topic}"
         return str(self._state(destination).path)
 
     async def close(self) -> None:
@@ -71,4 +81,13 @@ class Coordination:
 
 def open_delivery(destination: DestinationSettings, store: StateStore, lease: Lease) -> tuple[Sink, StateStore]:
     """A new sink, not started, and the store of its run: the shared one, unless the sink keeps the position itself."""
+    if kafka := _exactly_once(destination):
+        transactor = Transactor(kafka, destination.name, lease)
+        return ExactlyOnceKafkaSink(kafka, transactor), KafkaStore(kafka, destination.name, transactor)
     return make_sink(destination.sink, lease), store
+
+
+def _exactly_once(destination: DestinationSettings) -> KafkaSinkSettings | None:
+    """The sink's settings where the sink keeps the position."""
+    sink = destination.sink
+    return sink if isinstance(sink, KafkaSinkSettings) and destination.exactly_once else None

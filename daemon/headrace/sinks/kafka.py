@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from itertools import repeat
 from typing import Any
 
-import aiokafka
-from aiokafka.errors import (
-    InvalidTopicError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka.errors import KafkaError
 
-from headrace.errors import HeadraceError, SinkError, SinkRejected
+from headrace.errors import HeadraceError, SinkError
+from headrace.kafka import producer as producers
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.settings import KafkaSinkSettings
 from headrace.sinks.base import Sink
-
-_REJECTED = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTopicError, TopicAuthorizationFailedError)
-_CLOSE_LIMIT = 5.0
 
 
 class KafkaSink(Sink):
@@ -41,33 +29,13 @@ class KafkaSink(Sink):
 
     async def start(self) -> None:
         """See Sink."""
-        producer = self._make()
+        self._producer = producer = producers.make_producer(self._settings)
         try:
             async with asyncio.timeout(self._settings.request_timeout):
                 await producer.start()
         except (KafkaError, OSError, TimeoutError) as error:
-            self._producer = producer
             await self.abort()
-            raise SinkError(f"Kafka at {self._brokers} can't be reached ({_text(error)})") from error
-        self._producer = producer
-
-    def _make(self) -> Any:
-        s = self._settings
-        return aiokafka.AIOKafkaProducer(
-            bootstrap_servers=list(s.bootstrap_servers),
-            client_id=s.client_id,
-            acks="all",
-            enable_idempotence=True,
-            compression_type=None if s.compression == "none" else s.compression,
-            max_batch_size=s.batch_bytes,
-            request_timeout_ms=int(s.request_timeout * 1000),
-            retry_backoff_ms=100,
-            linger_ms=0,
-        )
-
-    @property
-    def _brokers(self) -> str:
-        return ",".join(self._settings.bootstrap_servers)
+            raise producers.unreachable(self._settings, error) from error
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """See Sink. Waits while more than max_in_flight_bytes are unconfirmed."""
@@ -79,7 +47,7 @@ class KafkaSink(Sink):
         done.add_done_callback(_seen)
         self._pending.add(done)
         self._in_flight += batch.size
-        parts = self._build(batch)
+        parts = producers.build_batches(self._producer, batch)
         remaining = len(parts)
 
         def on_delivery(delivery: asyncio.Future[Any]) -> None:
@@ -105,20 +73,6 @@ class KafkaSink(Sink):
             raise
         return done
 
-    def _build(self, batch: MessageBatch) -> list[Any]:
-        when = batch.commit_time_us // 1000 or time.time_ns() // 1_000_000
-        create = self._producer.create_batch
-        part = create()
-        parts, append = [part], part.append
-        keys = batch.keys if batch.keys is not None else repeat(None, len(batch.values))
-        for key, value, headers in zip(keys, batch.values, batch.headers, strict=True):
-            if append(timestamp=when, key=key, value=value, headers=headers) is None:
-                part = create()
-                parts.append(part)
-                append = part.append
-                append(timestamp=when, key=key, value=value, headers=headers)
-        return parts
-
     def _settle(self, done: asyncio.Future[None], size: int, error: Exception | None) -> None:
         """Once a batch; whatever comes after its first failure changes nothing."""
         if done not in self._pending:
@@ -134,15 +88,7 @@ class KafkaSink(Sink):
             done.set_exception(error)
 
     def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
-        where = f"topic {batch.topic}, partition {batch.partition}"
-        if isinstance(error, _REJECTED):
-            largest = max((len(value) for value in batch.values if value), default=0)
-            remedy = (
-                f"the largest message has {largest} bytes: raise message.max.bytes of the broker and max.message.bytes "
-                "of the topic, or set [message] rows_per_message"
-            )
-            return SinkRejected(f"Kafka refuses a batch for {where} ({_text(error)})", remedy=remedy)
-        return SinkError(f"Kafka did not confirm a batch for {where} ({_text(error)})")
+        return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
 
     async def abort(self) -> None:
         """Cuts everything: the sender task is ended and the sockets closed before it returns, because an old producer
@@ -150,31 +96,16 @@ class KafkaSink(Sink):
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        producer._closed = True
-        task = producer._sender.sender_task if producer._sender is not None else None
-        if task is not None:
-            task.cancel()
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_CLOSE_LIMIT):
-                await producer.client.close()
-        if task is not None:
-            await asyncio.wait([task], timeout=_CLOSE_LIMIT)
-        producer._message_accumulator.fail_all(KafkaError("the producer was ended"))
+        await producers.cut(producer)
         for done in list(self._pending):
             self._pending.discard(done)
             done.cancel()
 
     async def close(self) -> None:
         """See Sink. All is confirmed already, so there is nothing to flush."""
-        producer = self._producer
-        if producer is None:
-            return
-        try:
-            async with asyncio.timeout(_CLOSE_LIMIT):
-                await producer.stop()
-            self._producer = None
-        except (KafkaError, OSError, TimeoutError):
-            await self.abort()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producers.close(producer)
 
     async def check(self) -> list[str]:
         """See Sink: connects and looks at the brokers; topics are made by the first message unless forbidden."""
@@ -184,10 +115,6 @@ class KafkaSink(Sink):
             return [str(error)]
         await self.close()
         return []
-
-
-def _text(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ") if error is not None else "cancelled"
 
 
 def _seen(done: asyncio.Future[None]) -> None:

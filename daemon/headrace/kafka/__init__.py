@@ -1,0 +1,1 @@
+"""Kafka below sinks and stores: producers, transactions, and the topic that keeps positions."""

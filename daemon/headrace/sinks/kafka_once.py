@@ -1,0 +1,187 @@
+"""Kafka, exactly once: messages and position in the same Kafka transactions, each of many small MySQL ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from headrace.errors import HeadraceError, SinkError
+from headrace.kafka.producer import largest_of
+from headrace.kafka.transactor import Transactor
+from headrace.model import MessageBatch, Position
+from headrace.settings import KafkaSinkSettings
+from headrace.sinks.base import Sink
+
+_IDLE_INTERVAL = 1.0
+"""Seconds between two commits that only move the position."""
+
+
+class ExactlyOnceKafkaSink(Sink):
+    """Publishes all batches, also those that only move the position. A Kafka transaction ends after
+    transaction_interval or transaction_bytes, at the next batch with a position: in the midst of a MySQL transaction
+    where that is a long one.
+
+    start() fences every other producer of the destination. Then the state has to be read, and an epoch begun, through
+    the KafkaStore with the same Transactor, before anything is published.
+    """
+
+    keeps_position = True
+
+    def __init__(self, settings: KafkaSinkSettings, transactor: Transactor) -> None:
+        super().__init__(transactor.lease)
+        self._transactor = transactor
+        # The brokers end a transaction that takes longer than its timeout, so it is committed long before.
+        self._interval = min(settings.transaction_interval, settings.transaction_timeout / 4)
+        self._bytes = settings.transaction_bytes
+        self._turn = asyncio.Lock()
+        """Of whoever uses the transactor: publish(), or the clock."""
+        self._waiting: list[asyncio.Future[None]] = []
+        """Confirmations of what the next commit confirms."""
+        self._position: Position | None = None
+        self._entries: list[dict[str, Any]] = []
+        self._complete = True
+        """Whether the last batch had a position: one that has none stands for a part of what follows."""
+        self._size = 0
+        self._since = self._committed_at = 0.0
+        """On the loop's clock: when the first message since the last commit came, 0 for none; and that commit."""
+        self._hurried = False
+        self._changed = asyncio.Event()
+        self._clock: asyncio.Task[None] | None = None
+        self._error: HeadraceError | None = None
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """Of the stored position, counted up with each commit."""
+        return self._transactor.head.version
+
+    async def start(self) -> None:
+        """See Sink. From here on an older producer of this destination can't write any more."""
+        await self._transactor.start()
+        self._committed_at = asyncio.get_running_loop().time()
+        self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """See Sink; confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
+        being committed. Raises SinkError, Fenced, LeaseLapsed."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            self._check()
+            if not self._transactor.known:
+                raise SinkError("the state topic was not read before publishing")
+            done: asyncio.Future[None] = loop.create_future()
+            done.add_done_callback(_seen)
+            wake = not self._waiting or not self._complete or (batch.values and not self._since)
+            self._waiting.append(done)
+            try:
+                if batch.values:
+                    self._since = self._since or loop.time()
+                    largest = largest_of(batch)
+                    for part in self._transactor.build(batch):
+                        await self._transactor.send(part, batch.topic, batch.partition, largest=largest)
+                self._size += batch.size
+                self._complete = batch.position is not None
+                if batch.position is not None:
+                    self._position = batch.position
+                self._entries += batch.schema_entries
+                if self._size >= self._bytes or loop.time() >= self._due:
+                    await self._commit()
+            except HeadraceError as error:
+                self._fail(error)
+                raise
+        if wake:
+            self._changed.set()
+        return done
+
+    def hurry(self) -> None:
+        """From here on whatever is complete is committed at once: a stop waits for it."""
+        self._hurried = True
+        self._changed.set()
+
+    @property
+    def _due(self) -> float:
+        """When a commit is due, if what came by then is complete."""
+        if self._hurried:
+            return 0.0
+        idle = self._committed_at + _IDLE_INTERVAL
+        return min(self._since + self._interval, idle) if self._since else idle
+
+    async def _run_clock(self) -> None:
+        """Commits what no further batch comes to commit."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            ready = self._waiting and self._complete
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._due if ready else None):
+                    await self._changed.wait()
+            if not self._waiting:
+                continue
+            async with self._turn:
+                try:
+                    if self._error is None and loop.time() >= self._due:
+                        await self._commit()
+                except HeadraceError as error:
+                    self._fail(error)
+
+    async def _commit(self) -> None:
+        if not self._complete or not self._waiting or self._position is None:
+            return
+        head, records = self._transactor.head.moved(self._position, self._entries)
+        await self._transactor.commit(head, records)
+        waiting, self._waiting = self._waiting, []
+        self._entries, self._size, self._since = [], 0, 0.0
+        self._committed_at = asyncio.get_running_loop().time()
+        for done in waiting:
+            if not done.done():
+                done.set_result(None)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: HeadraceError) -> None:
+        self._error = self._error or error
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            if not done.done():
+                done.set_exception(error)
+
+    async def _stop_clock(self) -> None:
+        clock, self._clock = self._clock, None
+        if clock is not None:
+            clock.cancel()
+            await asyncio.gather(clock, return_exceptions=True)
+
+    async def abort(self) -> None:
+        """See Sink."""
+        self._error = self._error or SinkError("the producer was ended")
+        await self._transactor.abort()
+        await self._stop_clock()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.cancel()
+
+    async def close(self) -> None:
+        """See Sink. What is complete and not committed yet is committed first."""
+        try:
+            async with self._turn:
+                if self._error is None:
+                    await self._commit()
+        except HeadraceError as error:
+            self._fail(error)
+        await self._stop_clock()
+        if self._error is not None:
+            await self.abort()
+        else:
+            await self._transactor.close()
+
+    async def check(self) -> list[str]:
+        """See Sink: looks at the brokers and the state topic, and fences nobody."""
+        return await self._transactor.topic.problems()
+
+
+def _seen(done: asyncio.Future[None]) -> None:
+    """Only the first failed batch is reported, and nobody may be waiting for those behind it."""
+    if not done.cancelled():
+        done.exception()
