@@ -81,7 +81,7 @@ class HeldDelivery:
 class HeldSink:
     """Takes everything; confirms at once, or from `flow()` on when it is held."""
 
-    keeps_position = False
+    keeps_position, version = False, 0
 
     def __init__(self, *, held: bool = False) -> None:
         self.aborted = False

@@ -59,8 +59,8 @@ class Coordination:
         state = self._state(destination)
         if must_exist and not state.path.exists():
             return [
-                f"there is no state store {state.path.absolute()}: no daemon has run with this configuration -> run the "
-                "command in the daemon's working directory: a relative [state] path counts from there"
+                f"there is no state store {state.path.absolute()}: no daemon has run with this configuration -> run "
+                "the command in the daemon's working directory: a relative [state] path counts from there"
             ]
         return sqlite.inspect(state.path)
 

@@ -52,7 +52,7 @@ class DaemonSettings(Section):
         default=0,
         ge=0,
         le=100_000,
-        description="Destinations that this daemon runs at most when several share them through ZooKeeper; 0: no limit.",
+        description="Destinations that this daemon runs at most when several share them by ZooKeeper; 0: no limit.",
     )
 
 
@@ -106,8 +106,8 @@ class StateSettings(Section):
 
     store: Literal["auto", "sqlite", "zookeeper", "kafka"] = Field(
         default="auto",
-        description="Kind of store. auto: kafka for a destination with delivery exactly_once, which knows no other; else "
-        "zookeeper when there is a section [zookeeper], which knows no sqlite; else sqlite, the embedded one.",
+        description="Kind of store. auto: kafka for a destination with delivery exactly_once, which knows no other; "
+        "else zookeeper when there is a section [zookeeper], which knows no sqlite; else sqlite, the embedded one.",
     )
     path: Path = Field(
         default=Path("var/headrace.db"),

@@ -45,8 +45,8 @@ class KafkaSinkSettings(Section):
     )
     transaction_timeout: Seconds = Field(
         default=30.0,
-        description="exactly_once: the brokers abort a transaction that its daemon has left, in seconds; consumers that "
-        "read committed wait for that.",
+        description="exactly_once: the brokers abort a transaction that its daemon has left, in seconds; consumers "
+        "that read committed wait for that.",
     )
     state_topic: Topic = Field(
         default="__headrace_state",

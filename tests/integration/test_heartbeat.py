@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,19 +70,32 @@ def test_an_epoch_is_above_that_of_the_row_also_when_the_state_was_lost(
     assert seen["epoch"] == 701
 
 
-def test_a_row_with_a_higher_epoch_is_never_overwritten_and_its_node_is_named(
+def test_a_row_with_a_higher_epoch_ends_the_run_and_we_stay_away_as_long_as_its_node_lives(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     process = daemon(foreign=destination_toml(mysql, schema, 'type = "null"', more=FAST)).start()
     process.wait("foreign", beats)
-    execute("UPDATE headrace.heartbeat SET epoch = 900, node = 'elsewhere' WHERE destination = 'foreign'")
-    seen = process.wait_state("foreign", "DEGRADED")
-    assert "elsewhere" in seen["message"]
-    assert "900" in seen["message"]
-    assert process.health()[0] == 200
-    before = seen["heartbeat"]["seen_seconds"]
-    process.wait("foreign", lambda s: s["heartbeat"]["seen_seconds"] > before + 1)
-    assert execute("SELECT epoch, node FROM headrace.heartbeat WHERE destination = 'foreign'") == ((900, "elsewhere"),)
+    ours = "destination = 'foreign'"
+    execute(f"UPDATE headrace.heartbeat SET epoch = 900, node = 'elsewhere' WHERE {ours}")
+    stop = threading.Event()
+
+    def other() -> None:
+        while not stop.wait(0.2):
+            execute(f"UPDATE headrace.heartbeat SET sequence = sequence + 1 WHERE {ours}")
+
+    beating = threading.Thread(target=other)
+    beating.start()
+    try:
+        seen = process.wait("foreign", lambda s: s["reason"] == "split_brain")
+    finally:
+        stop.set()
+        beating.join()
+    assert (seen["state"], seen["role"], seen["fenced"]) == ("FAILED", "STANDBY", 1)
+    assert "node elsewhere runs foreign too" in seen["message"]
+    assert process.health()[0] == 503
+    os.kill(process.pid, signal.SIGHUP)  # an operator has stopped the other one
+    seen = process.wait("foreign", beats)
+    assert (seen["state"], seen["epoch"]) == ("STREAMING", 901)
 
 
 def account(server: Any, name: str, grants: str) -> str:

@@ -133,7 +133,7 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for(
     records = await read_topic(cluster.bootstrap_servers, schema)
     assert [json.loads(record.value)["type"] for record in records][-2:] == ["CREATE", "INSERT"]
     headers = dict(records[-1].headers)
-    assert headers.keys() == {"headrace-id", "headrace-pos", "headrace-position"}
+    assert headers.keys() == {"headrace-id", "headrace-pos", "headrace-position", "headrace-epoch"}
     assert headers["headrace-id"].decode().endswith("#1")
     assert process.terminate() == 0
     cluster.stop()

@@ -12,7 +12,7 @@ import structlog
 
 from headrace import companion as module
 from headrace.companion import Companion
-from headrace.errors import GrantMissing, SourceUnreachable
+from headrace.errors import Fenced, GrantMissing, SourceUnreachable
 from headrace.mysql.connection import QueryFailed
 from headrace.mysql.heartbeat import Beat
 from headrace.mysql.role import Role
@@ -238,27 +238,46 @@ def foreign(**more: Any) -> Beat:
     return Beat(**{**raw, **more})
 
 
-async def test_a_row_with_a_higher_epoch_stays_and_is_a_trouble_until_nobody_writes_it(
+async def test_a_row_with_a_higher_epoch_stays_and_ends_the_run(server: Server) -> None:
+    server.row = foreign()
+    companion, _ = made()
+    companion.check()
+    async with Beating(companion):
+        await until(lambda: companion._fenced)
+    with pytest.raises(Fenced, match="node elsewhere runs shop under epoch 9, ours is 5"):
+        companion.check()
+    assert server.row.node == "elsewhere"
+
+
+def test_a_higher_epoch_in_the_binlog_ends_the_run_at_that_event(server: Server) -> None:
+    companion, _ = made()
+    with pytest.raises(Fenced, match="node elsewhere runs shop under epoch 9, ours is 5"):
+        companion.seen(foreign())
+    with pytest.raises(Fenced):
+        companion.check()
+
+
+def test_a_lower_epoch_is_reported_only_behind_our_own_first_beat(server: Server) -> None:
+    companion, status = made()
+    old = foreign(epoch=4)
+    companion.seen(old)
+    assert status.troubles == {}, "the backlog after a take-over is full of them"
+    companion.seen(Beat("shop", 5, "node", 1, time.time_ns() // 1000))
+    companion.seen(old)
+    assert "node elsewhere still writes heartbeats for shop under epoch 4" in status.troubles["foreign_heartbeat"]
+    companion.check()
+
+
+async def test_a_daemon_that_wrote_under_a_lower_epoch_is_forgotten_when_it_is_quiet(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.3)
-    server.row = foreign()
+    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.2)
     companion, status = made()
     async with Beating(companion):
-        for sequence in range(2, 8):  # the other goes on
-            await asyncio.sleep(0.1)
-            assert "node elsewhere" in status.troubles["foreign_heartbeat"]
-            assert server.row.node == "elsewhere"
-            server.row = foreign(sequence=sequence)
-        await until(lambda: server.row is not None and server.row.node == "node")
-        assert server.row.epoch == 10
-        await until(lambda: status.troubles == {})
-
-
-def test_a_higher_epoch_in_the_stream_is_told(server: Server) -> None:
-    companion, status = made()
-    companion.seen(foreign())
-    assert "under epoch 9, ours is 5" in status.troubles["foreign_heartbeat"]
+        companion.seen(Beat("shop", 5, "node", 1, time.time_ns() // 1000))
+        companion.seen(foreign(epoch=4))
+        assert status.troubles
+        await until(lambda: not status.troubles)
 
 
 @pytest.mark.parametrize("other", [{"destination": "other"}, {"beat_us": 1}, {"epoch": 4}, {"epoch": 5}])

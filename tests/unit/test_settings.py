@@ -19,6 +19,7 @@ from headrace.settings import (
     StartGtid,
     StartLatest,
     StartTime,
+    ZooKeeperSettings,
     compile_filter,
     derive_server_id,
     load,
@@ -82,6 +83,7 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
     for section in (shop.source, shop.filter, shop.message, shop.message.debezium, shop.route, shop.queue, shop.sink):
         sections.append((texts["shop"], section))  # type: ignore[arg-type]
+    sections.append((texts[""].replace("## ", ""), ZooKeeperSettings(hosts="zk:2181")))  # type: ignore[arg-type]
     for text, section in sections:
         for name, field in type(section).model_fields.items():
             assert field.description, f"{type(section).__name__}.{name}"
@@ -346,3 +348,61 @@ def test_addresses() -> None:
 def test_http_may_be_off(write: Write) -> None:
     settings: Settings = load(write('[http]\nlisten = ""', shop=SHOP), ENV)
     assert settings.http.address is None
+
+
+# -- where positions are kept -------------------------------------------------------------------------------------
+
+KAFKA = '[sink]\ntype = "kafka"\nbootstrap_servers = "b:1"\ndelivery = "exactly_once"\n[route]\ntopic = "t"\n'
+JSONL = '[sink]\ntype = "jsonl"\npath = "-"\n'
+LEAST = '[source]\nhost="h"\nuser="u"\npassword=""\n'
+ZK = '[zookeeper]\nhosts = "zk1:2181, zk2:2181"\n'
+
+
+def test_the_store_follows_zookeeper_and_exactly_once(write: Write) -> None:
+    alone = load(write("", plain=LEAST + JSONL, once=LEAST + KAFKA), {})
+    assert {name: alone.state_of(one).store for name, one in alone.destinations.items()} == {
+        "plain": "sqlite",
+        "once": "kafka",
+    }
+    shared = load(write(ZK, plain=LEAST + JSONL, once=LEAST + KAFKA), {})
+    assert shared.zookeeper is not None
+    assert shared.zookeeper.hosts == ("zk1:2181", "zk2:2181")
+    assert {name: shared.state_of(one).store for name, one in shared.destinations.items()} == {
+        "plain": "zookeeper",
+        "once": "kafka",
+    }
+
+
+def test_a_destination_may_have_a_state_store_of_its_own(write: Write) -> None:
+    settings = load(write("", own=LEAST + JSONL + '[state]\npath = "own.db"\n', other=LEAST + JSONL), {})
+    assert settings.state_of(settings.destinations["own"]).path == Path("own.db")
+    assert settings.state_of(settings.destinations["other"]).path == Path("var/headrace.db")
+
+
+@pytest.mark.parametrize(
+    ("main", "shop", "problem"),
+    [
+        (ZK + '[state]\nstore = "sqlite"', JSONL, "headrace.toml: state.store: sqlite can't be shared"),
+        (ZK, JSONL + '[state]\nstore = "sqlite"', "shop.toml: state.store: sqlite can't be shared"),
+        ('[state]\nstore = "zookeeper"', JSONL, "headrace.toml: state.store: zookeeper needs the section [zookeeper]"),
+        ("", JSONL + '[state]\nstore = "zookeeper"', "shop.toml: state.store: zookeeper needs the section [zookeeper]"),
+        ('[state]\nstore = "kafka"', JSONL, "headrace.toml: state.store: kafka is the store of destinations with"),
+        ("", JSONL + '[state]\nstore = "kafka"', "shop.toml: state.store: kafka goes with a kafka sink of delivery"),
+        (
+            "",
+            KAFKA + '[state]\nstore = "sqlite"',
+            'shop.toml: state.store: delivery = "exactly_once" keeps the position',
+        ),
+        ("[zookeeper]", JSONL, "headrace.toml: zookeeper.hosts: is missing"),
+        ('[zookeeper]\nhosts = ","', JSONL, "zookeeper.hosts: should name at least one server"),
+        (ZK + 'session_timeout = "1s"', JSONL, "zookeeper.session_timeout: should be greater than or equal to 2"),
+        (ZK + 'root = "headrace"', JSONL, "zookeeper.root: "),
+        (ZK + 'auth = "nobody"', JSONL, 'zookeeper.auth: should be "user:password"'),
+        (ZK + 'tls_ca = "/x"', JSONL, "tls_ca, tls_cert and tls_key have no meaning"),
+        (ZK + 'tls = "required"\ntls_cert = "/x"', JSONL, "tls_cert and tls_key go together"),
+    ],
+)
+def test_a_store_that_does_not_fit_is_refused(main: str, shop: str, problem: str, write: Write) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(main, shop=LEAST + shop), {})
+    assert any(problem in one.replace("/destinations/", "/") for one in caught.value.problems), caught.value.problems

@@ -32,6 +32,8 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
     now = time.monotonic()
     return {
         "state": status.state.value,
+        "role": status.role,
+        "holder": status.holder,
         "healthy": status.state.healthy,
         "reason": status.reason,
         "message": status.message,
@@ -49,6 +51,11 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
         "restarts": status.restarts,
         "skipped_events": status.skipped_events,
         "epoch": status.epoch,
+        "lease_seconds": _lease(status),
+        "takeovers": status.takeovers,
+        "lease_resumes": status.resumes,
+        "fenced": status.fenced,
+        "standby_problems": status.standby_problems,
         "last_error": status.last_error,
         "last_error_at": rfc3339(status.last_error_at_us),
         "last_event_seconds": age(status.last_event_at, now),
@@ -70,6 +77,30 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
         "lost": status.lost_kind,
         "gap": status.gap.to_dict() if status.gap else None,
     }
+
+
+def ready(statuses: Mapping[str, DestinationStatus], destination: str) -> tuple[int, dict[str, Any]]:
+    """For load balancers: 200 for `destination` only where it is run and changes flow; 404 for one that there is not.
+    With "" 200 when all destinations are healthy."""
+    if not destination:
+        well = bool(statuses) and all(status.state.healthy for status in statuses.values())
+        return (200 if well else 503), {"ready": well}
+    status = statuses.get(destination)
+    if status is None:
+        return 404, {"error": f"there is no destination {destination}", "destinations": sorted(statuses)}
+    well = status.role == "ACTIVE" and status.state.healthy
+    return (200 if well else 503), {
+        "ready": well,
+        "destination": destination,
+        "role": status.role,
+        "state": status.state.value,
+        "holder": status.holder,
+    }
+
+
+def _lease(status: DestinationStatus) -> float | None:
+    """Seconds until the lock has to be proved again; None for a lock that needs no proof, and while standing by."""
+    return round(status.lease.remaining, 3) if status.lease is not None and status.lease.limited else None
 
 
 def age(at: float, now: float) -> float | None:

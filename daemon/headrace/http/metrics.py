@@ -26,6 +26,9 @@ _COUNTERS = (
     ("restarts", "restarts", "Restarts after a failure."),
     ("skipped_events", "skipped_events", "Events and tables passed over because the configuration says so."),
     ("reconnects", "reconnects", "Dumps begun again in place, without a restart."),
+    ("takeovers", "takeovers", "How often this daemon got the destination's lock."),
+    ("lease_resumes", "resumes", "Lapsed leases after which the stream went on in place."),
+    ("fenced", "fenced", "Runs ended because another daemon has the destination, refused writes included."),
 )
 _GAUGES = (
     ("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed."),
@@ -76,6 +79,7 @@ class StatusCollector(Collector):
             for destination, status in self._statuses.items():
                 gauge.add_metric((destination,), getattr(status, attribute))
             yield gauge
+        yield from self._locks()
         yield from self._ages()
         yield from self._positions()
         yield from self._headroom()
@@ -93,6 +97,22 @@ class StatusCollector(Collector):
                 state.add_metric((destination, one.value), int(one is status.state))
         yield state
         yield healthy
+
+    def _locks(self) -> Iterator[Metric]:
+        active = GaugeMetricFamily(
+            "headrace_active", "1 while this daemon holds the destination's lock.", labels=("destination",)
+        )
+        lease = GaugeMetricFamily(
+            "headrace_lease_remaining_seconds",
+            "Time until the lock has to be proved again; none for a file lock.",
+            labels=("destination",),
+        )
+        for destination, status in self._statuses.items():
+            active.add_metric((destination,), int(status.role == "ACTIVE"))
+            if status.lease is not None and status.lease.limited:
+                lease.add_metric((destination,), status.lease.remaining)
+        yield active
+        yield lease
 
     def _ages(self) -> Iterator[Metric]:
         now = time.monotonic()

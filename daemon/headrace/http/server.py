@@ -1,4 +1,4 @@
-"""The HTTP side of the daemon: /health, /health/{destination} and /metrics."""
+"""The HTTP side of the daemon: /health, /health/{destination}, /ready and /metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import HeadraceError
-from headrace.http.health import describe, health
+from headrace.http.health import describe, health, ready
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import Metrics
 from headrace.status import DestinationStatus
@@ -48,6 +48,7 @@ class HttpServer:
         app = web.Application()
         app.router.add_get("/health", self._health)
         app.router.add_get("/health/{destination}", self._health_of_one)
+        app.router.add_get("/ready", self._ready)
         app.router.add_get("/metrics", self._get_metrics)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -84,6 +85,9 @@ class HttpServer:
         if status is None:
             return _json(404, {"error": f"there is no destination {name}", "destinations": sorted(self._statuses)})
         return _json(200 if status.state.healthy else 503, {"destination": name, **describe(status)})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        return _json(*ready(self._statuses, request.query.get("destination", "")))
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         return web.Response(

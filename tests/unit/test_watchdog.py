@@ -1,0 +1,72 @@
+"""The last fence: a process whose loop hangs past its lease ends, one that was only frozen gets time to stop."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from headrace.lease import Lease
+from headrace.watchdog import EXIT_STATUS, Watchdog
+
+
+@pytest.fixture
+def ended() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def watchdog(ended: list[int], monkeypatch: pytest.MonkeyPatch) -> Watchdog:
+    monkeypatch.setattr(Watchdog, "_watch", lambda self: None)  # the ticks are the test's
+    return Watchdog(ended.append)
+
+
+def lapsed() -> Lease:
+    lease = Lease(1.0, margin=1.0)
+    lease.prove(time.monotonic() - 2)
+    return lease
+
+
+def ticks(watchdog: Watchdog, count: int, passed: float = 0.25) -> None:
+    for _ in range(count):
+        watchdog.look(passed)
+
+
+def test_a_lapsed_lease_that_nobody_honours_ends_the_process(watchdog: Watchdog, ended: list[int]) -> None:
+    watchdog.cover(lapsed())
+    ticks(watchdog, 4)
+    assert ended == []
+    ticks(watchdog, 1)
+    assert ended == [EXIT_STATUS]
+
+
+def test_a_cut_transport_needs_no_end(watchdog: Watchdog, ended: list[int]) -> None:
+    cover = watchdog.cover(lapsed())
+    ticks(watchdog, 4)
+    watchdog.uncover(cover)
+    ticks(watchdog, 10)
+    assert ended == []
+
+
+def test_a_lost_lock_counts_like_a_lapsed_lease(watchdog: Watchdog, ended: list[int]) -> None:
+    lease = Lease(100.0, margin=1.0)
+    lease.prove(time.monotonic())
+    watchdog.cover(lease)
+    ticks(watchdog, 10)
+    assert ended == []
+    lease.lose("gone")
+    ticks(watchdog, 5)
+    assert ended == [EXIT_STATUS]
+
+
+def test_a_frozen_process_gets_its_time_when_it_wakes(watchdog: Watchdog, ended: list[int]) -> None:
+    watchdog.cover(lapsed())
+    watchdog.look(40.0)
+    assert ended == []
+    ticks(watchdog, 4)
+    assert ended == [EXIT_STATUS]
+
+
+def test_a_lock_that_can_not_be_lost_is_not_watched(watchdog: Watchdog, ended: list[int]) -> None:
+    watchdog.cover(Lease())
+    assert watchdog._covers == set()
