@@ -108,11 +108,11 @@ class Watch:
                     continue
                 at = start.at - began
                 over = TakeOver(destination, start.before, start.node, start.epoch, at, start.gap)
-                made.append(_explained(over, faults))
+                made.append(explained(over, faults))
         return sorted(made, key=lambda over: over.at)
 
 
-def _explained(over: TakeOver, faults: Sequence[Fault]) -> TakeOver:
+def explained(over: TakeOver, faults: Sequence[Fault]) -> TakeOver:
     """Caused by the newest fault of the old daemon that was not over long before, else by one of the servers'."""
     stopped = over.at - over.gap
     injected = [fault for fault in faults if fault.began and fault.began < over.at]
