@@ -1,0 +1,480 @@
+"""The one ZooKeeper session of a process: its life, its place among the daemons, the proof that its locks are ours."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+import structlog
+
+from headrace import __version__
+from headrace.errors import LockServiceError
+from headrace.lease import Lease
+from headrace.settings import ZooKeeperSettings
+from headrace.zookeeper.client import Check, Client, Create, Link, Node, Op, Set
+from headrace.zookeeper.errors import Disconnected, NodeNameTaken, OutcomeUnknown, Refused, SessionOver
+from headrace.zookeeper.paths import Paths, node_name
+
+_T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
+_LOOK = 0.5
+"""Seconds between two looks at whether a lease needs a proof before its turn."""
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """A lock that is held: what has to be true in ZooKeeper as long as it is ours."""
+
+    name: str
+    checks: tuple[Check, ...]
+    lease: Lease
+
+
+@dataclass(slots=True)
+class Counts:
+    """For metrics."""
+
+    proofs: int = 0
+    sessions: int = 0
+    suspensions: int = 0
+    fenced_writes: dict[str, int] = field(default_factory=dict)
+    """By destination: writes of the state store that were refused because the destination is somebody else's."""
+    attempts: int = 0
+    """To take a lock."""
+
+
+class Session:
+    """Shared by all locks and stores of a process.
+
+    `node` is this daemon's name, `info` what others are to know of it (JSON types). After the session is lost kazoo
+    makes another one by itself: `generation` tells them apart, and grows whenever one ends. A command of an operator is
+    no `member`: nobody else sees it, and it can be used where a daemon of that name runs.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, node: str, info: dict[str, Any], *, member: bool = True) -> None:
+        self.settings = settings
+        self._member = member
+        self.node = node
+        self.paths = Paths(settings.root)
+        self.counts = Counts()
+        self.drained = False
+        """Whether this daemon is to run nothing."""
+        self.generation = 0
+        self.session_id = 0
+        self.state = "lost"
+        """connected, suspended or lost"""
+        self.timeout = settings.session_timeout
+        """Seconds, as the servers granted it."""
+        self._info = {"node": node, **info, "since": time.time_ns() // 1000, "version": __version__}
+        self._client: Client | None = None
+        self._changed = asyncio.Event()
+        self._listeners: set[Callable[[], None]] = set()
+        self._holdings: set[Holding] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._prove_soon = asyncio.Event()
+        self._proving = asyncio.Lock()
+        self._proved_at = -math.inf
+        self._registered = False
+        self._settled = False
+        self._drain_unknown = True
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connects and takes our place among the live daemons, waiting for that of a crashed predecessor to end.
+        Raises LockServiceError."""
+        for path in (self.settings.tls_ca, self.settings.tls_cert, self.settings.tls_key):
+            if path is not None:
+                _readable(str(path))
+        self._client = Client(self.settings, self._on_link)
+        try:
+            self._client.begin()
+            limit = max(5.0, self.settings.session_timeout)
+            try:
+                await self.wait_connected(limit)
+            except Disconnected as error:
+                raise self._unreachable(limit) from error
+            await self._make_parents()
+            await self._register()
+            await self._look_drained()
+            self.spawn(self._keep(), "proofs")
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the session, and with it every lock; safe to call twice."""
+        client, self._client = self._client, None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._end("the ZooKeeper session was closed")
+        if client is not None:
+            await client.stop()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a call can be made now."""
+        return self._client is not None and self.state == "connected" and self._client.connected
+
+    async def wait_connected(self, limit: float) -> None:
+        """Returns once a call can be made. Raises Disconnected after `limit` seconds."""
+        try:
+            async with asyncio.timeout(limit):
+                while not self.connected:
+                    if self._client is None:
+                        raise Disconnected("the ZooKeeper session is closed")
+                    await self._change(0.1)  # the client may know of a change before we are told
+        except TimeoutError:
+            raise Disconnected(
+                f"there has been no connection to ZooKeeper ({', '.join(self.settings.hosts)}) for {limit:g} s",
+                remedy="look whether the ensemble runs and has a leader",
+            ) from None
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """`callback` is called after each change of the connection and of `drained`. Returns what ends that."""
+        self._listeners.add(callback)
+        return lambda: self._listeners.discard(callback)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Runs until it is done or the session is closed."""
+        task = asyncio.create_task(work, name=f"zookeeper: {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
+        """See Client.get. Waits for the connection. Raises LockServiceError."""
+        return await self._read(lambda client: client.get(path, self._limit, watch))
+
+    async def children(self, path: str) -> list[str]:
+        """Names below a node; none when it is not there. Waits for the connection. Raises LockServiceError."""
+        return await self._read(lambda client: client.children(path, self._limit))
+
+    async def sync(self) -> None:
+        """Reads from here on see all that was written before. Waits for the connection. Raises LockServiceError."""
+        await self._read(lambda client: client.sync(self.paths.root, self._limit))
+
+    async def multi(self, *operations: Op, generation: int | None = None) -> list[int]:
+        """All or nothing, once: what went wrong on the way is for the caller to find out. Waits for the connection.
+        `generation`: only within that session. Raises Refused, OutcomeUnknown, SessionOver or Disconnected.
+
+        An answer that comes when the session has changed meanwhile may belong to the next one: its outcome counts as
+        unknown.
+        """
+        await self.wait_connected(self._limit)
+        before = self.generation
+        if generation is not None and generation != before:
+            raise SessionOver("the ZooKeeper session is over")
+        versions = await self._open_client().multi(operations, self._limit)
+        if self.generation != before:
+            raise OutcomeUnknown("the ZooKeeper session ended while a change was made")
+        return versions
+
+    async def make_parents(self, *paths: str) -> None:
+        """Creates persistent nodes that are not there, with their parents. Raises LockServiceError."""
+        for path in paths:
+            if await self.get(path) is not None:
+                continue
+            await self.make_parents(*([path.rpartition("/")[0]] if path.count("/") > 1 else []))
+            try:
+                await self.multi(Create(path, b""))
+            except Refused as refused:
+                if refused.why != "node_exists":
+                    raise
+
+    async def _read(self, call: Callable[[Client], Awaitable[_T]]) -> _T:
+        """Reads can be asked for again."""
+        for _ in range(2):
+            await self.wait_connected(self._limit)
+            try:
+                return await call(self._open_client())
+            except (Disconnected, OutcomeUnknown, SessionOver):
+                continue
+        await self.wait_connected(self._limit)
+        return await call(self._open_client())
+
+    @property
+    def _limit(self) -> float:
+        return self.settings.session_timeout
+
+    def _open_client(self) -> Client:
+        if self._client is None:
+            raise Disconnected("the ZooKeeper session is closed")
+        return self._client
+
+    # -- the connection -------------------------------------------------------------------------------------------
+
+    def _on_link(self, link: Link) -> None:
+        if self._client is None:
+            return
+        if link.state == "connected":
+            if link.session != self.session_id:
+                self._end("the ZooKeeper session was lost")
+                self.session_id = link.session
+                self.counts.sessions += 1
+                self._registered = False
+            elif link.timeout < self.timeout:
+                # The leases run by the longer one, so they can't be relied upon.
+                self._lose_all("the servers have shortened the ZooKeeper session's timeout")
+            self.timeout = link.timeout
+            self._settled = True  # the leader itself has heard of us: it checks every session that reconnects
+            _log.info("ZooKeeper is connected", session=f"{link.session:#x}", timeout=link.timeout)
+        elif link.state == "suspended":
+            self.counts.suspensions += 1
+            _log.warning("the connection to ZooKeeper is lost", reason=self._client.last_problem)
+        else:
+            _log.error("the ZooKeeper session is lost", reason=self._client.last_problem)
+            self._end("the ZooKeeper session was lost")
+        self.state = link.state
+        self._drain_unknown = True
+        self._prove_soon.set()
+        self._tell()
+
+    def _end(self, reason: str) -> None:
+        self.generation += 1
+        self.session_id = 0
+        self.state = "lost"
+        self._registered = False
+        self._lose_all(reason)
+
+    def _lose_all(self, reason: str) -> None:
+        holdings, self._holdings = self._holdings, set()
+        for holding in holdings:
+            holding.lease.lose(reason)
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        for listener in tuple(self._listeners):
+            listener()
+
+    async def _change(self, limit: float) -> None:
+        changed = self._changed
+        try:
+            async with asyncio.timeout(limit):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    def _unreachable(self, limit: float) -> LockServiceError:
+        problem = self._client.last_problem if self._client else ""
+        why = f": {problem}" if problem else ""
+        return LockServiceError(
+            f"no ZooKeeper of {', '.join(self.settings.hosts)} could be reached within {limit:g} s{why}",
+            remedy="look whether the ensemble runs and has a leader, at [zookeeper] hosts and at its TLS keys",
+        )
+
+    # -- among the daemons ----------------------------------------------------------------------------------------
+
+    async def members(self) -> dict[str, dict[str, Any]]:
+        """The live daemons by name, as each describes itself. Raises LockServiceError."""
+        names = await self.children(self.paths.cluster)
+        nodes = await asyncio.gather(*(self.get(f"{self.paths.cluster}/{name}") for name in names))
+        found = zip(names, nodes, strict=True)
+        return {node_name(name): read_json(node.data) for name, node in found if node is not None}
+
+    def describe(self, **info: Any) -> None:
+        """Changes what others know of us; they see it with the next proof."""
+        self._info.update(info)
+
+    async def _make_parents(self) -> None:
+        await self.make_parents(self.paths.cluster, self.paths.destinations, self.paths.drains)
+
+    async def _register(self) -> None:
+        """Our node in `cluster`. A crashed predecessor's goes when its session ends."""
+        self._registered = self._registered or not self._member
+        path, deadline = self.paths.member(self.node), time.monotonic() + self.timeout + 2.0
+        while not self._registered:
+            generation = self.generation
+            try:
+                await self.multi(Create(path, orjson.dumps(self._info), ephemeral=True), generation=generation)
+                self._registered = True
+            except (Refused, OutcomeUnknown) as error:
+                if isinstance(error, Refused) and error.why == "no_node":
+                    await self._make_parents()
+                    continue
+                if isinstance(error, Refused) and error.why != "node_exists":
+                    raise
+                gone = asyncio.Event()
+                node = await self.get(path, gone.set)
+                if node is not None and node.owner == self.session_id:
+                    self._registered = True
+                elif node is not None:
+                    await self._wait_for_name(node, gone, deadline)
+
+    async def _wait_for_name(self, node: Node, gone: asyncio.Event, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await gone.wait()
+        except TimeoutError:
+            other = read_json(node.data)
+            raise NodeNameTaken(
+                f"another daemon goes by the name {self.node}: that at {other.get('address') or 'an unknown address'}"
+                f", version {other.get('version', '?')}",
+                remedy="give each daemon its own [daemon] node",
+            ) from None
+
+    async def _look_drained(self) -> None:
+        if not self._drain_unknown or not self._member:
+            return
+        self._drain_unknown = False
+
+        def again() -> None:
+            self._drain_unknown = True
+            self._prove_soon.set()
+
+        drained = await self.get(self.paths.drain(self.node), again) is not None
+        if drained != self.drained:
+            self.drained = drained
+            _log.info("this daemon is to run nothing" if drained else "this daemon may run destinations again")
+            self._tell()
+
+    # -- the proof ------------------------------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> float:
+        """Seconds that a lease is good for after a proof.
+
+        The servers count a session's timeout from when the leader last heard of it. A follower tells the leader of its
+        clients only when it answers the leader's next ping; should it die before, the leader has heard of us last at
+        our proof before that one, which is a sixth of the timeout older. Another sixth is for the clocks' rates, and
+        for cutting transports.
+        """
+        return self.timeout * 2 / 3
+
+    def new_lease(self) -> Lease:
+        """For one holding, not proved yet."""
+        return Lease(self.holds, margin=self.timeout - self.holds)
+
+    def hold(self, name: str, checks: Sequence[Check], lease: Lease) -> Holding:
+        """From now on every proof proves this lock too, until release() or its lease is lost."""
+        holding = Holding(name, tuple(checks), lease)
+        self._holdings.add(holding)
+        return holding
+
+    def prove_taken(self, lease: Lease, asked_at: float) -> None:
+        """What took a lock was a proof as well; not after a gap, see _prove()."""
+        if asked_at - self._proved_at < self.timeout / 3:
+            lease.prove(asked_at)
+        else:
+            self._prove_soon.set()
+
+    def unhold(self, holding: Holding) -> None:
+        """Ends hold()."""
+        self._holdings.discard(holding)
+
+    async def prove_now(self) -> None:
+        """Asks for a proof of the session and of all held locks. Raises LockServiceError when there is none."""
+        async with self._proving:
+            while not await self._prove():
+                pass
+
+    async def _prove(self) -> bool:
+        """One write: a read may be answered by a follower that is cut off, and proves nothing. False: once more, a lock
+        that is lost was in it."""
+        holdings = tuple(self._holdings)
+        operations: list[Op] = [check for holding in holdings for check in holding.checks]
+        owners: list[Holding | None] = [holding for holding in holdings for _ in holding.checks]
+        if self._member:
+            operations.append(Set(self.paths.member(self.node), orjson.dumps(self._info)))
+            owners.append(None)
+        elif not operations:
+            return True
+        asked_at, generation = time.monotonic(), self.generation
+        try:
+            await self.multi(*operations, generation=generation)
+        except Refused as refused:
+            owner = owners[refused.index] if refused.index < len(owners) else None
+            if generation != self.generation:
+                return False
+            if owner is not None:
+                self._holdings.discard(owner)
+                owner.lease.lose(f"the lock of {owner.name} is gone or somebody else's ({refused})")
+                return False
+            if refused.why == "no_node":  # deleted by hand
+                self._registered = False
+                await self._register()
+                return False
+            raise
+        # A process that was frozen, and whose server dies right after the thaw, may be known to the leader only from
+        # before: after a gap the second proof is the first that counts.
+        settled, self._settled = self._settled or asked_at - self._proved_at < self.timeout / 3, False
+        self._proved_at = asked_at
+        self.counts.proofs += 1
+        if not settled:
+            await asyncio.sleep(self.timeout / 4)
+            return False
+        for holding in holdings:
+            holding.lease.prove(asked_at)
+        return True
+
+    async def _keep(self) -> None:
+        """Proves the session in time, and puts up again what a lost one has taken along."""
+        problem = ""
+        while True:
+            try:
+                await self._revive()
+                if not self._registered:
+                    await self._register()
+                await self._look_drained()
+                await self.prove_now()
+                problem = ""
+            except LockServiceError as error:
+                if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and str(error) != problem:
+                    problem = str(error)
+                    _log.error("ZooKeeper does not do what is needed", error=problem)
+                self._prove_soon.clear()
+                await self._change(_LOOK)
+                continue
+            await self._until_next_proof()
+
+    async def _until_next_proof(self) -> None:
+        due = self._proved_at + self.timeout / 6
+        while (rest := due - time.monotonic()) > 0 and not self._prove_soon.is_set():
+            try:
+                async with asyncio.timeout(min(rest, _LOOK)):
+                    await self._prove_soon.wait()
+            except TimeoutError:
+                if any(not holding.lease.remaining for holding in self._holdings):
+                    break  # the clocks have jumped
+        self._prove_soon.clear()
+
+    async def _revive(self) -> None:
+        """kazoo's thread ends for good on an error that it does not expect: then another client takes its place."""
+        client = self._client
+        if client is None or not client.dead:
+            return
+        _log.error("the ZooKeeper client has ended", reason=client.last_problem)
+        self._end("the ZooKeeper client has ended")
+        self._tell()
+        await client.stop()
+        if self._client is client:
+            self._client = Client(self.settings, self._on_link)
+            self._client.begin()
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """An object that some daemon wrote; empty when it is none."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _readable(path: str) -> None:
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise LockServiceError(
+            f"{path} of [zookeeper] can't be read: {error.strerror}", remedy="look at the file's path, owner and rights"
+        ) from error
