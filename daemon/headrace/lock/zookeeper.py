@@ -142,7 +142,7 @@ class ZooKeeperLock(Lock):
         woken = self._wake.is_set()
         self._wake.clear()
         await self._stop_clearing()
-        if self._session.drained:
+        if self._session.drained or self._session.full:
             await self._clear()
             return False
         try:
@@ -155,7 +155,8 @@ class ZooKeeperLock(Lock):
             self._seen = (view.running.created if view.running else 0), 0
             if not self._may_take(view, waiting=waiting) or not await self._line.join():
                 return False
-            return await self._take(view, floor)
+            with self._session.taking():
+                return await self._take(view, floor)
         except SessionOver:
             return False
         except Refused as refused:
@@ -292,7 +293,7 @@ class ZooKeeperLock(Lock):
                         holding.lease.lose(f"the lock of {self._name} was taken away in ZooKeeper")
                         return
                     await self._see_wishes(await line.watch(self._paths.move))
-                    async with asyncio.timeout(self._session.timeout):
+                    async with asyncio.timeout(_STEP if self._session.drained else self._session.timeout):
                         await event.wait()
                 except TimeoutError:
                     continue
@@ -302,7 +303,10 @@ class ZooKeeperLock(Lock):
             ignore()
 
     async def _see_wishes(self, move: Node | None) -> None:
-        reason = f"{self._node} is to run nothing (headrace drain)" if self._session.drained else ""
+        reason = ""
+        # What nobody else could run stays where it is: standing still is worse than a wish not granted.
+        if self._session.drained and await self._others():
+            reason = f"{self._node} is to run nothing (headrace drain)"
         if not reason and move is not None:
             wish = read_json(move.data)
             wanted = str(wish.get("to", ""))
@@ -310,6 +314,15 @@ class ZooKeeperLock(Lock):
                 reason = f"{self._name} is to move to {wanted} (asked for by {wish.get('by') or 'somebody'})"
         self._asked_away = reason
         (self._asked.set if reason else self._asked.clear)()
+
+    async def _others(self) -> bool:
+        """Whether another daemon that is ready waits for the lock."""
+        names = await self._session.children(self._paths.candidates)
+        nodes = await asyncio.gather(*(self._session.get(f"{self._paths.candidates}/{name}") for name in names))
+        return any(
+            node is not None and node.owner != self._session.session_id and read_json(node.data).get("ready", True)
+            for node in nodes
+        )
 
     # -- giving it back -------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -53,11 +54,16 @@ class Session:
 
     `node` is this daemon's name, `info` what others are to know of it (JSON types). After the session is lost kazoo
     makes another one by itself: `generation` tells them apart, and grows whenever one ends. A command of an operator is
-    no `member`: nobody else sees it, and it can be used where a daemon of that name runs.
+    no `member`: nobody else sees it, and it can be used where a daemon of that name runs. `capacity` is how many locks
+    it may hold at once; 0: any number.
     """
 
-    def __init__(self, settings: ZooKeeperSettings, node: str, info: dict[str, Any], *, member: bool = True) -> None:
+    def __init__(
+        self, settings: ZooKeeperSettings, node: str, info: dict[str, Any], *, member: bool = True, capacity: int = 0
+    ) -> None:
         self.settings = settings
+        self._capacity = capacity
+        self._taking = 0
         self._member = member
         self.node = node
         self.paths = Paths(settings.root)
@@ -99,7 +105,8 @@ class Session:
                 await self.wait_connected(limit)
             except Disconnected as error:
                 raise self._unreachable(limit) from error
-            await self._make_parents()
+            if self._member:
+                await self._make_parents()
             await self._register()
             await self._look_drained()
             self.spawn(self._keep(), "proofs")
@@ -122,19 +129,24 @@ class Session:
         """Whether a call can be made now."""
         return self._client is not None and self.state == "connected" and self._client.connected
 
-    async def wait_connected(self, limit: float) -> None:
-        """Returns once a call can be made. Raises Disconnected after `limit` seconds."""
+    async def wait_connected(self, limit: float, generation: int | None = None) -> None:
+        """Returns once a call can be made. Raises Disconnected after `limit` seconds, and SessionOver as soon as the
+        session is not that of `generation`."""
         try:
             async with asyncio.timeout(limit):
                 while not self.connected:
                     if self._client is None:
                         raise Disconnected("the ZooKeeper session is closed")
+                    if generation is not None and generation != self.generation:
+                        break
                     await self._change(0.1)  # the client may know of a change before we are told
         except TimeoutError:
             raise Disconnected(
                 f"there has been no connection to ZooKeeper ({', '.join(self.settings.hosts)}) for {limit:g} s",
                 remedy="look whether the ensemble runs and has a leader",
             ) from None
+        if generation is not None and generation != self.generation:
+            raise SessionOver("the ZooKeeper session is over")
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         """`callback` is called after each change of the connection and of `drained`. Returns what ends that."""
@@ -169,10 +181,8 @@ class Session:
         An answer that comes when the session has changed meanwhile may belong to the next one: its outcome counts as
         unknown.
         """
-        await self.wait_connected(self._limit)
+        await self.wait_connected(self._limit, generation)
         before = self.generation
-        if generation is not None and generation != before:
-            raise SessionOver("the ZooKeeper session is over")
         versions = await self._open_client().multi(operations, self._limit)
         if self.generation != before:
             raise OutcomeUnknown("the ZooKeeper session ended while a change was made")
@@ -336,6 +346,22 @@ class Session:
             self.drained = drained
             _log.info("this daemon is to run nothing" if drained else "this daemon may run destinations again")
             self._tell()
+
+    # -- how many locks -------------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether no further lock may be taken."""
+        return 0 < self._capacity <= len(self._holdings) + self._taking
+
+    @contextlib.contextmanager
+    def taking(self) -> Iterator[None]:
+        """While a lock is being taken, it counts as held."""
+        self._taking += 1
+        try:
+            yield
+        finally:
+            self._taking -= 1
 
     # -- the proof ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,252 @@
+"""The state store in ZooKeeper: what is written is read back, whatever its size, and only the holder can write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from devstack import Stack
+from headrace.errors import Fenced, StateStoreError
+from headrace.lease import Tenure
+from headrace.lock.zookeeper import ZooKeeperLock
+from headrace.model import OpenXa, Position
+from headrace.state import zookeeper_records
+from headrace.state.base import Guard, StateChange, Stored
+from headrace.state.zookeeper import ZooKeeperStore
+from headrace.zookeeper.session import Session
+from tests.proxy import Proxy
+from tests.zookeeper_bench import Ensemble, no_floor, within
+
+pytestmark = pytest.mark.server
+
+POSITION = Position(
+    server_uuid="3e11fa47-71ca-11e1-9e33-c80aa9429562",
+    file="mysql-bin.000003",
+    offset=4711,
+    gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23",
+    events_done=2,
+    rows_done=7,
+    open_xa=(OpenXa("x'31'", "mysql-bin.000002", 120),),
+    last_pos=(1 << 63) - 1,
+    commit_time_us=1_700_000_000_000_000,
+)
+
+
+@pytest.fixture(scope="module")
+def server(stack: Stack) -> Any:
+    return stack.zookeeper()
+
+
+@pytest.fixture
+async def zoo(server: Any) -> AsyncIterator[Ensemble]:
+    ensemble = Ensemble(server)
+    yield ensemble
+    await ensemble.close()
+
+
+async def _held(session: Session, destination: str = "shop") -> tuple[ZooKeeperStore, ZooKeeperLock, Guard]:
+    lock, store = ZooKeeperLock(session, destination, session.node, ""), ZooKeeperStore(session)
+    await within(10, lock.acquire(no_floor))
+    return store, lock, await store.begin_epoch(destination, tenure=lock.tenure)
+
+
+async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
+    store = ZooKeeperStore(await zoo.session("a"))
+    assert await store.load("shop") == Stored(None, 0, 0)
+    assert await store.schema_entries("shop") == []
+    assert await store.history("shop") == []
+    assert await store.parked("shop") == []
+    assert not await store.exists("shop")
+    assert await store.problems("shop") == []
+    assert "shop" in (await store.problems("shop", must_exist=True))[0]
+
+
+async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(zoo: Ensemble) -> None:
+    store, lock, guard = await _held(await zoo.session("a"))
+    assert guard == Guard(1, 0, lock.tenure.fence)
+    guard = await store.commit("shop", guard, StateChange(POSITION))
+    assert guard == Guard(1, 1, lock.tenure.fence)
+    other = await zoo.session("b")
+    assert await ZooKeeperStore(other).load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
+    await lock.release()
+    store, lock, guard = await _held(other)
+    assert guard == Guard(2, 1, lock.tenure.fence)
+    await store.commit("shop", guard, StateChange(replace(POSITION, offset=5000)))
+    assert (await store.load("shop")).version == 2
+
+
+async def test_a_run_that_begins_again_under_its_epoch_voids_the_former_guard(zoo: Ensemble) -> None:
+    store, lock, guard = await _held(await zoo.session("a"))
+    guard = await store.commit("shop", guard, StateChange(POSITION))
+    again = await store.begin_epoch("shop", above=guard.epoch, tenure=lock.tenure)
+    assert again == guard
+    again = await store.commit("shop", again, StateChange(POSITION))
+    with pytest.raises(Fenced):
+        await store.commit("shop", guard, StateChange(POSITION))
+    with pytest.raises(Fenced):
+        await store.begin_epoch("shop", above=lock.tenure.epoch + 1, tenure=lock.tenure)
+    with pytest.raises(Fenced):
+        await store.begin_epoch("shop", tenure=Tenure(lock.tenure.epoch, lock.tenure.fence + 1))
+
+
+async def test_a_position_that_is_taken_away_leaves_the_last_number(zoo: Ensemble) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    guard = await store.commit("shop", guard, StateChange(POSITION))
+    await store.commit("shop", guard, StateChange(None, actor="operator"))
+    assert await store.load("shop") == Stored(None, 1, 2, POSITION.last_pos)
+    assert [entry.position for entry in await store.history("shop")] == [None, POSITION]
+
+
+async def test_a_zombie_writes_nothing_and_is_counted(zoo: Ensemble) -> None:
+    zombie_session = await zoo.session("a")
+    zombie, _, old = await _held(zombie_session)
+    old = await zombie.commit("shop", old, StateChange(POSITION))
+    zoo.operator.delete(zoo.node("destinations/shop/running"))  # so that its session, and its belief, live on
+    store, _, guard = await _held(await zoo.session("b"))
+    with pytest.raises(Fenced):
+        await zombie.commit("shop", old, StateChange(replace(POSITION, offset=9), ({"table": "t"},)))
+    assert zombie_session.counts.fenced_writes == {"shop": 1}
+    assert (await store.load("shop")).position == POSITION
+    assert await store.schema_entries("shop") == []
+    await store.commit("shop", guard, StateChange(replace(POSITION, offset=10)))
+    with pytest.raises(Fenced):
+        await zombie.commit("shop", old, StateChange(replace(POSITION, offset=9)))
+    assert zombie_session.counts.fenced_writes == {"shop": 2}
+
+
+@pytest.mark.parametrize("times_set", [0, 1])
+async def test_an_epoch_node_made_anew_by_hand_guards_as_well(zoo: Ensemble, times_set: int) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    epoch = zoo.node("destinations/shop/epoch")
+    zoo.operator.delete(epoch)
+    zoo.operator.create(epoch, b"1")
+    for _ in range(times_set):
+        zoo.operator.set(epoch, b"1")
+    if times_set:  # now it has the very version, but a successor has begun by writing the position node
+        assert zoo.operator.get(epoch)[1].version == guard.fence
+        position = zoo.node("destinations/shop/position")
+        zoo.operator.set(position, zoo.operator.get(position)[0])
+    with pytest.raises(Fenced):
+        await store.commit("shop", guard, StateChange(POSITION))
+    with pytest.raises(Fenced):
+        await store.commit("shop", guard, StateChange(POSITION))
+
+
+async def test_a_schema_history_of_several_megabytes_is_split_and_read_back(zoo: Ensemble) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    noise = random.Random(1)
+    small = {"table": "small", "layout": "x" * 100}
+    large = [{"table": f"t{i}", "layout": "".join(noise.choices(string.printable, k=40_000))} for i in range(100)]
+    guard = await store.commit("shop", guard, StateChange(POSITION, (small,)))
+    guard = await store.commit("shop", guard, StateChange(POSITION, tuple(large)))
+    guard = await store.commit("shop", guard, StateChange(POSITION, (small, small)))
+    assert len(zoo.operator.get_children(zoo.node("destinations/shop/schema"))) > 8
+    assert await ZooKeeperStore(await zoo.session("b")).schema_entries("shop") == [small, *large, small, small]
+    assert await store.problems("shop") == []
+    zoo.operator.delete(zoo.node("destinations/shop/schema/0000000003"))
+    with pytest.raises(StateStoreError, match="0000000003"):
+        await store.schema_entries("shop")
+
+
+async def test_pieces_that_an_interrupted_write_left_behind_do_not_count(zoo: Ensemble) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    for number in range(3):
+        zoo.operator.create(zoo.node(f"destinations/shop/schema/{number:010d}"), b"1/3\nhalf a write")
+    assert await store.schema_entries("shop") == []
+    guard = await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
+    assert await store.schema_entries("shop") == [{"table": "t"}]
+
+
+async def test_a_large_gtid_set_is_stored(zoo: Ensemble) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    noise = random.Random(2)
+    ends = sorted(noise.sample(range(1, 10**9), 40_000))
+    intervals = ":".join(f"{a}-{b}" for a, b in zip(ends[::2], ends[1::2], strict=True))
+    position = replace(POSITION, gtid_set=f"{POSITION.server_uuid}:{intervals}")
+    assert len(position.gtid_set) > 300_000
+    for _ in range(3):
+        guard = await store.commit("shop", guard, StateChange(position))
+    assert (await store.load("shop")).position == position
+    huge = "".join(noise.choices(string.printable, k=2_000_000))
+    with pytest.raises(StateStoreError, match="too large"):
+        await store.commit("shop", guard, StateChange(replace(POSITION, gtid_set=huge)))
+
+
+async def test_the_history_keeps_moves_a_checkpoint_a_minute_and_the_first(
+    zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    for offset in range(5):
+        guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
+    assert [entry.position.offset for entry in await store.history("shop") if entry.position] == [4, 0]
+    monkeypatch.setattr(zookeeper_records, "CHECKPOINT_US", 0)
+    monkeypatch.setitem(zookeeper_records.RINGS, "checkpoint", 4)
+    guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=100), actor="operator"))
+    for offset in range(5, 20):
+        guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
+    history = await store.history("shop")
+    assert [entry.position.offset for entry in history if entry.position] == [19, 18, 17, 16, 100, 0]
+    assert [entry.actor for entry in history][-2:] == ["operator", "checkpoint"]
+    assert history[0].version == 21
+    assert abs(history[0].changed_us / 1e6 - time.time()) < 60
+    assert len(await store.history("shop", 2)) == 2
+
+
+async def test_a_write_waits_through_a_short_break(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        store, _, guard = await _held(await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=6))
+        for number in range(5):
+            writing = asyncio.create_task(store.commit("shop", guard, StateChange(replace(POSITION, offset=number))))
+            if number % 2:
+                await asyncio.sleep(0)
+            proxy.close_all()
+            guard = await within(8, writing)
+        assert (await store.load("shop")).version == 5
+
+
+async def test_an_answer_that_is_lost_is_found_out(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        store, _, guard = await _held(await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=6))
+        proxy.cut(1)  # the request goes through, and the connection breaks within the answer
+        entries = tuple({"table": "".join(random.Random(3).choices(string.printable, k=100_000))} for _ in range(15))
+        guard = await within(10, store.commit("shop", guard, StateChange(POSITION, entries)))
+        assert proxy.has_cut
+        proxy.cut(1)
+        guard = await within(10, store.commit("shop", guard, StateChange(POSITION)))
+        assert guard.version == 2
+        assert await store.schema_entries("shop") == list(entries)
+
+
+async def test_a_write_after_the_session_is_lost_is_fenced(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
+        store, _, guard = await _held(session)
+        proxy.blackhole()
+        writing = asyncio.create_task(store.commit("shop", guard, StateChange(POSITION)))
+        successor, _, new = await _held(await zoo.session("b"))
+        await successor.commit("shop", new, StateChange(replace(POSITION, offset=1)))
+        proxy.thaw()
+        with pytest.raises((Fenced, StateStoreError)):
+            await within(10, writing)
+        stored = await successor.load("shop")
+        assert stored.position is not None
+        assert stored.position.offset == 1
+
+
+async def test_parked_messages_and_foreign_contents_are_refused(zoo: Ensemble) -> None:
+    store, _, guard = await _held(await zoo.session("a"))
+    with pytest.raises(StateStoreError, match="parked"):
+        await store.commit("shop", guard, StateChange(POSITION, parked=({"message": 1},)))
+    with pytest.raises(StateStoreError, match="lock"):
+        await store.begin_epoch("shop")
+    zoo.operator.set(zoo.node("destinations/shop/position"), b"{}")
+    with pytest.raises(StateStoreError, match="destinations/shop/position"):
+        await store.load("shop")
+    assert "destinations/shop/position" in (await store.problems("shop"))[0]
