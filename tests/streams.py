@@ -98,6 +98,9 @@ class HeldSink:
             self.flow()
         return done
 
+    def hurry(self) -> None:
+        pass
+
     def flow(self, count: int | None = None) -> None:
         self.held = self.held and count is not None
         for done in self.waiting[:count]:

@@ -213,14 +213,16 @@ class ByteQueue:
         """Whether put() would not wait."""
         return not self.used or self.used + batch.size <= self._budget
 
-    async def put(self, batch: MessageBatch) -> None:
-        """Waits until the batch fits; one that is larger than the budget passes alone."""
+    async def put(self, *batches: MessageBatch) -> None:
+        """Waits until the batch fits; one that is larger than the budget passes alone. Several that are confirmed only
+        together go in together."""
         async with self._changed:
-            while not self.fits(batch):
+            while not self.fits(batches[0]):
                 await self._changed.wait()
-            self.used += batch.size
-            self._outstanding += 1
-            self._items.append(batch)
+            for batch in batches:
+                self.used += batch.size
+                self._outstanding += 1
+                self._items.append(batch)
             self._changed.notify_all()
 
     async def get(self) -> MessageBatch:

@@ -180,6 +180,7 @@ class Stream:
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
         reader, *others = tasks
         await _end(reader)
+        self._delivery.sink.hurry()
         empty = asyncio.create_task(self._empty(), name=f"{self._name}: drain")
         try:
             async with asyncio.timeout(self._daemon.drain_timeout):
@@ -237,17 +238,19 @@ class Stream:
         last = batches[-1]
         last.transactions, counts.transactions = decoder.transactions - counts.transactions, decoder.transactions
         last.schema_entries = self._layouts.history.take_entries()
+        self._waiting_since += [received for batch in batches if batch.values]
+        if self._delivery.sink.keeps_position:  # none of them is confirmed before the last, which has the position
+            await self._put(*batches)
+            return
         for batch in batches:
-            if batch.values:
-                self._waiting_since.append(received)
             await self._put(batch)
 
-    async def _put(self, batch: MessageBatch) -> None:
-        if self._queue.fits(batch):
-            await self._queue.put(batch)
+    async def _put(self, *batches: MessageBatch) -> None:
+        if self._queue.fits(batches[0]):
+            await self._queue.put(*batches)
             return
         began = time.monotonic()
-        await self._queue.put(batch)
+        await self._queue.put(*batches)
         now = time.monotonic()
         if now - began > _BLOCKED:
             self._blocked_until = now

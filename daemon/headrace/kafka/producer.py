@@ -116,9 +116,10 @@ async def cut(producer: Any) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=CLOSE_LIMIT)
     producer._message_accumulator.fail_all(KafkaError("the producer was ended"))
-    waiter = producer._txn_manager._transaction_waiter
-    if waiter is not None and waiter.done() and not waiter.cancelled():
-        waiter.exception()  # told already
+    never_drained = [batch for batches in producer._message_accumulator._batches.values() for batch in batches]
+    for future in (producer._txn_manager._transaction_waiter, *(batch._drain_waiter for batch in never_drained)):
+        if future is not None and future.done() and not future.cancelled():
+            future.exception()  # told already; asyncio would log it once more
 
 
 async def _no_connection(*_: Any, **__: Any) -> Any:

@@ -36,6 +36,9 @@ class Sink(ABC):
         confirmed, or with SinkError. Waits while the sink has too much in flight. Raises what Lease.check()
         raises."""
 
+    def hurry(self) -> None:  # noqa: B027 - most sinks delay nothing
+        """A stop waits for what was published: it is to be confirmed without further delay."""
+
     @abstractmethod
     async def abort(self) -> None:
         """Cuts the connections and ends the tasks: after it returns nothing more leaves. Never raises."""

@@ -1,0 +1,197 @@
+"""Exactly once into Kafka when answers are lost, daemons freeze, and transactions stay open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from devstack import Stack
+from headrace.errors import Fenced, SinkError, StateStoreError
+from headrace.kafka.producer import build_records
+from headrace.state.kafka import KafkaStore
+from tests.once import Cluster, Run, cluster, consumed, make_topic, neighbour_of, new_name, position, run, written
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def kafka(stack: Stack) -> Iterator[Cluster]:
+    with cluster(stack) as made:
+        yield made
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_commit_of_unknown_outcome_is_settled_by_reading(kafka: Cluster, arrives: bool) -> None:
+    name = new_name()
+    async with run(kafka.settings(), name) as before:
+        await before.commit(50)
+        await before.sink.close()
+    try:
+        async with run(kafka.settings(proxied=True, transaction_timeout=3.0), name) as first:
+            break_commit(first, kafka, arrives)
+            with pytest.raises(SinkError, match="did not end a transaction"):
+                await (await first.publish(b"1", at=100))
+            assert first.sink.version == 1, "nobody may believe that it was committed"
+            await first.sink.abort()
+        async with run(kafka.settings(), name) as second:
+            assert second.stored.position == position(100 if arrives else 50)
+            if not arrives:
+                await (await second.publish(b"1", at=100))
+            kafka.proxy.thaw()  # what was held back arrives now
+            await (await second.publish(b"2", at=200))
+    finally:
+        kafka.proxy.thaw()
+    assert await consumed(kafka.direct, name) == [b"1", b"2"]
+
+
+def break_commit(one: Run, kafka: Cluster, arrives: bool) -> None:
+    """The request is held up on its way, or its answer never comes."""
+    original: Callable[[], Awaitable[None]] = one.transactor._producer.commit_transaction
+
+    async def commit() -> None:
+        if arrives:
+            await original()
+            await asyncio.Event().wait()
+        kafka.proxy.freeze()
+        await original()
+
+    one.transactor._producer.commit_transaction = commit
+
+
+async def test_nothing_leaves_an_aborted_sink(kafka: Cluster) -> None:
+    name = new_name()
+    await make_topic(kafka.direct, name)
+    try:
+        async with run(kafka.settings(proxied=True), name) as first:
+            await (await first.publish(b"1", at=100))
+            kafka.proxy.freeze()
+            await first.publish(b"2", at=200)
+            began = time.monotonic()
+            await first.sink.abort()
+            assert time.monotonic() - began < 3
+            ours = {task for task in asyncio.all_tasks() if "aiokafka" in str(task.get_coro())}
+            assert not ours
+            connections = kafka.proxy.connections
+            kafka.proxy.thaw()
+            await asyncio.sleep(0.5)
+            assert kafka.proxy.connections == connections
+    finally:
+        kafka.proxy.thaw()
+    assert await consumed(kafka.direct, name) == [b"1"]
+
+
+@pytest.mark.parametrize("notices", [True, False])
+async def test_a_daemon_that_was_frozen_for_too_long_begins_again(kafka: Cluster, notices: bool) -> None:
+    name = new_name()
+    await make_topic(kafka.direct, name)
+    async with run(kafka.settings(transaction_timeout=1.5, transaction_interval=10.0), name) as first:
+        waiting = await first.publish(b"1", at=100)
+        if not notices:  # as if the clock had stood still meanwhile
+            first.transactor._deadline += 60
+        await written(kafka.direct, name, b"1")
+        time.sleep(3)  # noqa: ASYNC251 - frozen, with its whole loop
+        first.sink.hurry()
+        with pytest.raises(SinkError if notices else Fenced, match="transaction_timeout"):
+            await waiting
+        with pytest.raises((SinkError, Fenced)):
+            await first.publish(b"2", at=200)
+    async with run(kafka.settings(), name) as second:
+        assert second.stored.position is None
+        await (await second.publish(b"1", at=100))
+    assert await consumed(kafka.direct, name) == [b"1"]
+
+
+async def test_a_transaction_of_mysql_may_last_longer_than_one_of_kafka(kafka: Cluster) -> None:
+    name, sent = new_name(), []
+    async with run(kafka.settings(transaction_timeout=1.0, transaction_interval=10.0), name) as first:
+        began = time.monotonic()
+        while time.monotonic() - began < 3:
+            sent.append(b"%d" % len(sent))
+            last = await first.publish(sent[-1], at=len(sent))
+            await asyncio.sleep(0.02)
+        await last
+        assert first.sink.version > 5
+    assert await consumed(kafka.direct, name) == sent
+
+
+async def leave_open(one: Run) -> None:
+    """A transaction in the state topic that nobody ends."""
+    (part,) = build_records(one.transactor._producer, [(f"{one.name}/history/test/0".encode(), b'{"layout":1}')])
+    await one.transactor.send(part, one.settings.state_topic, one.transactor.topic.partition)
+    await asyncio.gather(*one.transactor._deliveries)
+
+
+async def test_the_open_transaction_of_a_neighbour_hides_nothing(kafka: Cluster) -> None:
+    name = new_name()
+    async with run(kafka.settings(transaction_timeout=3.0), neighbour_of(name)) as neighbour:
+        async with run(kafka.settings(), name) as first:
+            await leave_open(neighbour)
+            await (await first.publish(b"1", at=100))
+            await first.sink.close()
+        command = KafkaStore(kafka.settings(), name)
+        assert (await command.load(name)).position is None, "a command does not wait for it"
+        await neighbour.sink.abort()
+    async with run(kafka.settings(), name) as second:
+        assert second.stored.position == position(100)
+    assert await consumed(kafka.direct, name) == [b"1"]
+
+
+async def test_a_neighbour_that_stays_is_waited_for_no_longer_than_the_brokers_would(kafka: Cluster) -> None:
+    name = new_name()
+    async with run(kafka.settings(transaction_timeout=60.0), neighbour_of(name)) as neighbour:
+        async with run(kafka.settings(), name) as first:
+            await leave_open(neighbour)
+            await first.commit(100)
+        with pytest.raises(StateStoreError, match="another destination's transaction is open there"):
+            async with run(kafka.settings(request_timeout=1.0, transaction_timeout=0.5), name):
+                pass
+
+
+async def test_a_schema_history_of_many_megabytes_comes_back_whole(kafka: Cluster) -> None:
+    name = new_name()
+    noise = [bytes((i * 7919 + j * j * 31 + (j >> 3) * i) & 255 for j in range(900_000)).hex() for i in (3, 5)]
+    entries: list[dict[str, Any]] = [{"n": i, "ddl": text} for i, text in enumerate(noise)]
+    async with run(kafka.settings(), name) as first:
+        await first.commit(100, {"n": -1}, {"n": -2})
+        batch = await first.publish(at=150)
+        await batch
+        await first.sink.close()
+    async with run(kafka.settings(), name) as second:
+        await second.commit(200, *entries)
+        await second.sink.close()
+    async with run(kafka.settings(), name) as third:
+        assert await third.store.schema_entries(name) == [{"n": -1}, {"n": -2}, *entries]
+        assert [entry.version for entry in await third.store.history(name)] == [1], "one of a minute"
+
+
+async def test_a_state_topic_that_would_lose_positions_is_refused(kafka: Cluster) -> None:
+    few, fleeting = new_name(), new_name()
+    await make_topic(kafka.direct, few, 2, cleanup_policy="compact")
+    await make_topic(kafka.direct, fleeting, 16, cleanup_policy="delete")
+    for topic, words in ((few, "has 2 partitions"), (fleeting, "cleanup.policy delete")):
+        one = Run(kafka.settings(state_topic=topic), new_name())
+        with pytest.raises(StateStoreError, match=words) as caught:
+            await one.start()
+        assert not caught.value.retriable
+        assert words in (await one.sink.check())[0]
+    missing = Run(kafka.settings(state_topic=new_name()), new_name())
+    assert await missing.sink.check() == []
+    assert (await KafkaStore(missing.settings, missing.name).load(missing.name)).version == 0
+
+
+async def test_brokers_that_are_away_are_an_error_in_time(kafka: Cluster) -> None:
+    kafka.proxy.blackhole()
+    try:
+        one = Run(kafka.settings(proxied=True, request_timeout=1.0), new_name())
+        for attempt in (one.start(), KafkaStore(one.settings, one.name).load(one.name)):
+            began = time.monotonic()
+            with pytest.raises(StateStoreError, match="can't be used"):
+                await attempt
+            assert time.monotonic() - began < 8
+        assert "can't be used" in (await one.sink.check())[0]
+    finally:
+        kafka.proxy.thaw()
