@@ -33,6 +33,11 @@ def kafka(stack: Stack) -> Any:
     return stack.kafka()
 
 
+@pytest.fixture(scope="session")
+def zookeeper(stack: Stack) -> Any:
+    return stack.zookeeper()
+
+
 @pytest.fixture
 def schema(mysql: Any) -> Iterator[str]:
     """A schema of the test's own, empty."""
@@ -64,8 +69,8 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., DaemonProcess]]:
     """Makes daemons: daemon(shop=destination_toml(...)); all are ended with the test."""
     made: list[DaemonProcess] = []
 
-    def make(*, settings: str = "", **destinations: str) -> DaemonProcess:
-        made.append(DaemonProcess(tmp_path / f"daemon{len(made)}", destinations, settings=settings))
+    def make(*, settings: str = "", node: str = "test", **destinations: str) -> DaemonProcess:
+        made.append(DaemonProcess(tmp_path / f"daemon{len(made)}", destinations, settings=settings, node=node))
         return made[-1]
 
     yield make

@@ -49,14 +49,14 @@ topic = "{schema}"
 class DaemonProcess:
     """`headrace run` in a folder of its own, in a process group of its own."""
 
-    def __init__(self, folder: Path, destinations: dict[str, str], *, settings: str = "") -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, destinations: dict[str, str], *, settings: str = "", node: str = "test") -> None:
+        self.folder, self.node = folder, node
         (folder / "destinations").mkdir(parents=True)
         for name, text in destinations.items():
             (folder / "destinations" / f"{name}.toml").write_text(text)
         self.port = free_port()
         (folder / "headrace.toml").write_text(
-            f'[daemon]\nnode = "test"\ncheckpoint_interval = "200ms"\n{settings}\n'
+            f'[daemon]\nnode = "{node}"\ncheckpoint_interval = "200ms"\n{settings}\n'
             f'[http]\nlisten = "127.0.0.1:{self.port}"\n[log]\nformat = "json"\n'
         )
         self.log = folder / "log"
@@ -102,6 +102,31 @@ class DaemonProcess:
                 return error.code, json.load(error)
         except OSError:
             return 0, {}
+
+    def ready(self, destination: str) -> int:
+        """The status code of /ready; 0 while nobody answers."""
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/ready?destination={destination}", timeout=5
+            ) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    def command(self, *words: str) -> tuple[int, str]:
+        """Another `headrace` command with this daemon's configuration: its exit status, and what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", *words, "--config", str(self.folder / "headrace.toml")],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "TEST_PASSWORD": "canal"},
+        )
+        return done.returncode, done.stdout + done.stderr
 
     def wait(self, destination: str, wanted: Callable[[dict[str, Any]], bool], limit: float = 30) -> dict[str, Any]:
         """The destination's part of /health once `wanted` holds of it."""

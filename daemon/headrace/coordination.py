@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 from pathlib import Path
 
-from headrace.errors import ConfigError
 from headrace.kafka.state_topic import StateTopic
 from headrace.kafka.transactor import Transactor
 from headrace.lease import Lease
 from headrace.lock.base import Lock
 from headrace.lock.file import FileLock
+from headrace.lock.zookeeper import ZooKeeperLock
 from headrace.settings import DestinationSettings, KafkaSinkSettings, Settings, StateSettings
 from headrace.sinks.base import Sink
 from headrace.sinks.kafka_once import ExactlyOnceKafkaSink
 from headrace.sinks.registry import make_sink
-from headrace.state import sqlite
+from headrace.spread import Spread
+from headrace.state import sqlite, zookeeper
 from headrace.state.base import StateStore
 from headrace.state.kafka import KafkaStore
 from headrace.state.sqlite import SqliteStore
+from headrace.state.zookeeper import ZooKeeperStore
+from headrace.zookeeper.session import Session
 
 
 class Coordination:
@@ -29,11 +35,26 @@ class Coordination:
     def __init__(self, settings: Settings, *, command: bool = False) -> None:
         self._settings, self._command = settings, command
         self._files: dict[Path, SqliteStore] = {}
+        self.session: Session | None = None
+        """Open with [zookeeper] only."""
+        self._shared: ZooKeeperStore | None = None
+        self._spreading: asyncio.Task[None] | None = None
+        address = settings.http.address
+        self._address = f"{address[0]}:{address[1]}" if address else socket.gethostname()
+        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
 
     async def open(self) -> None:
         """Connects to what all destinations need. Raises LockServiceError or StateStoreError."""
-        if self._settings.zookeeper:
-            raise ConfigError(["[zookeeper] is not built yet"])
+        daemon, settings = self._settings.daemon, self._settings.zookeeper
+        if settings:
+            info = {"address": self._address, "max": daemon.max_destinations}
+            self.session = Session(
+                settings, self._node, info, member=not self._command, capacity=daemon.max_destinations
+            )
+            await self.session.start()
+            self._shared = ZooKeeperStore(self.session)
+            if not self._command:
+                self._spreading = asyncio.create_task(Spread(self.session, self._node).run(), name="spread")
         if not self._command:
             for destination in self._settings.destinations.values():
                 await self.store(destination).open()
@@ -43,12 +64,17 @@ class Coordination:
         if kafka := _exactly_once(destination):
             return KafkaStore(kafka, destination.name)
         state = self._state(destination)
+        if state.store == "zookeeper":
+            assert self._shared is not None
+            return self._shared
         if state.path not in self._files:
             self._files[state.path] = SqliteStore(state.path)
         return self._files[state.path]
 
     def lock(self, destination: DestinationSettings) -> Lock:
         """The destination's lock, not taken."""
+        if self.session is not None:
+            return ZooKeeperLock(self.session, destination.name, self._node, self._address)
         path = self._state(destination).path
         return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
 
@@ -57,6 +83,9 @@ class Coordination:
         if kafka := _exactly_once(destination):
             return await StateTopic(kafka, destination.name).problems(must_exist=must_exist)
         state = self._state(destination)
+        if state.store == "zookeeper":
+            assert self.session is not None
+            return await zookeeper.inspect(self.session, destination.name, must_exist=must_exist)
         if must_exist and not state.path.exists():
             return [
                 f"there is no state store {state.path.absolute()}: no daemon has run with this configuration -> run "
@@ -68,10 +97,18 @@ class Coordination:
         """The store's name for people."""
         if kafka := _exactly_once(destination):
             return f"the topic {kafka.state_topic}"
-        return str(self._state(destination).path)
+        state = self._state(destination)
+        if state.store == "zookeeper" and self._settings.zookeeper is not None:
+            return f"ZooKeeper at {','.join(self._settings.zookeeper.hosts)}"
+        return str(state.path)
 
     async def close(self) -> None:
         """Gives everything back; safe to call twice."""
+        if self._spreading is not None:
+            self._spreading.cancel()
+            await asyncio.gather(self._spreading, return_exceptions=True)
+        if self.session is not None:
+            await self.session.close()
         for store in self._files.values():
             await store.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import __version__, logs
-from headrace.cli import check, decode, position, run
+from headrace.cli import check, cluster, decode, position, run
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings import Settings, load
 
@@ -82,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("position", help=position.HELP, description=position.DESCRIPTION, allow_abbrev=False),
         _add_config,
     )
+    for name, text in cluster.HELP.items():
+        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.", allow_abbrev=False)
+        cluster.add_arguments(name, command, _add_config)
     decode.add_arguments(
         commands.add_parser("decode", help=decode.HELP, description=decode.DESCRIPTION, allow_abbrev=False)
     )

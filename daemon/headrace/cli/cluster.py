@@ -1,0 +1,192 @@
+"""`headrace cluster`, `move` and `drain`: who runs what, and an operator's wishes about it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import orjson
+
+from headrace.cli.position_common import CommandRefused, coordinated, time_text
+from headrace.coordination import Coordination
+from headrace.settings import Settings
+from headrace.spread import View, ask_to_move, look
+from headrace.zookeeper.client import Create, Delete
+from headrace.zookeeper.errors import Refused
+from headrace.zookeeper.session import Session
+
+HELP = {
+    "cluster": "show which daemon runs which destination",
+    "move": "give a destination to another daemon",
+    "drain": "have a daemon give all its destinations away, before maintenance",
+}
+_LIMIT = 60.0
+_LOOK = 0.2
+
+
+def add_arguments(name: str, parser: argparse.ArgumentParser, add_config: Callable[..., None]) -> None:
+    """The arguments of one of the three."""
+    add_config(parser)
+    if name == "cluster":
+        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.set_defaults(call=lambda settings, given: show(settings, as_json=given.json))
+        return
+    if name == "move":
+        parser.add_argument("destination", metavar="DEST", help="the destination's name")
+        parser.add_argument("node", metavar="NODE", help="the daemon that is to run it")
+    else:
+        parser.add_argument("node", metavar="NODE", help="the daemon that is to run nothing")
+        parser.add_argument("--undo", action="store_true", help="it may run destinations again")
+    parser.add_argument(
+        "--timeout", type=float, default=_LIMIT, metavar="SECONDS", help="wait so long for it (default: %(default)g)"
+    )
+    if name == "move":
+        parser.set_defaults(call=lambda settings, given: move(settings, given.destination, given.node, given.timeout))
+    else:
+        parser.set_defaults(call=lambda settings, given: drain(settings, given.node, given.timeout, undo=given.undo))
+
+
+def _shared(settings: Settings) -> AbstractAsyncContextManager[Coordination]:
+    if settings.zookeeper is None:
+        raise CommandRefused(
+            "there is no section [zookeeper] in the configuration: one daemon runs everything",
+            remedy="see docs/operations.md, 'Several daemons'",
+        )
+    return coordinated(settings)
+
+
+async def show(settings: Settings, *, as_json: bool) -> int:
+    """Prints the cluster; 1 when a destination is run by nobody."""
+    async with _shared(settings) as shared:
+        view = await look(_session(shared))
+    if as_json:
+        print(orjson.dumps(_facts(view), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print(_table(view))
+    return 0 if all(place.holder for place in view.places.values()) else 1
+
+
+async def move(settings: Settings, destination: str, node: str, limit: float) -> int:
+    """Has `node` run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
+    async with _shared(settings) as shared:
+        session = _session(shared)
+        view = await look(session)
+        place = view.places.get(destination)
+        if place is None:
+            known = ", ".join(view.places) or "none"
+            raise CommandRefused(f"there is no destination '{destination}'; there are {known}")
+        if place.holder == node:
+            print(f"{destination}: run by {node} already")
+            return 0
+        if node not in view.members:
+            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(view.members) or 'none'}")
+        if node in view.drained:
+            raise CommandRefused(f"{node} is to run nothing", remedy=f"headrace drain {node} --undo")
+        if node not in place.waiting:
+            raise CommandRefused(
+                f"{node} does not wait for {destination}: it does not have it, runs as many as it may, or has just failed"
+            )
+        await ask_to_move(session, destination, node, _who())
+        deadline = time.monotonic() + limit
+        while (place := (await look(session)).places[destination]).holder != node:
+            if time.monotonic() > deadline:
+                raise CommandRefused(
+                    f"{destination} is still run by {place.holder or 'nobody'} after {limit:g} s; the wish stands",
+                    remedy="look at the health page of both daemons",
+                )
+            await asyncio.sleep(_LOOK)
+    print(f"{destination}: run by {node}, epoch {place.epoch}")
+    return 0
+
+
+async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> int:
+    """Has a daemon run nothing, or lets it again. What nobody else could run it keeps: 1 then."""
+    async with _shared(settings) as shared:
+        session = _session(shared)
+        path = session.paths.drain(node)
+        view = await look(session)
+        if undo:
+            await _unless("no_node", session, Delete(path))
+            print(f"{node}: may run destinations again")
+            return 0
+        if node not in view.members:
+            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(view.members) or 'none'}")
+        data = orjson.dumps({"by": _who(), "at": time.time_ns() // 1000})
+        await _unless("node_exists", session, Create(path, data))
+        deadline = time.monotonic() + limit
+        while left := [place for place in (await look(session)).places.values() if place.holder == node]:
+            alone = [place.name for place in left if not place.ready]
+            if time.monotonic() > deadline or len(alone) == len(left):
+                why = "nobody else could run" if len(alone) == len(left) else f"after {limit:g} s it still runs"
+                print(f"{node}: {why} {', '.join(place.name for place in left)}; it keeps them until somebody can")
+                return 1
+            await asyncio.sleep(_LOOK)
+    print(f"{node}: runs nothing, and stays so until headrace drain {node} --undo")
+    return 0
+
+
+async def _unless(why: str, session: Session, operation: Create | Delete) -> None:
+    try:
+        await session.multi(operation)
+    except Refused as refused:
+        if refused.why != why:
+            raise
+
+
+def _session(shared: Coordination) -> Session:
+    assert shared.session is not None
+    return shared.session
+
+
+def _who() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _facts(view: View) -> dict[str, Any]:
+    loads = view.loads
+    return {
+        "nodes": {
+            name: {**info, "running": loads[name], "drained": name in view.drained}
+            for name, info in sorted(view.members.items())
+        },
+        "destinations": {
+            name: {
+                "node": place.holder,
+                "address": place.address,
+                "epoch": place.epoch,
+                "since_us": place.since_us,
+                "waiting": list(place.waiting),
+                "ready": sorted(place.ready),
+                "move_to": place.move_to,
+            }
+            for name, place in view.places.items()
+        },
+    }
+
+
+def _table(view: View) -> str:
+    loads = view.loads
+    nodes = [("node", "address", "runs", "since", "")]
+    for name, info in sorted(view.members.items()):
+        note = "drained" if name in view.drained else ""
+        nodes.append((name, str(info.get("address", "")), str(loads[name]), time_text(int(info.get("since", 0))), note))
+    rows = [("destination", "run by", "epoch", "since", "could take over")]
+    for place in view.places.values():
+        others = ", ".join(name if name in place.ready else f"{name} (not ready)" for name in place.waiting)
+        note = f" -> {place.move_to}" if place.move_to else ""
+        holder = (place.holder or "nobody") + note
+        rows.append((place.name, holder, str(place.epoch), time_text(place.since_us), others or "nobody"))
+    return f"{_aligned(nodes)}\n\n{_aligned(rows)}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,304 @@
+"""Several daemons as processes that share destinations by ZooKeeper: one runs each, another takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.proxy import Proxy
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, read_topic, replay
+
+pytestmark = pytest.mark.server
+
+Make = Callable[..., DaemonProcess]
+SESSION = 4.0
+
+
+def shared(hosts: str, root: str, more: str = "") -> str:
+    """The settings of one daemon of a cluster."""
+    return f'{more}\n[zookeeper]\nhosts = "{hosts}"\nroot = "/{root}"\nsession_timeout = "{SESSION}s"'
+
+
+def jsonl(path: Path) -> str:
+    return f'type = "jsonl"\npath = "{path}"'
+
+
+def roles(*daemons: DaemonProcess, name: str = "shop") -> list[str]:
+    return [one.health()[1].get("destinations", {}).get(name, {}).get("role", "") for one in daemons]
+
+
+def active(*daemons: DaemonProcess, name: str = "shop") -> DaemonProcess:
+    """The one that runs the destination, once there is exactly one whose changes flow."""
+
+    def flows() -> bool:
+        return sum(one.ready(name) == 200 for one in daemons) == 1
+
+    logs = lambda: "\n".join(one.log.read_text()[-3000:] for one in daemons)  # noqa: E731
+    eventually(flows, 40, lambda: f"{roles(*daemons, name=name)}\n{logs()}")
+    return next(one for one in daemons if one.ready(name) == 200)
+
+
+@pytest.fixture
+def pair(mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path) -> tuple[DaemonProcess, DaemonProcess]:
+    """Two daemons that share the destination `shop`, which goes to out.jsonl; the first one runs it."""
+    text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
+    settings = shared(zookeeper.hosts, schema)
+    one = daemon(shop=text, settings=settings, node="one").start()
+    one.wait_state("shop", "STREAMING")
+    two = daemon(shop=text, settings=settings, node="two").start()
+    two.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("one"))
+    return one, two
+
+
+def ids(path: Path) -> list[str]:
+    return [row["id"] for message in read_jsonl(path) for row in message["data"]]
+
+
+def test_a_standby_is_healthy_and_not_ready_and_takes_over_after_a_clean_stop(
+    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+) -> None:
+    one, two = pair
+    code, health = two.health()
+    assert (code, health["destinations"]["shop"]["role"]) == (200, "STANDBY")
+    assert (one.ready("shop"), two.ready("shop"), two.ready("nothing")) == (200, 503, 404)
+    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
+    epoch = one.health()[1]["destinations"]["shop"]["epoch"]
+    assert one.terminate() == 0
+    seen = two.wait_state("shop", "STREAMING")
+    assert (seen["role"], seen["takeovers"], two.ready("shop")) == ("ACTIVE", 1, 200)
+    assert seen["epoch"] > epoch
+    execute("INSERT INTO t VALUES (2)")
+    eventually(lambda: len(ids(tmp_path / "out.jsonl")) == 2)
+    assert ids(tmp_path / "out.jsonl") == ["1", "2"], "a clean stop leaves nothing to send twice"
+
+
+def test_a_killed_daemon_is_replaced_once_its_session_has_ended(
+    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+) -> None:
+    one, two = pair
+    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
+    one.kill()
+    two.wait_state("shop", "STREAMING")
+    execute("INSERT INTO t VALUES (2)")
+    eventually(lambda: set(ids(tmp_path / "out.jsonl")) == {"1", "2"})
+    one.start()
+    one.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("two"))
+
+
+def test_a_daemon_cut_off_from_zookeeper_stops_before_the_other_begins_and_stands_by_afterwards(
+    mysql: Any, kafka: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
+) -> None:
+    node = zookeeper.nodes[0]
+    text = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"')
+    execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, n INT)")
+    stop, count = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal count
+        while not stop.wait(0.01):
+            execute("INSERT INTO t (n) VALUES (1)")
+            count += 1
+
+    with Proxy(node.host, node.port) as proxy:
+        one = daemon(shop=text, settings=shared(f"127.0.0.1:{proxy.port}", schema), node="one").start()
+        one.wait_state("shop", "STREAMING")
+        two = daemon(shop=text, settings=shared(zookeeper.hosts, schema), node="two").start()
+        two.wait_state("shop", "STANDBY")
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            proxy.freeze()
+            suspended = one.wait("shop", lambda s: s["state"] != "STREAMING")
+            assert (suspended["state"], suspended["reason"], one.ready("shop")) == ("STALLED", "lock", 503)
+            two.wait_state("shop", "STREAMING")
+            proxy.thaw()
+            one.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("two"))
+            rows = two.health()[1]["destinations"]["shop"]["rows"]
+            two.wait("shop", lambda s: s["rows"] > rows + 50)
+        finally:
+            stop.set()
+            writer.join()
+        total = execute("SELECT COUNT(*) FROM t")[0][0]
+        eventually(lambda: len(replay(topic(kafka, schema))) == total)
+    assert_epochs_in_order(kafka, schema)
+
+
+def topic(kafka: Any, name: str) -> list[dict[str, Any]]:
+    return [json.loads(record.value) for record in asyncio.run(read_topic(kafka.bootstrap_servers, name))]
+
+
+def assert_epochs_in_order(kafka: Any, name: str) -> None:
+    """No message of an earlier holder stands behind one of a later."""
+    records = asyncio.run(read_topic(kafka.bootstrap_servers, name))
+    epochs = [int(dict(record.headers)["headrace-epoch"]) for record in records]
+    assert len(set(epochs)) > 1
+    assert epochs == sorted(epochs)
+
+
+def test_a_short_cut_is_survived_in_place_by_the_same_daemon(
+    mysql: Any, kafka: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
+) -> None:
+    node = zookeeper.nodes[0]
+    text = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"')
+    execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with Proxy(node.host, node.port) as proxy:
+        one = daemon(shop=text, settings=shared(f"127.0.0.1:{proxy.port}", schema), node="one").start()
+        before = one.wait_state("shop", "STREAMING")
+        proxy.freeze()
+        one.wait("shop", lambda s: s["reason"] == "lock")
+        execute("INSERT INTO t VALUES (1)")  # read meanwhile, and sent afterwards
+        proxy.thaw()
+        after = one.wait("shop", lambda s: s["state"] == "STREAMING" and s["rows"] == 1)
+    assert (after["lease_resumes"], after["restarts"], after["epoch"]) == (1, 0, before["epoch"])
+
+
+def test_a_frozen_daemon_is_replaced_and_sends_nothing_when_it_wakes(
+    mysql: Any, kafka: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
+) -> None:
+    text = destination_toml(mysql, schema, f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"')
+    execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = shared(zookeeper.hosts, schema)
+    one = daemon(shop=text, settings=settings, node="one").start()
+    one.wait_state("shop", "STREAMING")
+    two = daemon(shop=text, settings=settings, node="two").start()
+    two.wait_state("shop", "STANDBY")
+    execute("INSERT INTO t VALUES (1)")
+    one.wait("shop", lambda s: s["rows"] == 1)
+    os.kill(one.pid, signal.SIGSTOP)
+    try:
+        two.wait_state("shop", "STREAMING")
+        execute("INSERT INTO t VALUES (2)")
+        two.wait("shop", lambda s: s["rows"] >= 1)
+    finally:
+        os.kill(one.pid, signal.SIGCONT)
+    one.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("two"))
+    execute("INSERT INTO t VALUES (3)")
+    eventually(lambda: len(replay(topic(kafka, schema))) == 3)
+    assert_epochs_in_order(kafka, schema)
+
+
+def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(
+    mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path
+) -> None:
+    names = ["d1", "d2", "d3", "d4"]
+    texts = {name: destination_toml(mysql, schema, jsonl(tmp_path / f"{name}.jsonl")) for name in names}
+    settings = shared(zookeeper.hosts, schema)
+    one = daemon(settings=settings, node="one", **texts).start()
+    for name in names:
+        one.wait_state(name, "STREAMING")
+    two = daemon(settings=settings, node="two", **texts).start()
+
+    def held(node: DaemonProcess) -> list[str]:
+        states = node.health()[1].get("destinations", {})
+        return [name for name, one in states.items() if one["role"] == "ACTIVE" and one["state"] == "STREAMING"]
+
+    eventually(lambda: (len(held(one)), len(held(two))) == (2, 2), 60, lambda: f"{held(one)} {held(two)}")
+    assert sorted(held(one) + held(two)) == names
+
+    name = held(one)[0]
+    code, said = one.command("move", name, "two")
+    assert (code, said.split(",")[0]) == (0, f"{name}: run by two")
+    two.wait_state(name, "STREAMING")
+    code, said = one.command("move", name, "nobody")
+    assert code == 1
+    assert "no daemon nobody is alive; there are one, two" in said
+
+    code, said = one.command("drain", "two")
+    assert (code, said) == (0, "two: runs nothing, and stays so until headrace drain two --undo\n")
+    eventually(lambda: held(one) == names)
+    code, said = one.command("move", name, "two")
+    assert code == 1
+    assert "two is to run nothing -> headrace drain two --undo" in said
+    facts = json.loads(one.command("cluster", "--json")[1])
+    assert {node: (info["running"], info["drained"]) for node, info in facts["nodes"].items()} == {
+        "one": (4, False),
+        "two": (0, True),
+    }
+    code, said = one.command("drain", "one")
+    assert code == 1
+    assert "nobody else could run d1, d2, d3, d4; it keeps them until somebody can" in said
+    assert two.command("drain", "two", "--undo")[0] == 0
+    eventually(lambda: held(two) == names, 60)
+    assert one.command("drain", "one", "--undo")[0] == 0
+    assert "two" in one.command("cluster")[1]
+
+
+def test_a_daemon_runs_no_more_than_it_may(
+    mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path
+) -> None:
+    texts = {name: destination_toml(mysql, schema, jsonl(tmp_path / f"{name}.jsonl")) for name in ("d1", "d2", "d3")}
+    settings = shared(zookeeper.hosts, schema, "max_destinations = 2")
+    one = daemon(settings=settings, node="one", **texts).start()
+    eventually(lambda: sorted(roles(one, name=n)[0] for n in texts) == ["ACTIVE", "ACTIVE", "STANDBY"])
+    two = daemon(settings=settings, node="two", **texts).start()
+    eventually(lambda: all("ACTIVE" in roles(one, two, name=n) for n in texts))
+
+
+def test_positions_in_zookeeper_are_shown_and_set_by_the_same_commands(
+    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+) -> None:
+    one, two = pair
+    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
+    place = one.wait("shop", lambda s: s["rows"] == 1 and s["last_checkpoint_seconds"] is not None)["position"]
+    code, said = two.command("position", "show", "shop", "--json")
+    assert code == 0, said
+    assert json.loads(said)["shop"]["stored"]["file"] == place["file"]
+    code, said = two.command("position", "set", "shop", "earliest", "--yes")
+    assert code == 1
+    assert "shop is run by one" in said
+    for process in (one, two):
+        assert process.terminate() == 0
+    code, said = one.command("position", "set", "shop", f"{place['file']}:4", "--yes")
+    assert code == 0, said
+    code, said = two.command("position", "history", "shop")
+    assert "operator" in said
+    assert one.command("check")[0] in (0, 1)
+    two.start()
+    two.wait("shop", lambda s: s["state"] == "STREAMING" and s["rows"] >= 1)
+    eventually(lambda: ids(tmp_path / "out.jsonl").count("1") == 2)
+
+
+def test_a_zookeeper_that_is_away_is_one_sentence(mysql: Any, schema: str, daemon: Make, tmp_path: Path) -> None:
+    text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
+    process = daemon(shop=text, settings=shared("127.0.0.1:1", schema))
+    began = time.monotonic()
+    code, said = process.command("run")
+    assert code == 1
+    assert "no ZooKeeper of 127.0.0.1:1 could be reached within" in said
+    assert "Traceback" not in said
+    assert time.monotonic() - began < 30
+
+
+@pytest.fixture
+def once(mysql: Any, kafka: Any, zookeeper: Any, schema: str, daemon: Make) -> list[DaemonProcess]:
+    sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\ndelivery = "exactly_once"'
+    text = destination_toml(mysql, schema, sink)
+    settings = shared(zookeeper.hosts, schema)
+    return [daemon(shop=text, settings=settings, node=node).start() for node in ("one", "two")]
+
+
+def test_exactly_once_goes_from_daemon_to_daemon_without_a_duplicate(
+    once: list[DaemonProcess], kafka: Any, schema: str, execute: Callable[..., Any]
+) -> None:
+    first = active(*once)
+    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    first.wait("shop", lambda s: s["rows"] == 1)
+    first.kill()
+    other = next(one for one in once if one is not first)
+    other.wait_state("shop", "STREAMING")
+    execute("INSERT INTO t VALUES (2)")
+    other.wait("shop", lambda s: s["rows"] == 1)
+    messages = [message for message in topic(kafka, schema) if not message["isDdl"]]
+    assert [row["id"] for message in messages for row in message["data"]] == ["1", "2"]
