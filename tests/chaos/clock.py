@@ -13,11 +13,11 @@ RECIPE = "libfaketime 1"
 
 
 @functools.cache
-def faketime_library(root: Path) -> Path | None:
-    """The library to preload, downloaded into the cache below `root` once; None where it is not to be had. It has to
+def faketime_library() -> Path | None:
+    """The library to preload, downloaded into the cache once; None where it is not to be had. It has to
     fit the system's own C library, because it is loaded into the system's Python."""
     try:
-        prefix = Cache(root).install("faketime", f"{RECIPE} {platform.libc_ver()}", _build)
+        prefix = Cache().install("faketime", f"{RECIPE} {platform.libc_ver()}", _build)
     except (OSError, subprocess.CalledProcessError):
         return None
     return next(iter(sorted(prefix.rglob("libfaketimeMT.so.1"))), None)

@@ -7,6 +7,7 @@ product can be switched off.
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import sys
 import time
@@ -45,6 +46,7 @@ def no_lease() -> None:
     Lease.proved = at_once  # type: ignore[method-assign]
     Lease.remaining = property(lambda self: 3600.0)  # type: ignore[method-assign, assignment]
     Lease.lost = property(lambda self: "")  # type: ignore[method-assign, assignment]
+    Lease.deadline = property(lambda self: math.inf)  # type: ignore[method-assign, assignment]
 
 
 BREAKS: dict[str, Callable[[], None]] = {

@@ -20,6 +20,7 @@ from tests.chaos.servers import Links, Servers
 from tests.support import eventually, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATHS = f"{REPOSITORY}:{REPOSITORY / 'daemon'}"
 FLOWING = ("STREAMING", "DEGRADED")
 """States in which changes flow."""
 RESTART_SECONDS = 0.5
@@ -36,7 +37,7 @@ class Wanted:
     rows_per_message: int = 0
     in_flight: int = 1 << 20
     """max_in_flight_bytes: what a daemon that lost its lock may still send."""
-    checkpoint: str = "500ms"
+    request_timeout: str = "10s"
 
 
 def daemon_toml(node: str, port: int, links: Links, root: str, session_timeout: float, checkpoint: str) -> str:
@@ -79,7 +80,7 @@ rows_per_message = {wanted.rows_per_message}
 type = "kafka"
 bootstrap_servers = "{links.bootstrap_servers}"
 max_in_flight_bytes = {wanted.in_flight}
-request_timeout = "10s"
+request_timeout = "{wanted.request_timeout}"
 {exactly}
 """
 
@@ -95,7 +96,7 @@ class Daemon:
         (folder / "headrace.toml").write_text(settings)
         self.log = folder / "log"
         self.broken = "none"
-        self.clock = Clock(folder / "clock", faketime_library(REPOSITORY / ".cache"))
+        self.clock = Clock(folder / "clock", faketime_library())
         self.wanted_up = False
         """Whether one that is gone has ended by itself."""
         self.own_ends: list[tuple[float, int]] = []
@@ -107,7 +108,7 @@ class Daemon:
         with self._mutex:
             python = [sys.executable, "-m", "tests.chaos.entry", self.broken]
             command = [*self.clock.prefix, *python, "run", "--config", str(self.folder / "headrace.toml")]
-            self._process = GuardedProcess(command, self.log, self.folder, {"PYTHONPATH": str(REPOSITORY)})
+            self._process = GuardedProcess(command, self.log, self.folder, {"PYTHONPATH": PATHS})
             self.wanted_up = True
 
     @property
@@ -181,13 +182,14 @@ class Fleet:
         root: str,
         broken: str = "none",
         session_timeout: float = 4.0,
+        checkpoint: str = "500ms",
         nodes: int = 3,
     ) -> None:
-        self.servers, self.destinations, self.session_timeout = servers, list(destinations), session_timeout
+        self.servers = servers
         self.daemons: dict[str, Daemon] = {}
         for number, links in enumerate(servers.links[:nodes], 1):
             node, port = f"n{number}", free_port()
-            settings = daemon_toml(node, port, links, root, session_timeout, destinations[0].checkpoint)
+            settings = daemon_toml(node, port, links, root, session_timeout, checkpoint)
             files = {wanted.name: destination_toml(wanted, links) for wanted in destinations}
             self.daemons[node] = Daemon(node, folder / node, settings, port, files)
             self.daemons[node].broken = broken
@@ -206,6 +208,11 @@ class Fleet:
 
     def links(self, node: str) -> Links:
         return self.servers.links[int(node[1:]) - 1]
+
+    def status(self, node: str, destination: str) -> dict[str, Any]:
+        """The destination's part of a daemon's /health; empty while it does not answer."""
+        found: dict[str, Any] = self.daemons[node].health().get(destination, {})
+        return found
 
     def active(self, destination: str) -> str:
         """The node that says that the destination flows there, of several the one with the highest epoch; else ""."""

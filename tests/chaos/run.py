@@ -183,6 +183,21 @@ async def _read(
         await consumer.stop()
 
 
+def length(servers: Servers, topic: str) -> int:
+    """Messages in a topic."""
+
+    async def ask() -> int:
+        consumer = AIOKafkaConsumer(bootstrap_servers=servers.kafka.bootstrap_servers)
+        await consumer.start()
+        try:
+            place = TopicPartition(topic, 0)
+            return int((await consumer.end_offsets([place]))[place])
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(ask())
+
+
 def _record(record: Any) -> Record:
     headers = dict(record.headers)
     size = len(record.value or b"") + len(record.key or b"")

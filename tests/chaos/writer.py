@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -75,16 +74,15 @@ class Writer(threading.Thread):
         else:
             self.bulk(cursor, n)
 
-    def bulk(self, cursor: Any, n: int, rows: int = BULK) -> None:
+    def bulk(self, cursor: Any, n: int) -> None:
         """Several thousand rows in one transaction."""
-        first = self._random.randrange(rows)
-        values = ",".join(f"({i},'part {n}',{n})" for i in range(first, first + rows))
+        first = self._random.randrange(BULK)
+        values = ",".join(f"({i},'part {n}',{n})" for i in range(first, first + BULK))
         cursor.execute(f"REPLACE INTO parts VALUES {values}")
 
     def stop(self) -> None:
         """Ends the writing, and puts a last row into each table."""
-        self._over.set()
-        self.join()
+        self.end()
         if self.error is not None:
             raise self.error
         deadline = time.monotonic() + 60
@@ -102,6 +100,5 @@ class Writer(threading.Thread):
     def end(self) -> None:
         """Without a last row, for a run that failed."""
         self._over.set()
-        if self.is_alive():
-            with contextlib.suppress(RuntimeError):
-                self.join()
+        if self.ident is not None:
+            self.join()
