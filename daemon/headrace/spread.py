@@ -12,8 +12,8 @@ import orjson
 import structlog
 
 from headrace.errors import LockServiceError
-from headrace.zookeeper.client import Create, Set
 from headrace.zookeeper.errors import Refused
+from headrace.zookeeper.operations import Create, Set
 from headrace.zookeeper.paths import node_name
 from headrace.zookeeper.session import Session, read_json
 
@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 _INTERVAL = 5.0
 """Seconds between two looks, give or take a fifth, so that the daemons don't look all at once."""
+BALANCE = "the balance"
+"""Who asks for a move that no operator has asked for."""
 _STEADY = 10.0
 """Seconds that a destination stays where it is at least, before it is given away to even things out."""
 
@@ -42,6 +44,8 @@ class Place:
     """All nodes that wait for it."""
     move_to: str = ""
     """Where it is to go."""
+    by_hand: bool = False
+    """Whether an operator has put it where it is: it stays there."""
 
 
 @dataclass(slots=True)
@@ -95,6 +99,7 @@ async def _place(session: Session, name: str) -> Place:
         frozenset(one for one, data in found.items() if data.get("ready", True)),
         tuple(sorted(found)),
         str(read_json(move.data).get("to", "")) if move is not None else "",
+        str(info.get("wish", "")) not in ("", BALANCE),
     )
 
 
@@ -109,7 +114,7 @@ def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
         return None
     share = sum(loads.values()) // max(1, len(set(loads) - view.drained))
     over = loads[node] > view.limit(node)
-    steady = [place for place in mine if over or now_us - place.since_us >= _STEADY * 1e6]
+    steady = [place for place in mine if over or (now_us - place.since_us >= _STEADY * 1e6 and not place.by_hand)]
     takers = {
         taker
         for place in steady
@@ -159,7 +164,7 @@ class Spread:
                 if chosen is not None:
                     destination, taker = chosen
                     log.info("gives a destination away, to even things out", destination=destination, to=taker)
-                    await ask_to_move(self._session, destination, taker, "the balance")
+                    await ask_to_move(self._session, destination, taker, BALANCE)
                 problem = ""
             except LockServiceError as error:
                 if str(error) != problem:

@@ -270,17 +270,39 @@ async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) 
     await lock.acquire(no_floor)
     asked = asyncio.create_task(lock.asked_away())
     zoo.operator.create(zoo.node("drain/a"), b"{}")
-    assert "drain" in await within(3, asked)
+    await until(lambda: lock._session.drained)
+    await asyncio.sleep(0.3)
+    assert not asked.done()  # nobody else could run it
+    others = asyncio.create_task(other.acquire(no_floor))
+    assert "drain" in await within(5, asked)
     await lock.release()
+    await within(5, others)
     assert not await lock.try_acquire(no_floor)
     task = asyncio.create_task(lock.acquire(no_floor))
-    await within(5, other.acquire(no_floor))
-    assert "a" not in zoo.operator.get_children(zoo.node("destinations/shop/cluster"))
     await other.release()
     await asyncio.sleep(1.2)
+    assert zoo.operator.get_children(zoo.node("destinations/shop/cluster")) == []
     assert not task.done()
     zoo.operator.delete(zoo.node("drain/a"))
     await within(5, task)
+
+
+async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
+    session = Session(zoo.settings(), "a", {}, capacity=2)
+    await session.start()
+    try:
+        locks = [ZooKeeperLock(session, f"d{number}", "a", "") for number in range(4)]
+        tasks = [asyncio.create_task(lock.acquire(no_floor)) for lock in locks]
+        await until(lambda: sum(task.done() for task in tasks) == 2)
+        await asyncio.sleep(1.2)
+        assert sum(task.done() for task in tasks) == 2
+        await next(lock for lock, task in zip(locks, tasks, strict=True) if task.done()).release()
+        await until(lambda: sum(task.done() for task in tasks) == 3, 5)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        await session.close()
 
 
 async def test_a_release_that_could_not_be_sent_is_made_up_for(zoo: Ensemble) -> None:

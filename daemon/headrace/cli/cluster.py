@@ -17,8 +17,8 @@ from headrace.cli.position_common import CommandRefused, coordinated, time_text
 from headrace.coordination import Coordination
 from headrace.settings import Settings
 from headrace.spread import View, ask_to_move, look
-from headrace.zookeeper.client import Create, Delete
 from headrace.zookeeper.errors import Refused
+from headrace.zookeeper.operations import Create, Delete
 from headrace.zookeeper.session import Session
 
 HELP = {

@@ -13,9 +13,10 @@ from headrace.errors import LockServiceError
 from headrace.lease import Floor, Lease, Tenure
 from headrace.lock.base import Lock
 from headrace.lock.zookeeper_line import Line, View, holder_of
-from headrace.zookeeper.client import Check, Create, Delete, Node, Op, Set
 from headrace.zookeeper.errors import OutcomeUnknown, Refused, SessionOver
-from headrace.zookeeper.session import Holding, Session, read_json
+from headrace.zookeeper.operations import Check, Create, Delete, Node, Op, Set
+from headrace.zookeeper.proofs import Holding
+from headrace.zookeeper.session import Session, read_json
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
@@ -128,7 +129,7 @@ class ZooKeeperLock(Lock):
             self._guarding = None
         holding, self._holding = self._holding, None
         if holding is not None:
-            self._session.unhold(holding)
+            self._session.proofs.drop(holding, _NOT_HELD)
             self.holder_info = {}
         self._tenure = Tenure()
         await self._clear()
@@ -142,7 +143,7 @@ class ZooKeeperLock(Lock):
         woken = self._wake.is_set()
         self._wake.clear()
         await self._stop_clearing()
-        if self._session.drained or self._session.full:
+        if self._session.drained or self._session.is_full():
             await self._clear()
             return False
         try:
@@ -154,6 +155,8 @@ class ZooKeeperLock(Lock):
             self.holder_info = holder_of(view.running)
             self._seen = (view.running.created if view.running else 0), 0
             if not self._may_take(view, waiting=waiting) or not await self._line.join():
+                return False
+            if self._session.is_full():  # by now: several locks may have looked at the same time
                 return False
             with self._session.taking():
                 return await self._take(view, floor)
@@ -254,15 +257,14 @@ class ZooKeeperLock(Lock):
     def _hold(self, tenure: Tenure, running_version: int, generation: int, asked_at: float) -> None:
         self._tenure, self._running_version = tenure, running_version
         self._missing_since = 0.0
-        self._lease = lease = self._session.new_lease()
+        self._lease = lease = self._session.proofs.new_lease()
         self._asked_away, self._asked = "", asyncio.Event()
         if self._session.generation != generation:
             lease.lose("the ZooKeeper session was lost")
             return
         # `running` alone would not do: a node that somebody else makes anew has the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, tenure.fence)
-        self._holding = self._session.hold(self._name, checks, lease)
-        self._session.prove_taken(lease, asked_at)
+        self._holding = self._session.proofs.hold(self._name, checks, lease, asked_at)
         self._guarding = self._session.spawn(self._guard(self._holding), f"guard of {self._name}")
 
     def _read_epoch(self, node: Node | None) -> int:
@@ -289,8 +291,7 @@ class ZooKeeperLock(Lock):
                 try:
                     running = await line.watch(self._paths.running)
                     if running is None or running.owner != self._session.session_id:
-                        self._session.unhold(holding)
-                        holding.lease.lose(f"the lock of {self._name} was taken away in ZooKeeper")
+                        self._session.proofs.drop(holding, f"the lock of {self._name} was taken away in ZooKeeper")
                         return
                     await self._see_wishes(await line.watch(self._paths.move))
                     async with asyncio.timeout(_STEP if self._session.drained else self._session.timeout):

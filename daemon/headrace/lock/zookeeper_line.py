@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from headrace.zookeeper.client import Create, Delete, Node, Op, Set
 from headrace.zookeeper.errors import NodeNameTaken, OutcomeUnknown, Refused
+from headrace.zookeeper.operations import Create, Delete, Node, Op, Set
 from headrace.zookeeper.paths import node_name
 from headrace.zookeeper.session import Session, read_json
 

@@ -15,8 +15,8 @@ from headrace.errors import Fenced, LockServiceError, StateStoreError
 from headrace.lease import Tenure
 from headrace.state.base import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.state.zookeeper_records import Head, cut, damaged, join, read_entry
-from headrace.zookeeper.client import Check, Create, Node, Op, Set
 from headrace.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver
+from headrace.zookeeper.operations import Check, Create, Node, Op, Set
 from headrace.zookeeper.paths import DestinationPaths
 from headrace.zookeeper.session import Session
 
@@ -284,6 +284,11 @@ class ZooKeeperStore(StateStore):
         self._known.pop(destination, None)
         _log.warning("a write of the state was refused", destination=destination, reason=why)
         return Fenced(f"nothing was written for {destination}, which is not ours any more: {why}")
+
+
+async def inspect(session: Session, destination: str, *, must_exist: bool = False) -> list[str]:
+    """See ZooKeeperStore.problems()."""
+    return await ZooKeeperStore(session).problems(destination, must_exist=must_exist)
 
 
 def _size(operation: Op) -> int:

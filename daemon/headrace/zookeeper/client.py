@@ -7,8 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
@@ -20,6 +19,7 @@ from kazoo.security import make_digest_acl
 from headrace.errors import LockServiceError
 from headrace.settings import ZooKeeperSettings
 from headrace.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why
+from headrace.zookeeper.operations import Check, Create, Delete, Link, Node, Op, Set
 
 _REASONS: dict[type[Exception], Why] = {
     exceptions.NoNodeError: "no_node",
@@ -33,67 +33,6 @@ _ROLLED_BACK = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 _BROKEN = (exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionMovedError)
 _STOP_LIMIT = 5.0
 """Seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """A node that must not be there yet."""
-
-    path: str
-    data: bytes
-    ephemeral: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Set:
-    """New data for a node that has this version; -1: any."""
-
-    path: str
-    data: bytes
-    version: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The node has this version."""
-
-    path: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Takes a node away that has this version; -1: any."""
-
-    path: str
-    version: int = -1
-
-
-Op = Create | Set | Check | Delete
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What a node holds. `owner` is the session of an ephemeral node, 0 for others; `created` is the number of the
-    transaction that made it, and grows throughout the ensemble."""
-
-    data: bytes
-    version: int
-    owner: int
-    created: int
-    changed: int
-    changed_ms: int
-    """When the data was set last, by the servers' clock, in milliseconds since 1970."""
-
-
-class Link(NamedTuple):
-    """The state of the connection. `session` is 0 while there is none."""
-
-    state: str
-    """connected, suspended or lost"""
-    session: int
-    timeout: float
-    """Seconds, as the servers granted it."""
 
 
 class Client:

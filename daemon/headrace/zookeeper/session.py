@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,32 +14,23 @@ import structlog
 
 from headrace import __version__
 from headrace.errors import LockServiceError
-from headrace.lease import Lease
 from headrace.settings import ZooKeeperSettings
-from headrace.zookeeper.client import Check, Client, Create, Link, Node, Op, Set
+from headrace.zookeeper.client import Client
 from headrace.zookeeper.errors import Disconnected, NodeNameTaken, OutcomeUnknown, Refused, SessionOver
+from headrace.zookeeper.operations import Create, Link, Node, Op, Set
 from headrace.zookeeper.paths import Paths, node_name
+from headrace.zookeeper.proofs import Proofs
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 _LOOK = 0.5
-"""Seconds between two looks at whether a lease needs a proof before its turn."""
-
-
-@dataclass(slots=True, eq=False)
-class Holding:
-    """A lock that is held: what has to be true in ZooKeeper as long as it is ours."""
-
-    name: str
-    checks: tuple[Check, ...]
-    lease: Lease
+"""Seconds between two attempts at what ZooKeeper did not do."""
 
 
 @dataclass(slots=True)
 class Counts:
     """For metrics."""
 
-    proofs: int = 0
     sessions: int = 0
     suspensions: int = 0
     fenced_writes: dict[str, int] = field(default_factory=dict)
@@ -74,19 +64,14 @@ class Session:
         self.session_id = 0
         self.state = "lost"
         """connected, suspended or lost"""
-        self.timeout = settings.session_timeout
-        """Seconds, as the servers granted it."""
+        self.proofs = Proofs(settings.session_timeout, self._write_proof, self._own_proof, self._register_again)
+        """What the held locks are proved by."""
         self._info = {"node": node, **info, "since": time.time_ns() // 1000, "version": __version__}
         self._client: Client | None = None
         self._changed = asyncio.Event()
         self._listeners: set[Callable[[], None]] = set()
-        self._holdings: set[Holding] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._prove_soon = asyncio.Event()
-        self._proving = asyncio.Lock()
-        self._proved_at = -math.inf
         self._registered = False
-        self._settled = False
         self._drain_unknown = True
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -123,6 +108,11 @@ class Session:
         self._end("the ZooKeeper session was closed")
         if client is not None:
             await client.stop()
+
+    @property
+    def timeout(self) -> float:
+        """Of the session, in seconds, as the servers granted it."""
+        return self.proofs.timeout
 
     @property
     def connected(self) -> bool:
@@ -233,9 +223,8 @@ class Session:
                 self._registered = False
             elif link.timeout < self.timeout:
                 # The leases run by the longer one, so they can't be relied upon.
-                self._lose_all("the servers have shortened the ZooKeeper session's timeout")
-            self.timeout = link.timeout
-            self._settled = True  # the leader itself has heard of us: it checks every session that reconnects
+                self.proofs.lose_all("the servers have shortened the ZooKeeper session's timeout")
+            self.proofs.reconnected(link.timeout)
             _log.info("ZooKeeper is connected", session=f"{link.session:#x}", timeout=link.timeout)
         elif link.state == "suspended":
             self.counts.suspensions += 1
@@ -245,7 +234,7 @@ class Session:
             self._end("the ZooKeeper session was lost")
         self.state = link.state
         self._drain_unknown = True
-        self._prove_soon.set()
+        self.proofs.soon.set()
         self._tell()
 
     def _end(self, reason: str) -> None:
@@ -253,12 +242,7 @@ class Session:
         self.session_id = 0
         self.state = "lost"
         self._registered = False
-        self._lose_all(reason)
-
-    def _lose_all(self, reason: str) -> None:
-        holdings, self._holdings = self._holdings, set()
-        for holding in holdings:
-            holding.lease.lose(reason)
+        self.proofs.lose_all(reason)
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -339,7 +323,7 @@ class Session:
 
         def again() -> None:
             self._drain_unknown = True
-            self._prove_soon.set()
+            self.proofs.soon.set()
 
         drained = await self.get(self.paths.drain(self.node), again) is not None
         if drained != self.drained:
@@ -349,10 +333,9 @@ class Session:
 
     # -- how many locks -------------------------------------------------------------------------------------------
 
-    @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether no further lock may be taken."""
-        return 0 < self._capacity <= len(self._holdings) + self._taking
+        return 0 < self._capacity <= self.proofs.held + self._taking
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[None]:
@@ -365,82 +348,19 @@ class Session:
 
     # -- the proof ------------------------------------------------------------------------------------------------
 
-    @property
-    def holds(self) -> float:
-        """Seconds that a lease is good for after a proof.
-
-        The servers count a session's timeout from when the leader last heard of it. A follower tells the leader of its
-        clients only when it answers the leader's next ping; should it die before, the leader has heard of us last at
-        our proof before that one, which is a sixth of the timeout older. Another sixth is for the clocks' rates, and
-        for cutting transports.
-        """
-        return self.timeout * 2 / 3
-
-    def new_lease(self) -> Lease:
-        """For one holding, not proved yet."""
-        return Lease(self.holds, margin=self.timeout - self.holds)
-
-    def hold(self, name: str, checks: Sequence[Check], lease: Lease) -> Holding:
-        """From now on every proof proves this lock too, until release() or its lease is lost."""
-        holding = Holding(name, tuple(checks), lease)
-        self._holdings.add(holding)
-        return holding
-
-    def prove_taken(self, lease: Lease, asked_at: float) -> None:
-        """What took a lock was a proof as well; not after a gap, see _prove()."""
-        if asked_at - self._proved_at < self.timeout / 3:
-            lease.prove(asked_at)
-        else:
-            self._prove_soon.set()
-
-    def unhold(self, holding: Holding) -> None:
-        """Ends hold()."""
-        self._holdings.discard(holding)
-
     async def prove_now(self) -> None:
         """Asks for a proof of the session and of all held locks. Raises LockServiceError when there is none."""
-        async with self._proving:
-            while not await self._prove():
-                pass
+        await self.proofs.now()
 
-    async def _prove(self) -> bool:
-        """One write: a read may be answered by a follower that is cut off, and proves nothing. False: once more, a lock
-        that is lost was in it."""
-        holdings = tuple(self._holdings)
-        operations: list[Op] = [check for holding in holdings for check in holding.checks]
-        owners: list[Holding | None] = [holding for holding in holdings for _ in holding.checks]
-        if self._member:
-            operations.append(Set(self.paths.member(self.node), orjson.dumps(self._info)))
-            owners.append(None)
-        elif not operations:
-            return True
-        asked_at, generation = time.monotonic(), self.generation
-        try:
-            await self.multi(*operations, generation=generation)
-        except Refused as refused:
-            owner = owners[refused.index] if refused.index < len(owners) else None
-            if generation != self.generation:
-                return False
-            if owner is not None:
-                self._holdings.discard(owner)
-                owner.lease.lose(f"the lock of {owner.name} is gone or somebody else's ({refused})")
-                return False
-            if refused.why == "no_node":  # deleted by hand
-                self._registered = False
-                await self._register()
-                return False
-            raise
-        # A process that was frozen, and whose server dies right after the thaw, may be known to the leader only from
-        # before: after a gap the second proof is the first that counts.
-        settled, self._settled = self._settled or asked_at - self._proved_at < self.timeout / 3, False
-        self._proved_at = asked_at
-        self.counts.proofs += 1
-        if not settled:
-            await asyncio.sleep(self.timeout / 4)
-            return False
-        for holding in holdings:
-            holding.lease.prove(asked_at)
-        return True
+    def _own_proof(self) -> list[Op]:
+        return [Set(self.paths.member(self.node), orjson.dumps(self._info))] if self._member else []
+
+    async def _write_proof(self, operations: Sequence[Op]) -> None:
+        await self.multi(*operations, generation=self.generation)
+
+    async def _register_again(self) -> None:
+        self._registered = False
+        await self._register()
 
     async def _keep(self) -> None:
         """Proves the session in time, and puts up again what a lost one has taken along."""
@@ -457,21 +377,10 @@ class Session:
                 if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and str(error) != problem:
                     problem = str(error)
                     _log.error("ZooKeeper does not do what is needed", error=problem)
-                self._prove_soon.clear()
+                self.proofs.soon.clear()
                 await self._change(_LOOK)
                 continue
-            await self._until_next_proof()
-
-    async def _until_next_proof(self) -> None:
-        due = self._proved_at + self.timeout / 6
-        while (rest := due - time.monotonic()) > 0 and not self._prove_soon.is_set():
-            try:
-                async with asyncio.timeout(min(rest, _LOOK)):
-                    await self._prove_soon.wait()
-            except TimeoutError:
-                if any(not holding.lease.remaining for holding in self._holdings):
-                    break  # the clocks have jumped
-        self._prove_soon.clear()
+            await self.proofs.until_next()
 
     async def _revive(self) -> None:
         """kazoo's thread ends for good on an error that it does not expect: then another client takes its place."""
