@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from headrace.coordination import open_delivery
 from headrace.lease import Lease
 from headrace.settings import DestinationSettings
 from headrace.sinks.base import Sink
 from headrace.state.base import StateStore
 from headrace.watchdog import WATCHDOG, Cover
+
+
+_PROOF_LIMIT = 10.0
+"""Seconds."""
 
 
 class Delivery:
@@ -22,9 +29,12 @@ class Delivery:
 
     async def start(self) -> None:
         """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink is ended then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PROOF_LIMIT):  # a lock that has just been taken may wait for its first proof
+                await self.lease.proved()
+        self.lease.check()
+        self._cover = WATCHDOG.cover(self.lease)
         try:
-            self.lease.check()
-            self._cover = WATCHDOG.cover(self.lease)
             await self.sink.start()
         except BaseException:
             await self.abort()

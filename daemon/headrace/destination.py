@@ -34,6 +34,8 @@ _LOOK_AT_BINLOGS = 15.0
 """Seconds between two looks at what the source still has."""
 _STAYS = frozenset({State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_TAKEN})
 """States that an attempt does not leave before changes flow again, so that a monitor does not see them come and go."""
+_FLOOR_LIMIT = 3.0
+"""Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _MOVES = 3
 """Moves by a policy in one run; more of them would be a circle."""
 
@@ -289,11 +291,15 @@ class Destination:
 
     async def _floor(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
-        companion = self._companion(self._source)
+        stored, row, companion = (await self._store.load(self.name)).epoch, 0, self._companion(self._source)
         try:
-            return max((await self._store.load(self.name)).epoch, await companion.stored_epoch())
+            async with asyncio.timeout(_FLOOR_LIMIT):
+                row = await companion.stored_epoch()
+        except TimeoutError:
+            pass  # the row is asked for again before the first beat
         finally:
             await companion.close()
+        return max(stored, row)
 
     async def _ensure_alone(self, stop: asyncio.Event) -> None:
         """After somebody fenced us out although we held the lock: stays away as long as he shows signs of life, or the

@@ -51,6 +51,15 @@ def test_what_has_just_begun_stays_a_while() -> None:
     assert choose(view, "a", NOW) is None
 
 
+def test_what_an_operator_has_put_somewhere_stays_there() -> None:
+    view = cluster({"a": 2, "b": 0})
+    for place in view.places.values():
+        place.by_hand = True
+    assert choose(view, "a", NOW) is None
+    view.members["a"]["max"] = 1
+    assert choose(view, "a", NOW) == ("a-1", "b")
+
+
 def test_one_goes_at_a_time() -> None:
     view = cluster({"a": 6, "b": 0})
     view.places["a-0"].move_to = "b"
