@@ -52,7 +52,7 @@ class Line:
 def lines(w: dict[str, Workload]) -> list[Line]:
     """All measurements; the figure is per CPU second where the target is, per second of the clock elsewhere."""
     cpu, clock = "rows_per_cpu_second", "rows_per_second"
-    each = {"rows_per_message": 1}
+    each, once = {"rows_per_message": 1}, {"kafka_sink": {"delivery": "exactly_once"}}
     return [
         Line("raw packets, read and counted", "packets", w["bulk"], cpu),
         Line("bulk, to JSON", "pipeline", w["bulk"], cpu, 250_000),
@@ -82,6 +82,8 @@ def lines(w: dict[str, Workload]) -> list[Line]:
         Line("bulk into Kafka, a message a rows event", "pipeline", w["bulk"], clock, 150_000, {"to_kafka": True}),
         Line("bulk into Kafka, a message a row", "pipeline", w["bulk"], clock, 80_000, {"to_kafka": True, **each}),
         Line("one-row transactions into Kafka", "pipeline", w["singles"], clock, 40_000, {"to_kafka": True}),
+        Line("bulk into Kafka, exactly once", "pipeline", w["bulk"], clock, None, {"to_kafka": True, **once}),
+        Line("one-row transactions, exactly once", "pipeline", w["singles"], clock, None, {"to_kafka": True, **once}),
         Line("memory (MB), one transaction into Kafka", "pipeline", w["large"], "rss_mb", 150, {"to_kafka": True}),
         Line("seven destinations in one process", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 0}),
         Line("the same beside three dead ones", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 3}),

@@ -36,11 +36,12 @@ def _settings(job: dict[str, Any]) -> DestinationSettings:
     if job.get("pipe"):
         sink = {"type": "jsonl", "path": job["pipe"]}
     elif job.get("kafka"):
-        sink = {"type": "kafka", "bootstrap_servers": job["kafka"]}
+        sink = {"type": "kafka", "bootstrap_servers": job["kafka"], **job.get("kafka_sink", {})}
     source = {"start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000, **job["source"]}
     return DestinationSettings.model_validate(
         {
-            "name": job.get("name", "bench"),
+            # Each run's own: exactly once, the brokers remember where the last one came to.
+            "name": job.get("name", job.get("topic", "bench")),
             "source": source,
             "filter": {"include": f"bench\\.{job['table']}"},
             "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},

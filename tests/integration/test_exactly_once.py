@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from devstack import Stack
 from headrace.errors import Fenced, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease, Tenure
+from headrace.state.base import Guard, StateChange
 from headrace.state.kafka import KafkaStore
 from tests.once import Cluster, Run, batch, cluster, consumed, make_topic, new_name, position, run, written
 
@@ -114,12 +116,34 @@ async def test_nothing_is_committed_once_the_lease_has_lapsed(kafka: Cluster) ->
     assert await consumed(kafka.direct, name) == []
 
 
-async def test_a_refused_message_takes_the_whole_transaction_with_it(kafka: Cluster) -> None:
+async def test_nothing_is_committed_when_the_lease_lapses_at_the_last_moment(kafka: Cluster) -> None:
+    name, lease = new_name(), Lease()
+    async with run(kafka.settings(), name, lease=lease) as first:
+        original: Callable[..., Awaitable[Any]] = first.transactor._producer.send_batch
+
+        async def send_batch(part: Any, topic: str, *, partition: int) -> Any:
+            delivery = await original(part, topic, partition=partition)
+            if topic == first.settings.state_topic:
+                lease.lose("the session is over")
+            return delivery
+
+        first.transactor._producer.send_batch = send_batch
+        with pytest.raises(Fenced, match="the session is over"):
+            await confirmed(await first.publish(b"1", at=100))
+    async with run(kafka.settings(), name) as second:
+        assert second.stored.position is None
+    assert await consumed(kafka.direct, name) == []
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_refused_message_takes_the_whole_transaction_with_it(kafka: Cluster, at_once: bool) -> None:
     name, small = new_name(), f"{new_name()}-small"
     await make_topic(kafka.direct, name)
     await make_topic(kafka.direct, small, max_message_bytes="2000")
     async with run(kafka.settings(), name) as first:
-        good = await first.publish(b"good", at=100)
+        good = await first.sink.publish(batch(name, (b"good",), None))
+        if at_once:  # the commit follows before the brokers have refused anything
+            first.sink.hurry()
         with pytest.raises(SinkRejected, match="the largest message has 9000 bytes"):
             await confirmed(good, await first.publish(b"x" * 9000, at=200, topic=small))
     async with run(kafka.settings(), name) as second:
@@ -194,6 +218,8 @@ async def test_a_higher_epoch_that_is_stored_makes_us_step_down(kafka: Cluster) 
         assert first.guard.epoch == 7
         await first.commit(100)
         assert (await first.store.begin_epoch(name, tenure=Tenure(7, 0))).version == 1, "the same holder begins again"
+        with pytest.raises(Fenced, match="version 1 in the state topic"):
+            await first.store.commit(name, Guard(7, 0), StateChange(position(7)))
         with pytest.raises(Fenced, match="epoch 7"):
             await first.store.begin_epoch(name, tenure=Tenure(6, 0))
         with pytest.raises(Fenced, match="epoch 9"):
@@ -212,6 +238,13 @@ async def test_a_reader_of_the_state_fences_nobody_and_a_writer_does(kafka: Clus
         assert (stored.position, stored.epoch, stored.version) == (position(100), 1, 1)
         assert await command.schema_entries(name) == [{"table": "t"}]
         assert [(entry.actor, entry.version) for entry in await command.history(name)] == [("checkpoint", 1)]
+        for refused in (
+            command.commit(name, Guard(1, 0), StateChange(position(7), actor="policy")),
+            command.begin_epoch(name, tenure=Tenure(1, 0)),
+        ):
+            with pytest.raises(Fenced, match="epoch 1"):
+                await refused
+        # Whoever is behind does not fence the one who is not.
         await confirmed(await daemon.publish(b"1", at=200))
         guard = await command.begin_epoch(name)
         assert (guard.epoch, guard.version) == (2, 2)

@@ -62,25 +62,34 @@ def break_commit(one: Run, kafka: Cluster, arrives: bool) -> None:
     one.transactor._producer.commit_transaction = commit
 
 
-async def test_nothing_leaves_an_aborted_sink(kafka: Cluster) -> None:
+@pytest.mark.parametrize("connected", [True, False])
+async def test_nothing_leaves_an_aborted_sink(kafka: Cluster, connected: bool) -> None:
     name = new_name()
     await make_topic(kafka.direct, name)
     try:
         async with run(kafka.settings(proxied=True), name) as first:
             await (await first.publish(b"1", at=100))
-            kafka.proxy.freeze()
+            if connected:
+                kafka.proxy.freeze()
+            else:  # the client is about to connect anew
+                kafka.proxy.blackhole()
+                kafka.proxy.close_all()
             await first.publish(b"2", at=200)
+            first.sink.hurry()
+            await asyncio.sleep(0.3)
             began = time.monotonic()
             await first.sink.abort()
             assert time.monotonic() - began < 3
-            ours = {task for task in asyncio.all_tasks() if "aiokafka" in str(task.get_coro())}
-            assert not ours
+            assert not {task for task in asyncio.all_tasks() if "aiokafka" in str(task.get_coro())}
             connections = kafka.proxy.connections
             kafka.proxy.thaw()
             await asyncio.sleep(0.5)
-            assert kafka.proxy.connections == connections
+            if connected:
+                assert kafka.proxy.connections == connections
     finally:
         kafka.proxy.thaw()
+    async with run(kafka.settings(), name) as second:
+        assert second.stored.position == position(100)
     assert await consumed(kafka.direct, name) == [b"1"]
 
 

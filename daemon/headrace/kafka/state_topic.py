@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import zlib
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from headrace.kafka.state_records import Content
 from headrace.settings import KafkaSinkSettings
 
 log = structlog.get_logger(__name__)
+logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # a line for each reading
 
 PARTITIONS = 16
 """A destination's partition follows from its name and this number, so it never changes; further partitions that the

@@ -161,6 +161,7 @@ class Transactor:
     async def commit(self, head: Head, records: list[Record]) -> None:
         """Writes the records and commits the transaction; `head` is then what holds. Raises SinkError, Fenced or
         LeaseLapsed; whether it was committed is not known then."""
+        self._check()
         for part in producers.build_records(self._producer, records):
             largest = max(len(value) for _, value in records)
             await self.send(part, self.topic.name, self.topic.partition, largest=largest)

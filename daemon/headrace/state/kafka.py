@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from headrace.errors import Fenced, SinkError, StateStoreError
-from headrace.kafka.state_records import Content
+from headrace.kafka.state_records import Content, Head
 from headrace.kafka.state_topic import StateTopic
 from headrace.kafka.transactor import Transactor
 from headrace.lease import Lease, Tenure
@@ -61,18 +61,20 @@ class KafkaStore(StateStore):
         """Takes the destination over. The tenure's epoch may be the stored one when this process stored it: a run
         begins again. Raises Fenced or StateStoreError."""
         self._check_name(destination)
-        async with self._writing() as transactor:
-            head = transactor.head
-            ours = head.owner == _OWNER and head.epoch == tenure.epoch
+
+        def choose(head: Head) -> int:
+            known, ours = max(head.epoch, above), head.owner == _OWNER and head.epoch == tenure.epoch
             if not tenure.epoch:
-                epoch = max(head.epoch, above) + 1
-            elif tenure.epoch > max(head.epoch, above) or (ours and tenure.epoch >= above):
-                epoch = tenure.epoch
-            else:
-                raise Fenced(
-                    f"{destination} is held under epoch {max(head.epoch, above)} by what its state topic and heartbeat "
-                    f"say; ours is {tenure.epoch}"
-                )
+                return known + 1
+            if tenure.epoch > known or (ours and tenure.epoch == known):
+                return tenure.epoch
+            raise Fenced(
+                f"{destination} is held under epoch {known}, as its state topic and its heartbeat say; ours is "
+                f"{tenure.epoch}"
+            )
+
+        async with self._writing(choose) as transactor:
+            head, epoch = transactor.head, choose(transactor.head)
             if (head.epoch, head.owner) != (epoch, _OWNER):
                 await transactor.commit(*head.begun(epoch, _OWNER))
             self._content = None
@@ -82,15 +84,18 @@ class KafkaStore(StateStore):
         """Writes all of `change` in one Kafka transaction. Raises Fenced or StateStoreError; after the latter it may
         have been written."""
         self._check_name(destination)
-        async with self._writing() as transactor:
-            head = transactor.head
+
+        def compare(head: Head) -> None:
             if (head.epoch, head.version) != (guard.epoch, guard.version):
                 raise Fenced(
                     f"{destination} is held under epoch {head.epoch}, version {head.version} in the state topic; ours "
                     f"is epoch {guard.epoch}, version {guard.version}, so nothing was written"
                 )
+
+        async with self._writing(compare) as transactor:
+            compare(transactor.head)
             await transactor.commit(
-                *head.moved(
+                *transactor.head.moved(
                     change.position, change.schema_entries, change.parked, actor=change.actor, details=change.details
                 )
             )
@@ -117,11 +122,13 @@ class KafkaStore(StateStore):
         return self._content or await self._topic.read(settled=self._transactor is not None)
 
     @contextlib.asynccontextmanager
-    async def _writing(self) -> AsyncIterator[Transactor]:
-        """The run's transactor, or one that lives as long as the write."""
+    async def _writing(self, check: Callable[[Head], object]) -> AsyncIterator[Transactor]:
+        """The run's transactor, or one that lives as long as the write: it fences whoever writes, so `check` has to
+        pass before it is started."""
         transactor = self._transactor or Transactor(self._settings, self._destination, self._lease)
         try:
             if self._transactor is None:
+                check((await self._topic.read(settled=False)).head)
                 await transactor.start()
             if not transactor.known:
                 await transactor.read()
