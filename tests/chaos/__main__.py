@@ -20,7 +20,7 @@ from tests.chaos.watch import summary
 DELIVERIES = ("at_least_once", "exactly_once")
 
 
-def report(outcome: Outcome) -> str:
+def report(outcome: Outcome, *, verbose: bool = False) -> str:
     """The table of one seed; what failed, with all that an engineer needs, when it is not sound."""
     injected = sum(outcome.kinds.values())
     lines = [
@@ -42,8 +42,10 @@ def report(outcome: Outcome) -> str:
             f"    {cause:<34} {numbers['count']:>6} {numbers['median']:>7.2f} {numbers['max']:>7.2f}"
             f" {numbers['max_undisturbed']:>16.2f}"
         )
+    if verbose or not outcome.sound:
+        lines += [f"  faults in order, since {outcome.began} UTC:", *(f"    {fault}" for fault in outcome.faults)]
+        lines += [f"    {over.at:6.1f} s  {over}" for over in outcome.take_overs]
     if not outcome.sound:
-        lines += ["  faults in order:", *(f"    {fault}" for fault in outcome.faults)]
         lines += [f"  {name}: {text}" for name, found in outcome.topics.items() for text in found.texts]
         lines.append(outcome.tails)
     return "\n".join(lines)
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--break", dest="broken", choices=BREAKS, default="none", help="break the daemons on purpose")
     parser.add_argument("--json", type=Path, help="write all outcomes there as well")
     parser.add_argument("--alone", action="store_true", help="one daemon with the embedded lock and store")
+    parser.add_argument("--verbose", action="store_true", help="print every fault and take-over")
     parser.add_argument("--keep", action="store_true", help="leave the daemons' folders, with their logs")
     arguments = parser.parse_args(argv)
     first, _, last = (arguments.seeds or str(arguments.seed)).partition("-")
@@ -89,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 failed = True
                 continue
             outcomes.append(outcome)
-            print(report(outcome), flush=True)
+            print(report(outcome, verbose=arguments.verbose), flush=True)
             if arguments.json:
                 arguments.json.write_text(json.dumps([one.to_dict() for one in outcomes], indent=1))
     return 1 if failed or not all(outcome.sound for outcome in outcomes) else 0

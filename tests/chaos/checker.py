@@ -41,6 +41,8 @@ class Findings:
     delivery: str
     bound: int
     """Bytes of an old epoch that may stand behind the first message of a newer one."""
+    committed: int = 0
+    """Changed rows that the source's binlog holds."""
     messages: int = 0
     rows: int = 0
     duplicates: int = 0

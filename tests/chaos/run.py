@@ -33,6 +33,8 @@ class Outcome:
     seed: int
     seconds: float
     faults: list[Fault]
+    began: str = ""
+    """When the first fault could come, in UTC, to find the faults' times in the daemons' logs."""
     transactions: int = 0
     rows: int = 0
     """Changed rows that were committed."""
@@ -58,6 +60,7 @@ class Outcome:
         return {
             "seed": self.seed,
             "seconds": self.seconds,
+            "began": self.began,
             "sound": self.sound,
             "kinds": self.kinds,
             "transactions": self.transactions,
@@ -120,6 +123,7 @@ def run_seed(
         def check() -> None:
             assert writer.is_alive(), writer.error
 
+        outcome.began = time.strftime("%H:%M:%S", time.gmtime())
         try:
             engine.run(seconds, check)
         finally:
@@ -130,7 +134,7 @@ def run_seed(
         outcome.transactions = writer.transactions
         outcome.topics = judge(servers, schema, wanted)
         outcome.settled = time.monotonic() - healed
-        outcome.rows = sum(event.rows for event in truth.committed(servers.mysql, schema))
+        outcome.rows = next(iter(outcome.topics.values())).committed
         outcome.take_overs = watch.take_overs(faults, engine.began)
         outcome.own_ends = sum(len(daemon.own_ends) for daemon in fleet.daemons.values())
         outcome.tails = fleet.tails()
@@ -152,6 +156,7 @@ def judge(
     for one in wanted:
         bound = 0 if one.delivery == "exactly_once" else one.in_flight
         checker = TopicChecker(committed, one.rows_per_message, one.delivery, bound)
+        checker.findings.committed = sum(event.rows for event in committed)
         left = max(10.0, deadline - time.monotonic())
         asyncio.run(_read(servers.kafka.bootstrap_servers, one, checker.feed, lambda: checker.complete, left))  # noqa: B023
         found[one.name] = checker.finish(tables)

@@ -106,7 +106,7 @@ def test_a_daemon_that_stores_positions_before_confirmation_is_caught(servers: S
 def test_a_daemon_that_sends_without_a_lease_is_caught(broken: str, servers: Servers, tmp_path: Path) -> None:
     """It is frozen with much in its hands and goes on when another one has taken over. A sound one sends no more than
     what was in flight."""
-    with Scene(servers, tmp_path, f"late_{broken}", broken, "5s") as scene:
+    with Scene(servers, tmp_path, f"late_{broken}", broken, "60s") as scene:
         old = scene.fleet.daemons[scene.active]
         for proxy in scene.links.kafka.values():
             proxy.freeze()
