@@ -12,7 +12,6 @@ from headrace.sinks.base import Sink
 from headrace.state.base import StateStore
 from headrace.watchdog import WATCHDOG, Cover
 
-
 _PROOF_LIMIT = 10.0
 """Seconds."""
 
