@@ -20,7 +20,7 @@ from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
 from devstack.servers.mysql import MysqlServer
-from devstack.servers.zookeeper import ZooKeeperEnsemble
+from devstack.servers.zookeeper import Tls, ZooKeeperEnsemble
 
 H = TypeVar("H", bound=Handle)
 PORT_TRIES = 3
@@ -87,9 +87,11 @@ class Stack:
         see devstack.servers.kafka."""
         return self._launch(name, lambda n, d: KAFKA.cluster(self.cache, n, d, port, brokers, settings, listeners))
 
-    def zookeeper(self, nodes: int = 1, port: int | None = None, *, name: str = "zookeeper") -> ZooKeeperEnsemble:
+    def zookeeper(
+        self, nodes: int = 1, port: int | None = None, *, name: str = "zookeeper", tls: Tls | None = None
+    ) -> ZooKeeperEnsemble:
         """Start a ZooKeeper ensemble."""
-        return self._launch(name, lambda n, d: ZOOKEEPER.ensemble(self.cache, n, d, port, nodes))
+        return self._launch(name, lambda n, d: ZOOKEEPER.ensemble(self.cache, n, d, port, nodes, tls))
 
     def elasticsearch(
         self, port: int | None = None, *, name: str = "elasticsearch", heap: str = "512m"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from devstack import ports
@@ -36,11 +37,30 @@ def four_letters(host: str, port: int, word: str) -> str:
     return answer.decode(errors="replace")
 
 
-class Node(Server):
-    """One ZooKeeper node."""
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files of the servers. `ca`: whose certificates clients have to show; None: they need none."""
 
-    def __init__(self, cache: Cache, prefix: Path, name: str, directory: Path, port: int | None, node_id: int) -> None:
+    key_and_certificate: Path
+    ca: Path | None = None
+
+
+class Node(Server):
+    """One ZooKeeper node. With `tls` it has a second port, for encrypted connections."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        prefix: Path,
+        name: str,
+        directory: Path,
+        port: int | None,
+        node_id: int,
+        tls: Tls | None = None,
+    ) -> None:
         super().__init__(name, directory, port)
+        self.secure_port = ports.free_port() if tls else 0
+        self._tls = tls
         self.node_id = node_id
         self.peer_ports = (ports.free_port(), ports.free_port())
         self.peers: list[Node] = [self]
@@ -61,6 +81,17 @@ class Node(Server):
             "4lw.commands.whitelist=*",
             "maxClientCnxns=0",
         ]
+        if self._tls is not None:
+            lines += [
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                f"secureClientPort={self.secure_port}",
+                f"secureClientPortAddress={self.host}",
+                "ssl.keyStore.type=PEM",
+                f"ssl.keyStore.location={self._tls.key_and_certificate}",
+                "ssl.trustStore.type=PEM",
+                f"ssl.trustStore.location={self._tls.ca or self._tls.key_and_certificate}",
+                f"ssl.clientAuth={'need' if self._tls.ca else 'none'}",
+            ]
         if len(self.peers) > 1:
             lines += [f"server.{p.node_id}={p.host}:{p.peer_ports[0]}:{p.peer_ports[1]}" for p in self.peers]
         (self.directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
@@ -98,6 +129,11 @@ class ZooKeeperEnsemble(Cluster):
         return self.address
 
     @property
+    def secure_hosts(self) -> str:
+        """The same for encrypted connections."""
+        return ",".join(f"{node.host}:{node.secure_port}" for node in self.nodes)
+
+    @property
     def leader(self) -> Node | None:
         """The node that leads now (the only one when there is one), or None during an election."""
         return next((node for node in self.nodes if node.running and node.mode() in ("leader", "standalone")), None)
@@ -121,7 +157,9 @@ class ZooKeeper(Kind):
     def create(self, cache: Cache, name: str, directory: Path, port: int | None) -> ZooKeeperEnsemble:
         return self.ensemble(cache, name, directory, port)
 
-    def ensemble(self, cache: Cache, name: str, directory: Path, port: int | None, nodes: int = 1) -> ZooKeeperEnsemble:
+    def ensemble(
+        self, cache: Cache, name: str, directory: Path, port: int | None, nodes: int = 1, tls: Tls | None = None
+    ) -> ZooKeeperEnsemble:
         """A handle for an ensemble of that many nodes."""
         if nodes < 1:
             raise BadRequest("a ZooKeeper ensemble has at least one node.")
@@ -134,6 +172,7 @@ class ZooKeeper(Kind):
                 directory / f"node-{number}" if nodes > 1 else directory,
                 port + number - 1 if port is not None else None,
                 number,
+                tls,
             )
             for number in range(1, nodes + 1)
         ]

@@ -290,7 +290,10 @@ class ZooKeeperLock(Lock):
                 event.clear()
                 try:
                     running = await line.watch(self._paths.running)
-                    if running is None or running.owner != self._session.session_id:
+                    if not self._is_ours(running):
+                        await self._session.sync()  # a server that we came to anew may be behind
+                        running = await line.watch(self._paths.running)
+                    if not self._is_ours(running):
                         self._session.proofs.drop(holding, f"the lock of {self._name} was taken away in ZooKeeper")
                         return
                     await self._see_wishes(await line.watch(self._paths.move))
@@ -302,6 +305,9 @@ class ZooKeeperLock(Lock):
                     await asyncio.sleep(_STEP / 2)
         finally:
             ignore()
+
+    def _is_ours(self, running: Node | None) -> bool:
+        return running is not None and running.owner == self._session.session_id
 
     async def _see_wishes(self, move: Node | None) -> None:
         reason = ""
@@ -345,6 +351,7 @@ class ZooKeeperLock(Lock):
             operations: list[Op] = [self._line.leave()] if leave else []
             try:
                 if running:
+                    await self._session.sync()
                     node = await self._session.get(self._paths.running)
                     if node is not None and node.owner == self._session.session_id:
                         operations.insert(0, Delete(self._paths.running, node.version))

@@ -20,6 +20,7 @@ from headrace.errors import LockServiceError
 from headrace.settings import ZooKeeperSettings
 from headrace.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why
 from headrace.zookeeper.operations import Check, Create, Delete, Link, Node, Op, Set
+from headrace.zookeeper.sockets import Connector
 
 _REASONS: dict[type[Exception], Why] = {
     exceptions.NoNodeError: "no_node",
@@ -36,7 +37,8 @@ _STOP_LIMIT = 5.0
 
 
 class Client:
-    """One kazoo client. `on_link` is called in the event loop for each change, in order."""
+    """One kazoo client. `on_link` is called in the event loop for each change, in order. Raises LockServiceError when
+    the TLS files can't be used."""
 
     def __init__(self, settings: ZooKeeperSettings, on_link: Callable[[Link], None]) -> None:
         self._settings = settings
@@ -56,6 +58,11 @@ class Client:
     def dead(self) -> bool:
         """Whether kazoo has given up for good: its thread has ended."""
         return self._kazoo.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+
+    def forget_progress(self) -> None:
+        """Lets a server take us that is behind what we have seen. An ensemble that was rebuilt is so for good, and
+        would refuse us without a word; to it our session is over, and it says so. Reads that matter follow a sync()."""
+        self._kazoo.last_zxid = 0
 
     def begin(self) -> None:
         """Starts to connect, and goes on until stop()."""
@@ -185,6 +192,7 @@ class Client:
     def _make(self) -> Any:
         settings = self._settings
         handler = SequentialThreadingHandler()
+        handler.create_connection = Connector(settings)
         auth = settings.auth.get_secret_value()
         user, _, password = auth.partition(":")
         client = KazooClient(
@@ -195,14 +203,8 @@ class Client:
             command_retry=KazooRetry(max_tries=0, sleep_func=handler.sleep_func),
             auth_data=[("digest", auth)] if auth else None,
             default_acl=[make_digest_acl(user, password, all=True)] if auth else None,
-            use_ssl=settings.tls == "required",
-            ca=None if settings.tls_ca is None else str(settings.tls_ca),
-            certfile=None if settings.tls_cert is None else str(settings.tls_cert),
-            keyfile=None if settings.tls_key is None else str(settings.tls_key),
-            check_hostname=settings.tls == "required",
             logger=self._logger(),
         )
-        self._limit_connecting(handler)
         self._learn_timeout(client)
 
         def listen(state: str) -> None:  # in kazoo's connection thread: it must not wait
@@ -213,15 +215,6 @@ class Client:
 
         client.add_listener(listen)
         return client
-
-    def _limit_connecting(self, handler: Any) -> None:
-        """kazoo gives each server the whole session timeout to accept: one dead machine would cost us the session."""
-        connect, most = handler.create_connection, self._settings.session_timeout / 2 / len(self._settings.hosts)
-
-        def limited(*arguments: Any, timeout: float | None = None, **more: Any) -> Any:
-            return connect(*arguments, timeout=most if timeout is None else min(timeout, most), **more)
-
-        handler.create_connection = limited
 
     def _learn_timeout(self, client: Any) -> None:
         """kazoo does not keep what the servers granted; it stands in their answer to each connection."""

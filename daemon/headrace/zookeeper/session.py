@@ -71,6 +71,7 @@ class Session:
         self._changed = asyncio.Event()
         self._listeners: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._suspended_at = 0.0
         self._registered = False
         self._drain_unknown = True
 
@@ -79,13 +80,10 @@ class Session:
     async def start(self) -> None:
         """Connects and takes our place among the live daemons, waiting for that of a crashed predecessor to end.
         Raises LockServiceError."""
-        for path in (self.settings.tls_ca, self.settings.tls_cert, self.settings.tls_key):
-            if path is not None:
-                _readable(str(path))
         self._client = Client(self.settings, self._on_link)
         try:
             self._client.begin()
-            limit = max(5.0, self.settings.session_timeout)
+            limit = max(3.0, self.settings.session_timeout)
             try:
                 await self.wait_connected(limit)
             except Disconnected as error:
@@ -228,6 +226,7 @@ class Session:
             _log.info("ZooKeeper is connected", session=f"{link.session:#x}", timeout=link.timeout)
         elif link.state == "suspended":
             self.counts.suspensions += 1
+            self._suspended_at = time.monotonic()
             _log.warning("the connection to ZooKeeper is lost", reason=self._client.last_problem)
         else:
             _log.error("the ZooKeeper session is lost", reason=self._client.last_problem)
@@ -378,6 +377,8 @@ class Session:
                     problem = str(error)
                     _log.error("ZooKeeper does not do what is needed", error=problem)
                 self.proofs.soon.clear()
+                if self.state == "suspended" and time.monotonic() - self._suspended_at > self.timeout:
+                    self._open_client().forget_progress()
                 await self._change(_LOOK)
                 continue
             await self.proofs.until_next()
@@ -403,13 +404,3 @@ def read_json(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _readable(path: str) -> None:
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as error:
-        raise LockServiceError(
-            f"{path} of [zookeeper] can't be read: {error.strerror}", remedy="look at the file's path, owner and rights"
-        ) from error

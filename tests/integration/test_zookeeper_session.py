@@ -1,0 +1,300 @@
+"""The ZooKeeper session: it says why it can't begin, keeps what is ours from others, and survives its servers."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from devstack import Stack
+from devstack.servers.zookeeper import Tls
+from headrace.errors import Fenced, LockServiceError, StateStoreError
+from headrace.lock.zookeeper import ZooKeeperLock
+from headrace.model import Position
+from headrace.state.base import StateChange
+from headrace.state.zookeeper import ZooKeeperStore
+from headrace.zookeeper.errors import Disconnected, Refused
+from headrace.zookeeper.operations import Create
+from headrace.zookeeper.session import Session
+from tests.proxy import Proxy
+from tests.zookeeper_bench import TIMEOUT, Ensemble, no_floor, until, within
+
+pytestmark = pytest.mark.server
+
+POSITION = Position("3e11fa47-71ca-11e1-9e33-c80aa9429562", "mysql-bin.000003", 4711, last_pos=7)
+
+
+@pytest.fixture(scope="module")
+def server(stack: Stack) -> Any:
+    return stack.zookeeper()
+
+
+@pytest.fixture
+async def zoo(server: Any) -> AsyncIterator[Ensemble]:
+    ensemble = Ensemble(server)
+    yield ensemble
+    await ensemble.close()
+
+
+@pytest.fixture
+async def three(stack: Stack) -> AsyncIterator[Ensemble]:
+    """An ensemble of the test's own, of three nodes."""
+    server = stack.zookeeper(nodes=3)
+    ensemble = Ensemble(server)
+    yield ensemble
+    await ensemble.close()
+    server.kill()
+
+
+class Authority:
+    """Makes certificates that last as long as a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test authority")])
+        self.path = folder / "ca.pem"
+        self.path.write_bytes(self._sign(self._key, self._name, ca=True).public_bytes(serialization.Encoding.PEM))
+
+    def _sign(self, key: Any, name: x509.Name, *, ca: bool, address: str = "127.0.0.1") -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def make(self, who: str, address: str = "127.0.0.1") -> tuple[Path, Path, Path]:
+        """Files with a certificate, its key, and both."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, who)])
+        certificate = self._sign(key, name, ca=False, address=address).public_bytes(serialization.Encoding.PEM)
+        secret = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        paths = tuple(self._folder / f"{who}{end}" for end in (".pem", ".key", "-both.pem"))
+        for path, content in zip(paths, (certificate, secret, secret + certificate), strict=True):
+            path.write_bytes(content)
+        return paths[0], paths[1], paths[2]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def encrypted(stack: Stack, authority: Authority) -> Iterator[Any]:
+    server = stack.zookeeper(tls=Tls(authority.make("server")[2], authority.path), name="zookeeper-tls")
+    yield server
+    server.kill()
+
+
+# -- beginning --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_ensemble_that_is_away_is_told_in_time_with_the_reason(zoo: Ensemble) -> None:
+    session = Session(zoo.settings(hosts="127.0.0.1:1"), "a", {})
+    began = time.monotonic()
+    with pytest.raises(LockServiceError, match=r"127\.0\.0\.1:1.*refused"):
+        await session.start()
+    assert time.monotonic() - began < 12
+
+
+async def test_a_server_that_answers_nothing_is_told_in_time(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        proxy.blackhole()
+        session = Session(zoo.settings(hosts=f"127.0.0.1:{proxy.port}"), "a", {})
+        with pytest.raises(LockServiceError, match="could be reached within 3 s"):
+            await within(15, session.start())
+
+
+async def test_the_timeout_that_the_servers_grant_counts(zoo: Ensemble) -> None:
+    session = await zoo.session("a", session_timeout=60)
+    assert session.timeout == 10.0  # 20 ticks of half a second
+    assert session.proofs.new_lease().margin == pytest.approx(10 / 3)
+
+
+async def test_a_call_without_a_connection_is_an_error_and_is_not_made_up_for_later(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
+        proxy.blackhole()
+        proxy.close_all()
+        await until(lambda: not session.connected)
+        with pytest.raises(Disconnected, match="no connection"):
+            await within(5, session.multi(Create(zoo.node("late"), b"")))
+        proxy.thaw()
+        await until(lambda: session.connected)
+        assert zoo.operator.exists(zoo.node("late")) is None
+
+
+async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
+        generation, number = session.generation, session.session_id
+        lock = ZooKeeperLock(session, "shop", "a", "a:9180")
+        await lock.acquire(no_floor)
+        proxy.blackhole()
+        await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is None)
+        proxy.thaw()
+        await until(lambda: session.connected and session.session_id != number)
+        assert session.generation > generation
+        assert lock.lease.lost
+        await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is not None)
+        await lock.release()
+        await within(5, lock.acquire(no_floor))
+        assert lock.tenure.epoch == 2
+        assert session.counts.sessions == 2
+
+
+async def test_a_member_node_deleted_by_hand_is_put_up_again(zoo: Ensemble) -> None:
+    session = await zoo.session("a")
+    session.describe(running=3)
+    zoo.operator.delete(zoo.node("cluster/a"))
+    await session.prove_now()
+    assert (await session.members())["a"]["running"] == 3
+
+
+async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemble) -> None:
+    daemon = await zoo.lock("a")
+    await daemon.acquire(no_floor)
+    command = Session(zoo.settings(), "a", {}, member=False)
+    await command.start()
+    try:
+        lock = ZooKeeperLock(command, "shop", "a, command 7", "")
+        assert not await lock.try_acquire(no_floor)
+        assert await lock.look() == "a (a:9180)"
+        await daemon.release()
+        assert await lock.try_acquire(no_floor)
+        await within(3, lock.lease.proved())
+        await lock.release()
+        assert list(await command.members()) == ["a"]
+    finally:
+        await command.close()
+
+
+# -- who may ----------------------------------------------------------------------------------------------------------
+
+
+async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) -> None:
+    session = await zoo.session("a", auth="headrace:secret")
+    lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
+    await lock.acquire(no_floor)
+    guard = await store.begin_epoch("shop", tenure=lock.tenure)
+    await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
+    with pytest.raises(LockServiceError, match="auth"):
+        await zoo.session("b", auth="somebody:else")
+    command = Session(zoo.settings(auth="somebody:else"), "b", {}, member=False)
+    await command.start()
+    try:
+        with pytest.raises(Refused) as refused:
+            await command.get(zoo.node("destinations/shop/position"))
+        assert refused.value.why == "no_auth"
+        with pytest.raises(StateStoreError, match="auth"):
+            await ZooKeeperStore(command).load("shop")
+        assert "auth" in (await ZooKeeperStore(command).problems("shop"))[0]
+    finally:
+        await command.close()
+    friend = await zoo.session("c", auth="headrace:secret")
+    assert (await ZooKeeperStore(friend).load("shop")).position == POSITION
+
+
+async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: Any, authority: Authority) -> None:
+    zoo = Ensemble(encrypted)
+    certificate, key, _ = authority.make("client")
+    tls = {"tls": "required", "tls_ca": authority.path, "tls_cert": certificate, "tls_key": key}
+    try:
+        lock = await zoo.lock("a", hosts=encrypted.secure_hosts, **tls)
+        await lock.acquire(no_floor)
+        await asyncio.sleep(TIMEOUT)
+        assert lock.lease.check() is None
+    finally:
+        await zoo.close()
+
+
+async def test_a_server_whose_certificate_is_not_trusted_is_refused(
+    encrypted: Any, authority: Authority, tmp_path: Path
+) -> None:
+    zoo = Ensemble(encrypted)
+    certificate, key, _ = authority.make("client")
+    other = Authority(tmp_path).path
+    tls = {"tls": "required", "tls_ca": other, "tls_cert": certificate, "tls_key": key}
+    with pytest.raises(LockServiceError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
+        await within(15, zoo.session("a", hosts=encrypted.secure_hosts, **tls))
+    missing = {"tls": "required", "tls_ca": tmp_path / "none.pem"}
+    with pytest.raises(LockServiceError, match=r"none\.pem"):
+        await zoo.session("a", hosts=encrypted.secure_hosts, **missing)
+
+
+# -- the ensemble's own faults ----------------------------------------------------------------------------------------
+
+
+async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
+    session = await three.session("a", session_timeout=8)
+    other = await three.lock("b", session_timeout=8)
+    lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
+    await lock.acquire(no_floor)
+    guard = await store.begin_epoch("shop", tenure=lock.tenure)
+    waiting = asyncio.create_task(other.acquire(no_floor))
+    leader = three.server.leader
+    leader.kill()
+    guard = await within(16, store.commit("shop", guard, StateChange(POSITION)))
+    await within(8, lock.lease.proved())
+    assert lock.lease.lost == ""
+    assert not waiting.done()
+    leader.start()
+    await lock.release()
+    await within(5, waiting)
+    assert other.tenure.epoch == 2
+    assert (await store.load("shop")).position == POSITION
+
+
+async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins_above(three: Ensemble) -> None:
+    session = await three.session("a", session_timeout=2)
+    lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
+
+    async def floor() -> int:
+        return 17
+
+    await lock.acquire(floor)
+    guard = await store.begin_epoch("shop", tenure=lock.tenure)
+    guard = await store.commit("shop", guard, StateChange(POSITION))
+    three.server.kill()
+    await within(3, lock.lease.lapsed())
+    with pytest.raises(StateStoreError):
+        await within(10, store.commit("shop", guard, StateChange(POSITION)))
+    for node in three.server.nodes:
+        for place in node.datadir.glob("version-*"):
+            for file in place.iterdir():
+                file.unlink()
+    three.server.start()
+    await until(lambda: session.connected)
+    await within(5, lock.lease.lapsed())
+    await until(lambda: bool(lock.lease.lost))
+    with pytest.raises(Fenced):
+        await store.commit("shop", guard, StateChange(POSITION))
+    await lock.release()
+
+    async def higher() -> int:
+        return 18  # what the heartbeat row says
+
+    await within(10, lock.acquire(higher))
+    assert lock.tenure.epoch == 19
+    guard = await store.begin_epoch("shop", above=18, tenure=lock.tenure)
+    await store.commit("shop", guard, StateChange(POSITION))
