@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli import cluster
 from headrace.cli import main as headrace_cli
 from headrace.errors import LostKind
 from headrace.http.health import health
@@ -101,7 +102,7 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
 def test_inline_commands_exist(page: Path) -> None:
     text = FENCE.sub("", page.read_text())
     for program, command in re.findall(r"`(headrace|headrace-spark) ([a-z]+)\b[^`]*`", text):
-        known = {"headrace": {"run", "check", "decode", "position"}, "headrace-spark": {"run", "check"}}[program]
+        known = {"headrace": {"run", "check", "decode", "position", *cluster.HELP}, "headrace-spark": {"run", "check"}}[program]
         assert command in known, f"{program} {command}"
     for script in re.findall(r"`(scripts/[\w.-]+)", text):
         assert (ROOT / script).is_file(), script

@@ -85,7 +85,7 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
             print(f"{destination}: run by {node} already")
             return 0
         if node not in view.members:
-            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(view.members) or 'none'}")
+            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
         if node in view.drained:
             raise CommandRefused(f"{node} is to run nothing", remedy=f"headrace drain {node} --undo")
         if node not in place.waiting:
@@ -116,7 +116,7 @@ async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> i
             print(f"{node}: may run destinations again")
             return 0
         if node not in view.members:
-            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(view.members) or 'none'}")
+            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
         data = orjson.dumps({"by": _who(), "at": time.time_ns() // 1000})
         await _unless("node_exists", session, Create(path, data))
         deadline = time.monotonic() + limit

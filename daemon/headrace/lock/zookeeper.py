@@ -211,7 +211,13 @@ class ZooKeeperLock(Lock):
         before = await session.get(self._paths.epoch)
         epoch = max(self._read_epoch(before), await floor()) + 1
         data = orjson.dumps(
-            {"node": self._node, "address": self._address, "epoch": epoch, "since": time.time_ns() // 1000}
+            {
+                "node": self._node,
+                "address": self._address,
+                "epoch": epoch,
+                "since": time.time_ns() // 1000,
+                "wish": view.wish_for(self._node),
+            }
         )
         operations: list[Op] = []
         if view.running is None:
