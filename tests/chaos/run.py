@@ -19,9 +19,11 @@ from tests.chaos.fleet import Fleet, Wanted
 from tests.chaos.servers import Servers
 from tests.chaos.watch import TakeOver, Watch, summary
 from tests.chaos.writer import Writer, create
+from tests.support import eventually
 
 SETTLE_SECONDS = 120.0
 """After the faults are healed the last row has to be in each topic within this time."""
+WARM_SECONDS = 60.0
 _LATE = 2.0
 """Seconds that a topic is read on after the last row: what a zombie sends may come behind it."""
 
@@ -118,6 +120,8 @@ def run_seed(
         for name in names:
             fleet.wait_active(name)
         writer.start()
+        for name in names:  # brokers that were just started take seconds for their first transactions
+            eventually(lambda: _flows(fleet, name), WARM_SECONDS, fleet.tails)  # noqa: B023
         engine = Engine(fleet, faults)
 
         def check() -> None:
@@ -143,6 +147,11 @@ def run_seed(
         writer.end()
         watch.close()
         fleet.close()
+
+
+def _flows(fleet: Fleet, destination: str) -> bool:
+    statuses = [daemon.health().get(destination, {}) for daemon in fleet.daemons.values()]
+    return any(one.get("messages", 0) > 50 and one["oldest_unconfirmed_seconds"] < 0.3 for one in statuses)
 
 
 def judge(
