@@ -1,0 +1,145 @@
+"""What the leases of locks in ZooKeeper run from: proofs of the session; one lock's end leaves the others alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headrace.errors import LockServiceError
+from headrace.zookeeper.errors import OutcomeUnknown, Refused
+from headrace.zookeeper.operations import Check, Op, Set
+from headrace.zookeeper.proofs import Proofs
+
+TIMEOUT = 1.2
+
+
+class Servers:
+    """Answers as ZooKeeper would."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[Op]] = []
+        self.gone: set[str] = set()
+        self.away = False
+        self.delay = 0.0
+        self.restored = 0
+        self.on_write: Callable[[], None] = lambda: None
+
+    async def write(self, operations: Sequence[Op]) -> None:
+        self.asked.append(operations)
+        self.on_write()
+        await asyncio.sleep(self.delay)
+        if self.away:
+            raise OutcomeUnknown("the connection broke")
+        for index, operation in enumerate(operations):
+            if operation.path in self.gone:
+                raise Refused(f"{operation.path} is not there", "no_node", index)
+
+    def own(self) -> list[Op]:
+        return [Set("/cluster/a", b"{}")]
+
+    async def restore(self) -> None:
+        self.gone.discard("/cluster/a")
+        self.restored += 1
+
+
+@pytest.fixture
+def servers() -> Servers:
+    return Servers()
+
+
+@pytest.fixture
+def proofs(servers: Servers) -> Proofs:
+    made = Proofs(TIMEOUT, servers.write, servers.own, servers.restore)
+    made.reconnected(TIMEOUT)
+    return made
+
+
+async def test_a_proof_counts_from_when_it_was_asked_for(servers: Servers, proofs: Proofs) -> None:
+    lease = proofs.new_lease()
+    await proofs.now()
+    proofs.hold("shop", [Check("/shop/running", 0)], lease, time.monotonic() - 60)
+    assert not lease.remaining
+    servers.delay = 0.3
+    asked_at = time.monotonic()
+    await proofs.now()
+    assert asked_at <= lease.deadline - TIMEOUT * 2 / 3 < asked_at + 0.3
+    assert lease.margin == pytest.approx(TIMEOUT / 3)
+
+
+async def test_taking_a_lock_is_a_proof_only_when_the_session_was_proved_just_before(proofs: Proofs) -> None:
+    early = proofs.new_lease()
+    proofs.hold("early", [Check("/early/running", 0)], early, time.monotonic())
+    assert not early.remaining
+    assert proofs.soon.is_set()
+    await proofs.now()
+    assert early.remaining
+    lease = proofs.new_lease()
+    proofs.hold("shop", [Check("/shop/running", 0)], lease, time.monotonic())
+    assert lease.remaining
+
+
+async def test_a_lock_that_is_gone_is_lost_and_the_others_are_proved(servers: Servers, proofs: Proofs) -> None:
+    leases = {}
+    for name in ("a", "b", "c"):
+        leases[name] = proofs.new_lease()
+        proofs.hold(name, [Check(f"/{name}/running", 0), Check(f"/{name}/epoch", 5)], leases[name], 0.0)
+    servers.gone = {"/b/epoch", "/cluster/a"}
+    await proofs.now()
+    assert "b" in leases["b"].lost
+    assert leases["a"].remaining
+    assert leases["c"].remaining
+    assert servers.restored == 1
+    assert proofs.held == 2
+
+
+async def test_after_a_gap_the_second_proof_is_the_first_that_counts(servers: Servers, proofs: Proofs) -> None:
+    lease = proofs.new_lease()
+    proofs.hold("shop", [Check("/shop/running", 0)], lease, 0.0)
+    await proofs.now()
+    assert len(servers.asked) == 1
+    await proofs.now()
+    assert len(servers.asked) == 2
+    before = lease.deadline
+    deadlines: list[float] = []
+    servers.on_write = lambda: deadlines.append(lease.deadline)
+    await asyncio.sleep(TIMEOUT / 2)  # frozen
+    began = time.monotonic()
+    await proofs.now()
+    assert time.monotonic() - began >= TIMEOUT / 4
+    assert deadlines[:2] == [before, before]
+    assert lease.deadline > before
+
+
+async def test_no_answer_proves_nothing(servers: Servers, proofs: Proofs) -> None:
+    lease = proofs.new_lease()
+    proofs.hold("shop", [Check("/shop/running", 0)], lease, 0.0)
+    servers.away = True
+    with pytest.raises(LockServiceError):
+        await proofs.now()
+    assert not lease.remaining
+    assert not lease.lost
+
+
+async def test_the_next_proof_is_due_in_a_sixth_of_the_timeout_or_when_it_is_wanted(proofs: Proofs) -> None:
+    await proofs.now()
+    proofs.soon.clear()
+    began = time.monotonic()
+    await proofs.until_next()
+    assert TIMEOUT / 8 < time.monotonic() - began < TIMEOUT
+    await proofs.now()
+    proofs.timeout = 3600.0
+    asyncio.get_running_loop().call_later(0.1, proofs.soon.set)
+    async with asyncio.timeout(5):
+        await proofs.until_next()
+
+
+async def test_everything_is_lost_with_the_session(proofs: Proofs) -> None:
+    leases = [proofs.new_lease() for _ in range(3)]
+    for number, lease in enumerate(leases):
+        proofs.hold(f"d{number}", [Check(f"/d{number}/running", 0)], lease, 0.0)
+    proofs.lose_all("the session was lost")
+    assert [lease.lost for lease in leases] == ["the session was lost"] * 3
+    assert proofs.held == 0
