@@ -102,7 +102,8 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
 def test_inline_commands_exist(page: Path) -> None:
     text = FENCE.sub("", page.read_text())
     for program, command in re.findall(r"`(headrace|headrace-spark) ([a-z]+)\b[^`]*`", text):
-        known = {"headrace": {"run", "check", "decode", "position", *cluster.HELP}, "headrace-spark": {"run", "check"}}[program]
+        ours = {"run", "check", "decode", "position", *cluster.HELP}
+        known = {"headrace": ours, "headrace-spark": {"run", "check"}}[program]
         assert command in known, f"{program} {command}"
     for script in re.findall(r"`(scripts/[\w.-]+)", text):
         assert (ROOT / script).is_file(), script

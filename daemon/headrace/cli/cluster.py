@@ -90,7 +90,7 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
             raise CommandRefused(f"{node} is to run nothing", remedy=f"headrace drain {node} --undo")
         if node not in place.waiting:
             raise CommandRefused(
-                f"{node} does not wait for {destination}: it does not have it, runs as many as it may, or has just failed"
+                f"{node} does not wait for {destination}: it lacks its file, runs as many as it may, or has just failed"
             )
         await ask_to_move(session, destination, node, _who())
         deadline = time.monotonic() + limit
