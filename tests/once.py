@@ -110,12 +110,12 @@ def batch(topic: str, values: tuple[bytes, ...], at: int | None, partition: int 
     return MessageBatch(topic, partition, list(values), [[] for _ in values], size=size, position=place)
 
 
-async def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
+async def make_topic(bootstrap: str, name: str, partitions: int = 1, copies: int = 1, **config: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
+        await admin.create_topics([NewTopic(name, partitions, copies, topic_configs=settings)])
     finally:
         await admin.close()
 

@@ -149,6 +149,40 @@ async def test_the_open_transaction_of_a_neighbour_hides_nothing(kafka: Cluster)
     assert await consumed(kafka.direct, name) == [b"1"]
 
 
+async def test_a_reading_that_was_not_whole_is_noticed_before_the_first_commit(kafka: Cluster) -> None:
+    """As from a broker that no longer leads the partition, and does not know."""
+    name = new_name()
+    async with run(kafka.settings(), name) as first:
+        await first.commit(100)
+        stale = await first.transactor.read()
+        await first.commit(200)
+        await first.sink.close()
+    second = Run(kafka.settings(), name)
+    try:
+        await second.sink.start()
+        await second.store.load(name)
+        second.transactor.head, second.transactor._read_to = stale.head, stale.end
+        with pytest.raises(StateStoreError, match="records of its own lie behind that"):
+            await second.store.begin_epoch(name)
+    finally:
+        await second.sink.abort()
+    async with run(kafka.settings(), name) as third:
+        assert third.stored.position == position(200)
+
+
+async def test_what_a_neighbour_writes_in_between_is_no_harm(kafka: Cluster) -> None:
+    name = new_name()
+    async with run(kafka.settings(), neighbour_of(name)) as neighbour:
+        one = Run(kafka.settings(), name)
+        try:
+            await one.sink.start()
+            await one.store.load(name)
+            await neighbour.commit(5)
+            assert (await one.store.begin_epoch(name)).epoch == 1
+        finally:
+            await one.sink.abort()
+
+
 async def test_a_neighbour_that_stays_is_waited_for_no_longer_than_the_brokers_would(kafka: Cluster) -> None:
     name = new_name()
     async with run(kafka.settings(transaction_timeout=60.0), neighbour_of(name)) as neighbour:

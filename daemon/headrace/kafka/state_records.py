@@ -119,7 +119,10 @@ class Content:
     sense."""
 
     destination: str
-    _state: dict[str, Any] | None = None
+    end: int = 0
+    """The offset that was read to."""
+    records: int = 0
+    """How many were the destination's own."""
     _series: dict[str, dict[int, bytes]] = field(default_factory=lambda: {"schema": {}, "parked": {}})
     _history: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     _newest: bytes = b""
@@ -132,6 +135,7 @@ class Content:
         name, _, rest = key.decode(errors="replace").partition("/")
         if name != self.destination:
             return
+        self.records += 1
         kind, _, rest = rest.partition("/")
         try:
             if kind == "position":

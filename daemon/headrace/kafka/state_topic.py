@@ -143,8 +143,32 @@ class StateTopic:
         finally:
             await reader.stop()
 
+    async def ensure_whole(self, start: int, end: int) -> None:
+        """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
+        then, as from a broker that does not know yet that another one leads the partition."""
+        content, consumer = Content(self._destination), _consumer(self._settings, "read_uncommitted")
+        place = aiokafka.TopicPartition(self.name, self.partition)
+        try:
+            async with asyncio.timeout(self._limit):
+                await consumer.start()
+                consumer.assign([place])
+                consumer.seek(place, start)
+                while await consumer.position(place) < end:
+                    for record in (await consumer.getmany(place, timeout_ms=100)).get(place, ()):
+                        if record.offset < end:
+                            content.add(record.key, record.value)
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise self._away(error) from error
+        finally:
+            await _stop(consumer)
+        if content.records:
+            raise StateStoreError(
+                f"the position of {self._destination} was read from {self.name}, partition {self.partition}, up to "
+                f"offset {start}, and {content.records} records of its own lie behind that; it is read again"
+            )
+
     async def _read(self, reader: _Reader) -> Content:
-        content = Content(self._destination)
+        content = Content(self._destination, reader.end)
         # The largest that a transaction.timeout.ms can be is 15 minutes, as the brokers are set by default.
         limit, began, told = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
         while not await reader.at_end():
@@ -181,7 +205,7 @@ class _Reader:
         self._consumer = _consumer(settings, "read_committed")
         # The end that read_committed knows is the last stable offset: before it lies only what is decided by now.
         self._looker = _consumer(settings, "read_uncommitted")
-        self._end = 0
+        self.end = 0
 
     async def start(self, *, high_watermark: bool) -> bool:
         """False when there is no such topic."""
@@ -193,7 +217,7 @@ class _Reader:
         if high_watermark:
             looker = self._looker
             await looker.start()
-        self._end = await self._ask_end(looker)
+        self.end = await self._ask_end(looker)
         return True
 
     async def _ask_end(self, looker: Any) -> int:
@@ -210,12 +234,12 @@ class _Reader:
     def held_back(self) -> bool:
         """Whether an open transaction is what hides the rest."""
         stable = self._consumer.last_stable_offset(self._place)
-        return stable is not None and stable < self._end
+        return stable is not None and stable < self.end
 
     async def at_end(self) -> bool:
         """By position, not by records: the last thing in a partition mostly is a marker that nobody is shown."""
         async with asyncio.timeout(10):
-            return bool(await self._consumer.position(self._place) >= self._end)
+            return bool(await self._consumer.position(self._place) >= self.end)
 
     async def poll(self) -> list[Any]:
         """What has come, at the latest after a moment."""
@@ -224,9 +248,13 @@ class _Reader:
 
     async def stop(self) -> None:
         for consumer in (self._consumer, self._looker):
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(CLOSE_LIMIT):
-                    await consumer.stop()
+            await _stop(consumer)
+
+
+async def _stop(consumer: Any) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(CLOSE_LIMIT):
+            await consumer.stop()
 
 
 def _consumer(settings: KafkaSinkSettings, isolation: str) -> Any:

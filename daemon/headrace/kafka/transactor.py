@@ -47,6 +47,8 @@ class Transactor:
         """Whether `head` was read."""
         self.in_flight = 0
         """Bytes handed to the client library and not confirmed by a broker."""
+        self._read_to = -1
+        """The offset in the state topic that was read to; -1 once that is known to be all."""
         self._settings = settings
         self._producer: Any = None
         self._open = False
@@ -110,7 +112,7 @@ class Transactor:
     async def read(self) -> Content:
         """The committed state, after start(). Raises StateStoreError."""
         content = await self.topic.read(settled=True)
-        self.head, self.known = content.head, True
+        self.head, self.known, self._read_to = content.head, True, content.end
         return content
 
     def build(self, batch: Any) -> list[Any]:
@@ -118,9 +120,10 @@ class Transactor:
         self._check()
         return producers.build_batches(self._producer, batch)
 
-    async def send(self, part: Any, topic: str, partition: int, *, largest: int = 0) -> None:
+    async def send(self, part: Any, topic: str, partition: int, *, largest: int = 0) -> asyncio.Future[Any]:
         """Hands one record batch over, within the open transaction or a new one; waits while more than
-        max_in_flight_bytes are not confirmed. Raises SinkError, Fenced or LeaseLapsed."""
+        max_in_flight_bytes are not confirmed. The brokers' answer is looked at by commit(). Raises SinkError, Fenced
+        or LeaseLapsed."""
         self._check()
         size = part.size()
         try:
@@ -130,7 +133,7 @@ class Transactor:
                 while self.in_flight and self.in_flight + size > self._settings.max_in_flight_bytes:
                     await self._wait()
                 self.lease.check()
-                delivery = await self._producer.send_batch(part, topic, partition=partition)
+                delivery: asyncio.Future[Any] = await self._producer.send_batch(part, topic, partition=partition)
         except BaseException as error:
             failure = self._fail(error, topic, partition, largest)
             if failure is error:
@@ -148,6 +151,7 @@ class Transactor:
             self._settled.set()
 
         delivery.add_done_callback(on_delivery)
+        return delivery
 
     async def _begin(self) -> None:
         self._deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
@@ -162,15 +166,17 @@ class Transactor:
         """Writes the records and commits the transaction; `head` is then what holds. Raises SinkError, Fenced or
         LeaseLapsed; whether it was committed is not known then."""
         self._check()
+        largest, written = max(len(value) for _, value in records), list[asyncio.Future[Any]]()
         for part in producers.build_records(self._producer, records):
-            largest = max(len(value) for _, value in records)
-            await self.send(part, self.topic.name, self.topic.partition, largest=largest)
+            written.append(await self.send(part, self.topic.name, self.topic.partition, largest=largest))
         try:
             async with asyncio.timeout_at(self._deadline):
                 # aiokafka would commit in spite of a batch that failed.
                 while self._deliveries:
                     await self._wait()
                 self._check()
+                if -1 < self._read_to < (offset := written[0].result().offset):
+                    await self.topic.ensure_whole(self._read_to, offset)
                 self.lease.check()
                 await self._producer.commit_transaction()
         except BaseException as error:
@@ -179,7 +185,7 @@ class Transactor:
                 raise
             raise failure from error
         self._open = False
-        self.head = head
+        self.head, self._read_to = head, -1
 
     async def _wait(self) -> None:
         self._settled.clear()
