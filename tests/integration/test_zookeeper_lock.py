@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from devstack.servers.zookeeper import four_letters
 from headrace.errors import Fenced, LeaseLapsed
 from headrace.lock.zookeeper import ZooKeeperLock
 from headrace.zookeeper.errors import NodeNameTaken
@@ -167,6 +169,13 @@ async def test_an_epoch_node_made_anew_by_hand_does_not_pass_for_ours(zoo: Ensem
     assert stock.lease.check() is None
 
 
+def _watchers(zoo: Ensemble, path: str) -> set[int]:
+    """Sessions that the server will tell of a change of that node."""
+    lines = four_letters(zoo.server.host, zoo.server.port, "wchp").splitlines()
+    start = lines.index(path) + 1 if path in lines else len(lines)
+    return {int(line.strip(), 16) for line in itertools.takewhile(lambda line: line.startswith("\t"), lines[start:])}
+
+
 async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
     holder = await zoo.lock("holder")
     await holder.acquire(no_floor)
@@ -176,7 +185,10 @@ async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
         tasks.append(asyncio.create_task(lock.acquire(no_floor)))
         path = zoo.node(f"destinations/shop/cluster/n{number}")
         await until(lambda path=path: zoo.operator.exists(path) is not None)
+    running = zoo.node("destinations/shop/running")
+    await until(lambda: len(_watchers(zoo, running)) == 2)  # the holder itself, and the first in line
     await asyncio.sleep(0.5)
+    assert _watchers(zoo, running) == {holder._session.session_id, locks[0]._session.session_id}
     assert sum(lock._session.counts.attempts for lock in locks) == 0
     released = time.monotonic()
     await holder.release()

@@ -298,3 +298,23 @@ async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins
     assert lock.tenure.epoch == 19
     guard = await store.begin_epoch("shop", above=18, tenure=lock.tenure)
     await store.commit("shop", guard, StateChange(POSITION))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_client_thread_that_ends_on_an_unexpected_error_is_replaced(
+    zoo: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await zoo.session("a")
+    lock = ZooKeeperLock(session, "shop", "a", "a:9180")
+    await lock.acquire(no_floor)
+    assert session._client is not None
+
+    def fail(*_: Any) -> None:
+        raise ValueError("what nobody thought of")
+
+    monkeypatch.setattr(session._client._kazoo._connection, "_read_socket", fail)
+    await until(lambda: bool(lock.lease.lost))
+    await until(lambda: session.connected)
+    await within(10, lock.acquire(no_floor))
+    assert lock.tenure.epoch == 2
+    assert list(await session.members()) == ["a"]
