@@ -70,6 +70,9 @@ class HeldDelivery:
         self.sink, self.store, self.lease = sink, store, lease or Lease()
         self.renewed = 0
 
+    def hand_over(self) -> None:
+        pass
+
     async def renew(self) -> None:
         self.renewed += 1
         self.sink.aborted = False

@@ -32,12 +32,17 @@ class Delivery:
             async with asyncio.timeout(_PROOF_LIMIT):  # a lock that has just been taken may wait for its first proof
                 await self.lease.proved()
         self.lease.check()
-        self._cover = WATCHDOG.cover(self.lease)
         try:
             await self.sink.start()
         except BaseException:
             await self.abort()
             raise
+
+    def hand_over(self) -> None:
+        """From here on the sink may hold what could still leave, so the process ends unless somebody aborts in time
+        after a lapse. Not before: nobody looks at the lease while a source is opened, and nothing is lost by it."""
+        if self._cover is None:
+            self._cover = WATCHDOG.cover(self.lease)
 
     async def renew(self) -> None:
         """A new sink after abort(); only for one that does not keep the position. Raises SinkError."""

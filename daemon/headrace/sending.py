@@ -48,6 +48,7 @@ class Sending:
 
     async def _until_lapse(self) -> None:
         """Publishes and confirms as long as the lease holds; raises what ends both for good."""
+        self._delivery.hand_over()
         # The lapse stands first: whatever else happened, it decides.
         work = (self._lease.lapsed, self._publish, self._confirm)
         tasks = [asyncio.create_task(one(), name=one.__name__.strip("_")) for one in work]

@@ -6,8 +6,10 @@ import time
 
 import pytest
 
+from headrace import delivery
 from headrace.lease import Lease
 from headrace.watchdog import EXIT_STATUS, Watchdog
+from tests.streams import HeldSink, settings
 
 
 @pytest.fixture
@@ -46,6 +48,28 @@ def test_a_cut_transport_needs_no_end(watchdog: Watchdog, ended: list[int]) -> N
     watchdog.uncover(cover)
     ticks(watchdog, 10)
     assert ended == []
+
+
+async def test_a_lapse_ends_the_process_only_when_something_was_handed_over(
+    watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that opens slowly, or a broker that answers slowly, may take longer than the lease."""
+    monkeypatch.setattr(delivery, "WATCHDOG", watchdog)
+    monkeypatch.setattr(delivery, "open_delivery", lambda *_: (HeldSink(), None))
+    lease = Lease(1.0, margin=1.0)
+    lease.prove(time.monotonic())
+    made = delivery.Delivery(settings(), None, lease)  # type: ignore[arg-type]
+    await made.start()
+    lease.lose("gone")
+    ticks(watchdog, 10)
+    assert ended == []
+    made.hand_over()
+    await made.abort()
+    ticks(watchdog, 10)
+    assert ended == []
+    made.hand_over()
+    ticks(watchdog, 5)
+    assert ended == [EXIT_STATUS]
 
 
 def test_a_lost_lock_counts_like_a_lapsed_lease(watchdog: Watchdog, ended: list[int]) -> None:
