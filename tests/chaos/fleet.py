@@ -181,7 +181,7 @@ class Fleet:
         *,
         root: str,
         broken: str = "none",
-        session_timeout: float = 4.0,
+        session_timeout: float = 6.0,
         checkpoint: str = "500ms",
         nodes: int = 3,
     ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.chaos.faults import Fault
 from tests.chaos.fleet import FLOWING, Daemon, Fleet
 
-_LOOK = 0.1
+_LOOK = 0.2
 _AFTER = 20.0
 """Seconds that a fault of the servers can be blamed for afterwards."""
 _MOVED = "in order"

@@ -28,7 +28,7 @@ class Writer(threading.Thread):
     What was committed is not kept: the server's binlog and tables say it, also after a crash of the server.
     """
 
-    def __init__(self, server: Any, schema: str, seed: int, pause: float = 0.01) -> None:
+    def __init__(self, server: Any, schema: str, seed: int, pause: float = 0.02) -> None:
         super().__init__(name="writer")
         self._server, self._schema, self._pause = server, schema, pause
         self._random = random.Random(seed)
