@@ -277,6 +277,24 @@ async def test_a_wish_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -
     await within(5, task)
 
 
+async def test_a_wish_for_the_holder_itself_is_granted_already(zoo: Ensemble) -> None:
+    lock = await zoo.lock("a")
+    await lock.acquire(no_floor)
+    zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "a", "by": "ann", "at": 0}')
+    await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/move")) is None)
+    assert lock.lease.check() is None
+
+
+async def test_a_release_after_the_session_was_closed_ends(zoo: Ensemble) -> None:
+    lock, other = await zoo.lock("a"), await zoo.lock("b")
+    await lock.acquire(no_floor)
+    await lock._session.close()
+    assert lock.lease.lost
+    await within(1, other.acquire(no_floor))
+    await within(1, lock.release())
+    assert not lock._session._tasks
+
+
 async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) -> None:
     lock, other = await zoo.lock("a"), await zoo.lock("b")
     await lock.acquire(no_floor)

@@ -26,7 +26,7 @@ from headrace.zookeeper.errors import Disconnected, Refused
 from headrace.zookeeper.operations import Create
 from headrace.zookeeper.session import Session
 from tests.proxy import Proxy
-from tests.zookeeper_bench import TIMEOUT, Ensemble, no_floor, until, within
+from tests.zookeeper_bench import Ensemble, no_floor, until, within
 
 pytestmark = pytest.mark.server
 
@@ -222,7 +222,7 @@ async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: A
     try:
         lock = await zoo.lock("a", hosts=encrypted.secure_hosts, **tls)
         await lock.acquire(no_floor)
-        await asyncio.sleep(TIMEOUT)
+        await lock._session.prove_now()
         assert lock.lease.check() is None
     finally:
         await zoo.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -44,9 +45,8 @@ class ZooKeeperLock(Lock):
         self._lease = Lease(1.0)
         self._lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
-        self._running_version = -1
-        self._uncertain = False
-        """Whether a `running` of ours may stand that nobody knows of."""
+        self._standing = -1
+        """The session's generation in which a `running` of ours may stand; -1: there is none."""
         self._seen: tuple[int, int] = (0, 0)
         """The holder's node as last seen, and how often it was looked at alone since."""
         self._noticed: tuple[int, float] = (0, 0.0)
@@ -233,17 +233,12 @@ class ZooKeeperLock(Lock):
         operations.append(self._line.mark(holds=True))
         asked_at = time.monotonic()
         session.counts.attempts += 1
-        self._uncertain = True
+        self._standing = generation
         try:
             await session.multi(*operations, generation=generation)
         except OutcomeUnknown:
             if not await self._was_taken(data, epoch, generation):
-                self._uncertain = False
                 return False
-        except Refused:
-            self._uncertain = False
-            raise
-        self._uncertain = False
         tenure = Tenure(epoch, before.version + 1 if before is not None else 1)
         self._hold(tenure, view.running.version + 1 if view.running is not None else 0, generation, asked_at)
         self.holder_info = read_json(data)
@@ -261,8 +256,7 @@ class ZooKeeperLock(Lock):
         return running.data == data and self._read_epoch(stored) == epoch
 
     def _hold(self, tenure: Tenure, running_version: int, generation: int, asked_at: float) -> None:
-        self._tenure, self._running_version = tenure, running_version
-        self._missing_since = 0.0
+        self._tenure, self._missing_since = tenure, 0.0
         self._lease = lease = self._session.proofs.new_lease()
         self._asked_away, self._asked = "", asyncio.Event()
         if self._session.generation != generation:
@@ -323,7 +317,10 @@ class ZooKeeperLock(Lock):
         if not reason and move is not None:
             wish = read_json(move.data)
             wanted = str(wish.get("to", ""))
-            if wanted and wanted != self._node and await self._session.get(self._paths.candidate(wanted)) is not None:
+            if wanted == self._node:  # it is granted already
+                with contextlib.suppress(Refused):
+                    await self._session.multi(Delete(self._paths.move, move.version))
+            elif wanted and await self._session.get(self._paths.candidate(wanted)) is not None:
                 reason = f"{self._name} is to move to {wanted} (asked for by {wish.get('by') or 'somebody'})"
         self._asked_away = reason
         (self._asked.set if reason else self._asked.clear)()
@@ -342,11 +339,11 @@ class ZooKeeperLock(Lock):
     async def _clear(self) -> None:
         """Takes away what is ours, and waits for it a moment."""
         await self._stop_clearing()
-        running = self._running_version >= 0 or self._uncertain
-        if not running and not self._line.joined:
+        generation = self._session.generation
+        running, self._standing = self._standing == generation, -1
+        if not running and not self._line.joined:  # what there was has ended with its session
             return
-        self._running_version, self._uncertain = -1, False
-        work = self._take_away(self._session.generation, running=running, leave=self._line.joined)
+        work = self._take_away(generation, running=running, leave=self._line.joined)
         self._line.forget()
         self._clearing = self._session.spawn(work, f"release of {self._name}")
         await asyncio.wait([self._clearing], timeout=_RELEASE_LIMIT if self._session.connected else 0)
@@ -379,4 +376,4 @@ class ZooKeeperLock(Lock):
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=_RELEASE_LIMIT)
-            self._uncertain = True
+            self._standing = self._session.generation

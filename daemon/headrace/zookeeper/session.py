@@ -223,7 +223,7 @@ class Session:
                 # The leases run by the longer one, so they can't be relied upon.
                 self.proofs.lose_all("the servers have shortened the ZooKeeper session's timeout")
             self.proofs.reconnected(link.timeout)
-            _log.info("ZooKeeper is connected", session=f"{link.session:#x}", timeout=link.timeout)
+            _log.info("ZooKeeper is connected", session=f"{link.session & (1 << 64) - 1:#x}", timeout=link.timeout)
         elif link.state == "suspended":
             self.counts.suspensions += 1
             self._suspended_at = time.monotonic()
