@@ -69,9 +69,10 @@ def _kill(fleet: Fleet, fault: Fault, pause: Pause) -> None:
 
 def _stop(fleet: Fleet, fault: Fault, pause: Pause) -> None:
     daemon = fleet.daemons[fault.node]
+    behind = max((one.get("oldest_unconfirmed_seconds", 0.0) for one in daemon.health().values()), default=0.0)
     began = time.monotonic()
     status = daemon.stop()
-    fault.detail = f"exit status {status} after {time.monotonic() - began:.1f} s"
+    fault.detail = f"exit status {status} after {time.monotonic() - began:.1f} s, {behind:.1f} s behind"
     pause(fault.seconds)
     daemon.start()
 

@@ -12,7 +12,7 @@ from tests.chaos.faults import Fault
 from tests.chaos.fleet import FLOWING, Daemon, Fleet
 
 _LOOK = 0.2
-_AFTER = 20.0
+_AFTER = 6.0
 """Seconds that a fault of the servers can be blamed for afterwards."""
 _MOVED = "in order"
 """The cause of a take-over that no fault explains: the load is spread again after a daemon came back."""
