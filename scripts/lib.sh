@@ -8,6 +8,8 @@ mkdir -p .cache/tmp
 export TMPDIR="$root/.cache/tmp"
 export JAVA_TOOL_OPTIONS="${JAVA_TOOL_OPTIONS:-} -XX:-UsePerfData -Djava.io.tmpdir=$TMPDIR -Djna.tmpdir=$TMPDIR"
 export PIP_CACHE_DIR="$root/.cache/pip" PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
+# Each daemon that a test starts would else compile every module anew.
+unset PYTHONDONTWRITEBYTECODE
 name=$(basename "$0")
 begun=$SECONDS
 

@@ -36,6 +36,8 @@ _STAYS = frozenset({State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_T
 """States that an attempt does not leave before changes flow again, so that a monitor does not see them come and go."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
+_SIGNS_MARGIN = 2.0
+"""Seconds beyond two heartbeats in which another daemon that lives is sure to have written something."""
 _MOVES = 3
 """Moves by a policy in one run; more of them would be a circle."""
 
@@ -306,7 +308,7 @@ class Destination:
         two would fence each other for ever. Raises SplitBrain. A lock that all share makes this needless."""
         if not self._fenced or self._lock.shared:
             return
-        before, wait = await self._signs(), 2 * self._settings.heartbeat.interval + 2
+        before, wait = await self._signs(), 2 * self._settings.heartbeat.interval + _SIGNS_MARGIN
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await stop.wait()

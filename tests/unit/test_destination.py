@@ -11,7 +11,7 @@ import pytest
 
 from headrace import destination as module
 from headrace.destination import Destination
-from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SourceUnreachable
+from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SourceUnreachable, SplitBrain
 from headrace.lease import Lease, Tenure
 from headrace.model import Gap, Position, State
 from headrace.mysql.relocate import Move
@@ -44,16 +44,29 @@ class FreeLock:
 
     def __init__(self) -> None:
         self.lease = Lease()
+        self.taken = self.released = 0
+        self.floors = list[int]()
+        self.away = asyncio.Event()
+        """Set when somebody else is preferred; then it is not to be had for us."""
 
-    async def try_acquire(self, floor: object) -> bool:
-        return True
+    async def try_acquire(self, floor: Any) -> bool:
+        self.floors.append(await floor())
+        self.taken += not self.away.is_set()
+        return not self.away.is_set()
+
+    async def acquire(self, floor: Any) -> None:
+        while not await self.try_acquire(floor):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     async def asked_away(self) -> str:
-        await asyncio.Event().wait()
-        return ""
+        await self.away.wait()
+        return "somebody else is to run it"
+
+    async def set_ready(self, ready: bool) -> None:
+        pass
 
     async def release(self) -> None:
-        pass
+        self.released += 1
 
 
 class Site:
@@ -65,8 +78,8 @@ class Site:
         self.answers, self.asked, self.readers = list[Any](), list[list[str]](), list[Any]()
         self.moves, self.looked = list[Position](), list[Position]()
         self.dumps, self.meanwhile = list[Dump](), None
-        lock: Any = FreeLock()
-        self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), store, lock, self.status)
+        self.lock: Any = FreeLock()
+        self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), store, self.lock, self.status)
         self.stop = asyncio.Event()
         monkeypatch.setattr(module, "open_any", self._open_any)
         monkeypatch.setattr(module, "open_source", self._open_source)
@@ -442,3 +455,102 @@ async def test_what_was_opened_in_the_moment_of_a_stop_is_closed(store: Any, mon
     site.stop.set()
     await task
     assert [dump.closed for dump in site.dumps] == [True]
+
+
+# -- who runs it --------------------------------------------------------------------------------------------------
+
+
+async def test_a_destination_that_is_wanted_elsewhere_is_drained_stored_and_given_back(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, starts, _ = three()
+    site = Site(store, monkeypatch)
+    monkeypatch.setattr("headrace.standby.Standby._problems", nothing_wrong)
+    await site.put()
+    site.answers = [[bytes(log.packets)], []]
+    site.sink.held = True
+    task = site.task()
+    await until(lambda: site.sink.messages == 6)
+    assert site.status.role == "ACTIVE"
+    site.lock.away.set()
+    await asyncio.sleep(0.05)
+    assert site.lock.released == 0, "what is in flight is waited for"
+    site.sink.flow()
+    await until(lambda: site.status.state is State.STANDBY)
+    assert (site.lock.released, site.status.role) == (1, "STANDBY")
+    assert (await site.stored()).offset == starts[3]
+    site.lock.away.clear()
+    await until(lambda: site.status.role == "ACTIVE")
+    assert site.status.takeovers == 2
+    site.stop.set()
+    await task
+
+
+async def nothing_wrong(self: Any) -> list[str]:
+    return []
+
+
+async def test_a_floor_is_that_of_the_store_and_of_the_heartbeat_row(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+
+    async def row(self: Any) -> int:
+        return 40
+
+    monkeypatch.setattr("headrace.companion.Companion.stored_epoch", row)
+    await store.begin_epoch("shop", above=6)
+    site.answers = [[]]
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE")
+    assert site.lock.floors == [40]
+    site.stop.set()
+    await task
+
+
+async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+    monkeypatch.setattr(module, "_FLOOR_LIMIT", 0.05)
+
+    async def silent(self: Any) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr("headrace.companion.Companion.stored_epoch", silent)
+    await store.begin_epoch("shop", above=6)
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE")
+    assert site.lock.floors == [7]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_whoever_was_fenced_stays_away_while_another_shows_signs_of_life(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+    site.actor._settings = settings(heartbeat={"enabled": False, "interval": 0.01})
+    monkeypatch.setattr(module, "_SIGNS_MARGIN", 0.1)
+    await site.put()
+    site.answers = [Fenced("somebody else")]
+    with pytest.raises(Fenced):
+        await site.actor.run(site.stop)
+    assert site.status.fenced == 1
+    busy = asyncio.create_task(keep_moving(site))
+    with pytest.raises(SplitBrain, match="another daemon runs shop too"):
+        await site.actor.run(site.stop)
+    busy.cancel()
+    await asyncio.gather(busy, return_exceptions=True)
+    site.answers = [[]]
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE")
+    site.stop.set()
+    await task
+
+
+async def keep_moving(site: Site) -> None:
+    while True:
+        await site.put()
+        await asyncio.sleep(0.01)

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.http.loop_delay import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
+from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.status import DestinationStatus
 
@@ -51,6 +52,40 @@ async def test_one_unhealthy_destination_makes_503(
     assert (stock["state"], stock["reason"], stock["message"]) == (state.value, "why", "a sentence")
     assert (await get(url + "/health/shop"))[0] == 200
     assert (await get(url + "/health/stock"))[0] == code
+
+
+async def test_a_load_balancer_finds_the_daemon_that_runs_a_destination(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    shop = statuses["shop"]
+    shop.enter(State.STANDBY)
+    shop.holder = "relay-2 (10.0.0.2:9180)"
+    code, _, body = await get(url + "/ready?destination=shop")
+    assert isinstance(body, dict)
+    assert (code, body["ready"], body["role"], body["holder"]) == (503, False, "STANDBY", "relay-2 (10.0.0.2:9180)")
+    shop.enter(State.STREAMING)
+    shop.role = "ACTIVE"
+    assert (await get(url + "/ready?destination=shop"))[0] == 200
+    shop.enter(State.STALLED, "lock")
+    assert (await get(url + "/ready?destination=shop"))[0] == 503
+    assert (await get(url + "/ready?destination=nothing"))[0] == 404
+    assert (await get(url + "/ready"))[0] == 503
+    for status in statuses.values():
+        status.enter(State.STANDBY)
+    assert (await get(url + "/ready"))[0] == 200
+
+
+async def test_a_lease_is_shown_while_it_can_lapse(url: str, statuses: dict[str, DestinationStatus]) -> None:
+    statuses["shop"].lease, statuses["stock"].lease = Lease(10.0), Lease()
+    statuses["shop"].lease.prove(time.monotonic())
+    _, _, body = await get(url + "/health")
+    assert isinstance(body, dict)
+    destinations: dict[str, dict[str, float | None]] = body["destinations"]  # type: ignore[assignment]
+    assert 8 < (destinations["shop"]["lease_seconds"] or 0) <= 10
+    assert destinations["stock"]["lease_seconds"] is None
+    text = str((await get(url + "/metrics"))[2])
+    assert 'headrace_lease_remaining_seconds{destination="shop"}' in text
+    assert 'headrace_lease_remaining_seconds{destination="stock"}' not in text
 
 
 async def test_the_facts_of_a_destination(url: str, statuses: dict[str, DestinationStatus]) -> None:
