@@ -520,6 +520,7 @@ async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
 
     monkeypatch.setattr("headrace.companion.Companion.stored_epoch", silent)
     await store.begin_epoch("shop", above=6)
+    site.answers = [[]]
     task = site.task()
     await until(lambda: site.status.role == "ACTIVE")
     assert site.lock.floors == [7]
