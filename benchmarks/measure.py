@@ -41,7 +41,7 @@ def _settings(job: dict[str, Any]) -> DestinationSettings:
     return DestinationSettings.model_validate(
         {
             # Each run's own: exactly once, the brokers remember where the last one came to.
-            "name": job.get("name", job.get("topic", "bench")),
+            "name": job.get("destination", job.get("topic", "bench")),
             "source": source,
             "filter": {"include": f"bench\\.{job['table']}"},
             "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
@@ -92,11 +92,11 @@ def _slow_reader(job: dict[str, Any], folder: str) -> subprocess.Popen[bytes]:
 async def several(job: dict[str, Any]) -> dict[str, float]:
     """Many destinations under one supervisor, all over the same table, some of which may never come to life."""
     names = [f"live{number}" for number in range(job["live"])]
-    made = {name: _settings({**job, "name": name}) for name in names}
+    made = {name: _settings({**job, "destination": name}) for name in names}
     ways: tuple[dict[str, Any], ...] = ({"password": "wrong"}, {"port": 1}, {"start": "no-such-bin.000001:4"})
     for number, way in enumerate(ways[: job["dead"]]):
         name = f"dead{number}"
-        made[name] = _settings({**job, "name": name, "source": {**job["source"], **way}})
+        made[name] = _settings({**job, "destination": name, "source": {**job["source"], **way}})
     for number, (name, one) in enumerate(made.items()):
         source = one.source.model_copy(update={"server_id": os.getpid() + 1000 + number})
         made[name] = one.model_copy(update={"source": source})
