@@ -201,7 +201,7 @@ class Session:
 
     @property
     def _limit(self) -> float:
-        return self.settings.session_timeout
+        return self.timeout
 
     def _open_client(self) -> Client:
         if self._client is None:
