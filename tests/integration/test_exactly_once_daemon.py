@@ -70,7 +70,7 @@ async def test_kills_under_load_show_consumers_every_row_once(
     moments, writer = random.Random(6), Writer(mysql, schema, 6)
     writer.start()
     try:
-        for _ in range(6):
+        for _ in range(4):
             before = process.wait(schema, lambda status: status["rows"] > 0)["rows"]
             process.wait(schema, lambda status, before=before: status["rows"] > before)  # type: ignore[misc]
             time.sleep(moments.random() / 2)  # noqa: ASYNC251 - a random moment is the point
