@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -38,48 +39,52 @@ class KafkaSink(Sink):
             raise producers.unreachable(self._settings, error) from error
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink. Waits while more than max_in_flight_bytes are unconfirmed."""
-        while self._in_flight and self._in_flight + batch.size > self._settings.max_in_flight_bytes:
-            self._drained.clear()
-            await self._drained.wait()
+        """See Sink. Waits while more than max_in_flight_bytes are unconfirmed: before each record batch, because the
+        batch of a large change may have many of them."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         done.add_done_callback(_seen)
         self._pending.add(done)
-        self._in_flight += batch.size
         parts = producers.build_batches(self._producer, batch)
         remaining = len(parts)
 
-        def on_delivery(delivery: asyncio.Future[Any]) -> None:
+        def on_delivery(size: int, delivery: asyncio.Future[Any]) -> None:
             nonlocal remaining
             error = None if delivery.cancelled() else delivery.exception()
             remaining -= 1
+            self._in_flight -= size
+            self._drained.set()
             if error is not None or delivery.cancelled():
-                self._settle(done, batch.size, self._failure(batch, error))
+                self._settle(done, self._failure(batch, error))
             elif not remaining:
-                self._settle(done, batch.size, None)
+                self._settle(done, None)
 
         try:
             for part in parts:
+                size = part.size()
+                while self._in_flight and self._in_flight + size > self._settings.max_in_flight_bytes:
+                    self._drained.clear()
+                    await self._drained.wait()
+                if done not in self._pending:  # a part before it has failed
+                    return done
                 async with asyncio.timeout(2 * self._settings.request_timeout):
                     self._lease.check()
                     delivery = await self._producer.send_batch(part, batch.topic, partition=batch.partition)
-                delivery.add_done_callback(on_delivery)
+                self._in_flight += size
+                delivery.add_done_callback(functools.partial(on_delivery, size))
         except (KafkaError, OSError, TimeoutError, AssertionError) as error:
-            self._settle(done, batch.size, None)
+            self._settle(done, None)
             raise self._failure(batch, error) from error
         except HeadraceError:  # the lease's
-            self._settle(done, batch.size, None)
+            self._settle(done, None)
             raise
         return done
 
-    def _settle(self, done: asyncio.Future[None], size: int, error: Exception | None) -> None:
+    def _settle(self, done: asyncio.Future[None], error: Exception | None) -> None:
         """Once a batch; whatever comes after its first failure changes nothing."""
         if done not in self._pending:
             return
         self._pending.discard(done)
-        self._in_flight -= size
-        self._drained.set()
         if done.done():
             return
         if error is None:
