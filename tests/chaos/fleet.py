@@ -38,6 +38,8 @@ class Wanted:
     in_flight: int = 1 << 20
     """max_in_flight_bytes: what a daemon that lost its lock may still send."""
     request_timeout: str = "10s"
+    source: str = ""
+    """More lines of [source]."""
 
 
 def daemon_toml(node: str, port: int, links: Links, root: str, session_timeout: float, checkpoint: str) -> str:
@@ -70,6 +72,7 @@ port = {links.mysql.port}
 user = "canal"
 password = "canal"
 start = "earliest"
+{wanted.source}
 [filter]
 include = "{wanted.schema}\\\\..*"
 [route]

@@ -50,7 +50,9 @@ class Scene:
     def __init__(self, servers: Servers, folder: Path, schema: str, broken: str, checkpoint: str) -> None:
         create(servers.mysql, schema)
         self.servers, self.schema = servers, schema
-        self.wanted = Wanted(schema, schema, rows_per_message=1, request_timeout="60s")
+        # Long limits: what ends a broken daemon is to be the checker's verdict, not a silence of its servers.
+        source = 'heartbeat = "30s"'
+        self.wanted = Wanted(schema, schema, rows_per_message=1, request_timeout="60s", source=source)
         self.fleet = Fleet(servers, folder, [self.wanted], root=f"/{schema}", broken=broken, checkpoint=checkpoint)
         self.writer = Writer(servers.mysql, schema, 1)
         self.fleet.start()
