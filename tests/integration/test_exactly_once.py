@@ -242,7 +242,7 @@ async def test_a_reader_of_the_state_fences_nobody_and_a_writer_does(kafka: Clus
             command.commit(name, Guard(1, 0), StateChange(position(7), actor="policy")),
             command.begin_epoch(name, above=3, tenure=Tenure(2, 0)),
         ):
-            with pytest.raises(Fenced, match="under epoch [13]"):
+            with pytest.raises(Fenced, match=r"under epoch [13]"):
                 await refused
         # Whoever is behind does not fence the one who is not.
         await confirmed(await daemon.publish(b"1", at=200))
