@@ -23,7 +23,7 @@ from tests.support import eventually
 
 SETTLE_SECONDS = 120.0
 """After the faults are healed the last row has to be in each topic within this time."""
-WARM_SECONDS = 60.0
+WARM_SECONDS = 90.0
 _LATE = 2.0
 """Seconds that a topic is read on after the last row: what a zombie sends may come behind it."""
 
@@ -151,7 +151,7 @@ def run_seed(
 
 def _flows(fleet: Fleet, destination: str) -> bool:
     statuses = [daemon.health().get(destination, {}) for daemon in fleet.daemons.values()]
-    return any(one.get("messages", 0) > 50 and one["oldest_unconfirmed_seconds"] < 0.3 for one in statuses)
+    return any(one.get("messages", 0) > 50 and one["oldest_unconfirmed_seconds"] < 2.0 for one in statuses)
 
 
 def judge(
