@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import FLOWING, Fleet
 from tests.chaos.servers import Links
 from tests.proxy import Proxy
 
@@ -69,7 +69,8 @@ def _kill(fleet: Fleet, fault: Fault, pause: Pause) -> None:
 
 def _stop(fleet: Fleet, fault: Fault, pause: Pause) -> None:
     daemon = fleet.daemons[fault.node]
-    behind = max((one.get("oldest_unconfirmed_seconds", 0.0) for one in daemon.health().values()), default=0.0)
+    flowing = [one for one in daemon.health().values() if one["state"] in FLOWING]
+    behind = max((one["oldest_unconfirmed_seconds"] for one in flowing), default=0.0)
     began = time.monotonic()
     status = daemon.stop()
     fault.detail = f"exit status {status} after {time.monotonic() - began:.1f} s, {behind:.1f} s behind"

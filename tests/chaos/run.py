@@ -24,6 +24,7 @@ from tests.support import eventually
 SETTLE_SECONDS = 120.0
 """After the faults are healed the last row has to be in each topic within this time."""
 WARM_SECONDS = 90.0
+"""Both destinations have to flow within this time, before the first fault."""
 _LATE = 2.0
 """Seconds that a topic is read on after the last row: what a zombie sends may come behind it."""
 
