@@ -374,3 +374,102 @@ async def test_a_daemon_follows_its_own_crashed_predecessor(zoo: Ensemble) -> No
         proxy.blackhole()
         successor = await within(10, zoo.session("a"))
         assert list(await successor.members()) == ["a"]
+
+
+async def test_a_place_in_the_line_that_was_deleted_is_taken_again(zoo: Ensemble) -> None:
+    holder, other = await zoo.lock("holder"), await zoo.lock("other")
+    await holder.acquire(no_floor)
+    task = asyncio.create_task(other.acquire(no_floor))
+    place = zoo.node("destinations/shop/cluster/other")
+    await until(lambda: zoo.operator.exists(place) is not None)
+    await asyncio.sleep(1.2)
+    zoo.operator.delete(place)
+    await holder.release()
+    await within(5, task)
+
+
+async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has_released(zoo: Ensemble) -> None:
+    """After a reload two locks of one process share a session."""
+    former = await zoo.lock("a")
+    await former.acquire(no_floor)
+    anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
+    task = asyncio.create_task(anew.acquire(no_floor))
+    await asyncio.sleep(1.2)
+    assert not task.done()
+    assert not await ZooKeeperLock(former._session, "shop", "a", "a:9180").try_acquire(no_floor)
+    await former.release()
+    await within(5, task)
+    await anew._session.prove_now()
+    assert anew.lease.check() is None
+    assert anew.tenure.epoch == 2
+
+
+async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up_anew(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        former = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
+        await former.acquire(no_floor)
+        proxy.freeze()
+        await within(5, former.release())
+        late, former._clearing = former._clearing, None
+        assert late is not None
+        late.cancel()
+        await asyncio.gather(late, return_exceptions=True)
+        proxy.thaw()
+        anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
+        await within(10, anew.acquire(no_floor))
+        await within(5, former._take_away(former._session.generation, running=True, leave=True))
+        await anew._session.prove_now()
+        assert anew.lease.check() is None
+        assert json.loads(zoo.operator.get(zoo.node("destinations/shop/running"))[0])["epoch"] == 2
+
+
+async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        holder = await zoo.lock("holder")
+        await holder.acquire(no_floor)
+        lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
+        task = asyncio.create_task(lock.acquire(no_floor))
+        place = zoo.node("destinations/shop/cluster/a")
+        await until(lambda: zoo.operator.exists(place) is not None)
+        proxy.close_all()
+        await until(lambda: not lock._session.connected)
+        await lock.set_ready(False)
+        await within(5, lock._session.wait_connected(5))
+        await lock.set_ready(False)
+        assert json.loads(zoo.operator.get(place)[0])["ready"] is False
+        version = zoo.operator.exists(place).version
+        await lock.set_ready(False)
+        assert zoo.operator.exists(place).version == version, "told already"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_drained_daemon_still_sees_who_runs_it(zoo: Ensemble) -> None:
+    first, drained = await zoo.lock("first"), await zoo.lock("drained")
+    await first.acquire(no_floor)
+    zoo.operator.create(zoo.node("drain/drained"), b"{}")
+    await until(lambda: drained._session.drained)
+    assert not await drained.try_acquire(no_floor)
+    assert (drained.holder, "headrace drain" in drained.declined) == ("first (first:9180)", True)
+    task = asyncio.create_task(drained.acquire(no_floor))
+    await first.release()
+    await until(lambda: drained.holder == "")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_recovered_returns_when_zookeeper_is_back_and_not_before(zoo: Ensemble) -> None:
+    with Proxy(zoo.server.host, zoo.server.port) as proxy:
+        lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=4)
+        before = asyncio.create_task(lock.recovered())
+        await asyncio.sleep(0.3)
+        assert not before.done(), "it was never away"
+        proxy.freeze()
+        proxy.close_all()
+        await until(lambda: not lock._session.connected)
+        during = asyncio.create_task(lock.recovered())
+        await asyncio.sleep(1.2)
+        assert not before.done()
+        assert not during.done()
+        proxy.thaw()
+        await within(10, asyncio.gather(before, during))

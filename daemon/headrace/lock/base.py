@@ -42,6 +42,15 @@ class Lock(ABC):
         """Tells the others, while waiting in acquire(), whether our source and sink answer: those that are ready come
         first."""
 
+    async def recovered(self) -> None:
+        """Returns once the lock service, which could not be reached, can be again; never otherwise."""
+        await asyncio.Event().wait()
+
+    @property
+    def declined(self) -> str:
+        """Why this daemon would not take the lock although it is free, as a part of a sentence; "" when it would."""
+        return ""
+
     @property
     @abstractmethod
     def holder(self) -> str:

@@ -47,6 +47,8 @@ class ZooKeeperLock(Lock):
         self._holding: Holding | None = None
         self._standing = -1
         """The session's generation in which a `running` of ours may stand; -1: there is none."""
+        self._tried: set[int] = set()
+        """The epochs that it may have: another lock of this process may have put up its own in the same session."""
         self._seen: tuple[int, int] = (0, 0)
         """The holder's node as last seen, and how often it was looked at alone since."""
         self._noticed: tuple[int, float] = (0, 0.0)
@@ -64,6 +66,15 @@ class ZooKeeperLock(Lock):
         """As last seen: "node (address)"; empty when nobody held it."""
         info = self.holder_info
         return f"{info.get('node') or 'another daemon'} ({info.get('address') or '?'})" if info else ""
+
+    @property
+    def declined(self) -> str:
+        """See Lock."""
+        if self._session.drained:
+            return "this daemon is to run nothing (headrace drain)"
+        if self._session.is_full():
+            return "this daemon runs as many as it may ([daemon] max_destinations)"
+        return ""
 
     @property
     def tenure(self) -> Tenure:
@@ -105,13 +116,12 @@ class ZooKeeperLock(Lock):
         return self.holder
 
     async def set_ready(self, ready: bool) -> None:
-        """Those that are not stand behind those that are. What can't be told now is told with the next place."""
-        if ready == self._line.ready:
-            return
+        """Those that are not stand behind those that are. What can't be told now is told by the next call."""
         self._line.ready = ready
-        if self._line.joined and self._session.connected:
+        if self._line.joined and self._line.told is not ready and self._session.connected:
             try:
                 await self._session.multi(self._line.mark(holds=self._holding is not None))
+                self._line.told = ready
             except LockServiceError as error:
                 _log.warning("could not tell the others whether we are ready", destination=self._name, error=str(error))
 
@@ -120,6 +130,20 @@ class ZooKeeperLock(Lock):
         while not self._asked_away:
             await self._asked.wait()
         return self._asked_away
+
+    async def recovered(self) -> None:
+        """Returns once there is a connection again."""
+        session, changed = self._session, asyncio.Event()
+        ignore = session.listen(changed.set)
+        before = (session.counts.suspensions, session.generation) if session.connected else None
+        try:
+            while not session.connected or (session.counts.suspensions, session.generation) == before:
+                changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STEP):  # the client may be ahead of what it tells
+                        await changed.wait()
+        finally:
+            ignore()
 
     async def release(self) -> None:
         """Gives the lock back, later when ZooKeeper can't be reached now. Never raises."""
@@ -143,10 +167,11 @@ class ZooKeeperLock(Lock):
         woken = self._wake.is_set()
         self._wake.clear()
         await self._stop_clearing()
-        if self._session.drained or self._session.is_full():
-            await self._clear()
-            return False
         try:
+            if self.declined:
+                await self._clear()
+                await self.look()  # people see who runs it
+                return False
             if waiting and not (woken or self._line.joined is False) and await self._same_holder():
                 return False
             if waiting and not await self._line.join():
@@ -154,6 +179,7 @@ class ZooKeeperLock(Lock):
             view = await self._line.look(watch=waiting)
             self.holder_info = holder_of(view.running)
             self._seen = (view.running.created if view.running else 0), 0
+            await self._see_our_place(view, waiting=waiting)
             if not self._may_take(view, waiting=waiting) or not await self._line.join():
                 return False
             if self._session.is_full():  # by now: several locks may have looked at the same time
@@ -167,6 +193,13 @@ class ZooKeeperLock(Lock):
                 await self._line.verify()
                 return False
             raise
+
+    async def _see_our_place(self, view: View, *, waiting: bool) -> None:
+        """Our node may have been deleted by hand, or with a former lock of this process: it is put up again then."""
+        if waiting and self._node not in view.waiting and not self._is_ours(view.running):
+            await self._line.verify()
+            if not self._line.joined:
+                self._wake.set()
 
     async def _same_holder(self) -> bool:
         """A quick look while nothing happens: in case a watch was lost, or the first in line is frozen."""
@@ -188,7 +221,8 @@ class ZooKeeperLock(Lock):
     def _may_take(self, view: View, *, waiting: bool) -> bool:
         if view.running is not None:
             self._missing_since = 0.0
-            return view.running.owner == self._session.session_id  # a release of ours that could not be sent
+            # A release of ours that could not be sent; what another lock of this process still holds is not free.
+            return self._is_ours(view.running) and not self._session.proofs.holding(self._name)
         now = time.monotonic()
         self._missing_since = self._missing_since or now
         if view.preferred == self._node:
@@ -233,6 +267,7 @@ class ZooKeeperLock(Lock):
         operations.append(self._line.mark(holds=True))
         asked_at = time.monotonic()
         session.counts.attempts += 1
+        self._tried = {*(self._tried if self._standing == generation else ()), epoch}
         self._standing = generation
         try:
             await session.multi(*operations, generation=generation)
@@ -356,7 +391,7 @@ class ZooKeeperLock(Lock):
                 if running:
                     await self._session.sync()
                     node = await self._session.get(self._paths.running)
-                    if node is not None and node.owner == self._session.session_id:
+                    if node is not None and self._is_ours(node) and read_json(node.data).get("epoch") in self._tried:
                         operations.insert(0, Delete(self._paths.running, node.version))
                 if operations:
                     await self._session.multi(*operations, generation=generation)

@@ -52,6 +52,8 @@ class Line:
         self._watched: set[str] = set()
         self._taken_since = 0.0
         self.ready = True
+        self.told: bool | None = None
+        """What our node says of that; None when it is not known."""
 
     @property
     def joined(self) -> bool:
@@ -88,6 +90,9 @@ class Line:
             if node is None or node.owner != self._session.session_id:
                 self._check_name(node)
                 return False
+            self.told = bool(read_json(node.data).get("ready", True))
+        else:
+            self.told = self.ready
         self._generation, self._taken_since = generation, 0.0
         return True
 

@@ -58,6 +58,10 @@ class Proofs:
         """Locks that are held."""
         return len(self._holdings)
 
+    def holding(self, name: str) -> bool:
+        """Whether the lock of this name is held."""
+        return any(holding.name == name for holding in self._holdings)
+
     @property
     def holds(self) -> float:
         """Seconds that a lease is good for after a proof.
