@@ -124,6 +124,12 @@ def open_delivery(destination: DestinationSettings, store: StateStore, lease: Le
     return make_sink(destination.sink, lease), store
 
 
+def leased_store(destination: DestinationSettings, store: StateStore, lease: Lease) -> StateStore:
+    """The destination's store for a write between two runs, which is refused when the lease has lapsed."""
+    kafka = _exactly_once(destination)
+    return KafkaStore(kafka, destination.name, lease=lease) if kafka else store
+
+
 def _exactly_once(destination: DestinationSettings) -> KafkaSinkSettings | None:
     """The sink's settings where the sink keeps the position."""
     sink = destination.sink

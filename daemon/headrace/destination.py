@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from headrace.companion import Companion
+from headrace.coordination import leased_store
 from headrace.delivery import Delivery
 from headrace.errors import Fenced, PositionLost, ServerIdTaken, SplitBrain, StateStoreError
 from headrace.headroom import HeadroomWatch
@@ -268,12 +269,13 @@ class Destination:
         move = await relocate_by_policy(self._source, policy, lost, stored.position)
         if move is None:
             return False
-        guard = await self._store.begin_epoch(self.name, tenure=self._lock.tenure)
+        store = leased_store(self._settings, self._store, self._lock.lease)
+        guard = await store.begin_epoch(self.name, tenure=self._lock.tenure)
         if guard.version != stored.version:
             raise Fenced(f"the position of {self.name} was moved while a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
-        await self._store_move(self._store, guard, move.position, move.entries, move.gap)
+        await self._store_move(store, guard, move.position, move.entries, move.gap)
         return True
 
     async def _store_move(
