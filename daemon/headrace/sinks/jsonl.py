@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from headrace.errors import SinkError
 from headrace.lease import Lease
@@ -14,6 +14,11 @@ from headrace.sinks.base import Sink
 
 _WRITE_LIMIT = 60.0
 """Seconds a write and its fsync may take before the sink counts as failed."""
+_CLOSE_LIMIT = 5.0
+"""Seconds that the end of a sink waits for a write that has begun."""
+_HANGING: dict[str, Future[None]] = {}
+"""By path: the ends of sinks whose last write has not come to its end in time. A write can't be taken back; another
+one beside it would tear the lines of both."""
 
 
 class JsonlSink(Sink):
@@ -26,11 +31,18 @@ class JsonlSink(Sink):
         self._descriptor = -1
         self._sync = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jsonl")
+        self._ended = False
+        self._closing: Future[None] | None = None
 
     async def start(self) -> None:
         """Opens the file for appending. A half line that a crash left is ended first, so that it spoils no other."""
+        if (hanging := _HANGING.get(self._path)) is not None and not hanging.done():
+            raise SinkError(f"an earlier write to {self._path} has not come to its end")
+        _HANGING.pop(self._path, None)
         try:
             await self._run(self._open)
+        except TimeoutError as error:
+            raise SinkError(f"{self._path} took more than {_WRITE_LIMIT:.0f} s to be opened") from error
         except OSError as error:
             raise SinkError(f"{self._path} can't be opened: {error.strerror}") from error
 
@@ -55,6 +67,8 @@ class JsonlSink(Sink):
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
+            if self._ended:
+                raise SinkError(f"{self._path} is written no more: the sink was ended")
             self._lease.check()
             view = view[os.write(self._descriptor, view) :]
         if self._sync:
@@ -75,15 +89,24 @@ class JsonlSink(Sink):
         return done
 
     async def abort(self) -> None:
-        """See Sink."""
+        """See Sink. A write that has begun can only be waited for."""
         await self.close()
 
     async def close(self) -> None:
         """See Sink."""
-        self._thread.shutdown(wait=False)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._ended = True
+        if self._closing is None:
+            # In the thread, behind what it still writes: the file's number may be another file's right after.
+            self._closing = self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
+        await asyncio.wait([asyncio.wrap_future(self._closing)], timeout=_CLOSE_LIMIT)
+        if not self._closing.done():
+            _HANGING[self._path] = self._closing
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     async def check(self) -> list[str]:
         """See Sink."""
