@@ -77,6 +77,10 @@ class HeldDelivery:
         self.renewed += 1
         self.sink.aborted = False
 
+    async def rest(self, *, idle: bool) -> None:
+        if not idle:
+            await self.abort()
+
     async def abort(self) -> None:
         await self.sink.abort()
 

@@ -49,6 +49,14 @@ class Delivery:
         self.sink, self.store = open_delivery(self._settings, self._shared, self.lease)
         await self.start()
 
+    async def rest(self, *, idle: bool) -> None:
+        """Nothing more is handed over in this run. What is not confirmed by now is cut, because nobody looks at the
+        lease any more; an idle sink can do no harm, however long the end takes."""
+        if idle:
+            self._uncover()
+        else:
+            await self.abort()
+
     async def abort(self) -> None:
         """Cuts everything: after it returns nothing more leaves. Never raises."""
         await self.sink.abort()

@@ -39,6 +39,11 @@ class Sending:
         self.suspended = False
         """Whether the lease has lapsed and the lock is not proved yet."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether the sink has nothing of ours that is not confirmed."""
+        return not self._handed and not self._unsent
+
     async def run(self) -> None:
         """Until cancelled. Raises SinkError, Fenced, and LeaseLapsed when the sink keeps the position itself."""
         while True:

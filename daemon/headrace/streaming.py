@@ -151,6 +151,7 @@ class Stream:
                 await self._fail(tasks, done)
         finally:
             await _end(*tasks, stopping, beats)
+            await self._delivery.rest(idle=self._sending.idle)
             self._decoder.close()
             await self._source.close()
             # What is not saved is sent again; the first error is the one to tell.

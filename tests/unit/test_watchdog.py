@@ -94,3 +94,21 @@ def test_a_frozen_process_gets_its_time_when_it_wakes(watchdog: Watchdog, ended:
 def test_a_lock_that_can_not_be_lost_is_not_watched(watchdog: Watchdog, ended: list[int]) -> None:
     watchdog.cover(Lease())
     assert watchdog._covers == set()
+
+
+async def test_at_the_end_of_a_run_what_is_not_confirmed_is_cut_and_an_idle_sink_may_take_its_time(
+    watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "WATCHDOG", watchdog)
+    monkeypatch.setattr(delivery, "open_delivery", lambda *_: (HeldSink(), None))
+    for idle in (True, False):
+        lease = Lease(1.0, margin=1.0)
+        lease.prove(time.monotonic())
+        made = delivery.Delivery(settings(), None, lease)  # type: ignore[arg-type]
+        await made.start()
+        made.hand_over()
+        await made.rest(idle=idle)
+        assert made.sink.aborted is not idle  # type: ignore[attr-defined]
+        lease.lose("gone")
+        ticks(watchdog, 10)
+        assert ended == []
