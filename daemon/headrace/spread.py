@@ -25,6 +25,8 @@ BALANCE = "the balance"
 """Who asks for a move that no operator has asked for."""
 _STEADY = 10.0
 """Seconds that a destination stays where it is at least, before it is given away to even things out."""
+_STALE = 60.0
+"""A wish that nobody has granted for so long, in seconds, keeps nothing else from being given away."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class Place:
     """All nodes that wait for it."""
     move_to: str = ""
     """Where it is to go."""
+    move_us: int = 0
+    """Since when, in microseconds since 1970 UTC."""
     by_hand: bool = False
     """Whether an operator has put it where it is: it stays there."""
 
@@ -68,7 +72,7 @@ class View:
 
     def limit(self, node: str) -> float:
         """How many destinations it may run."""
-        return float(self.members.get(node, {}).get("max") or 0) or float("inf")
+        return float(_number(self.members.get(node, {}), "max")) or float("inf")
 
 
 async def look(session: Session) -> View:
@@ -94,11 +98,12 @@ async def _place(session: Session, name: str) -> Place:
         name,
         str(info.get("node", "")),
         str(info.get("address", "")),
-        int(info.get("epoch", 0)),
-        int(info.get("since", 0)),
+        _number(info, "epoch"),
+        _number(info, "since"),
         frozenset(one for one, data in found.items() if data.get("ready", True)),
         tuple(sorted(found)),
         str(read_json(move.data).get("to", "")) if move is not None else "",
+        move.changed_ms * 1000 if move is not None else 0,
         str(info.get("wish", "")) not in ("", BALANCE),
     )
 
@@ -110,7 +115,7 @@ def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
     only as many of them act as it has room for below the even share: those with the most first.
     """
     loads, mine = view.loads, [place for place in view.places.values() if place.holder == node]
-    if node not in loads or any(place.move_to for place in mine):
+    if node not in loads or any(place.move_to and now_us - place.move_us < _STALE * 1e6 for place in mine):
         return None
     share = sum(loads.values()) // max(1, len(set(loads) - view.drained))
     over = loads[node] > view.limit(node)
@@ -170,3 +175,11 @@ class Spread:
                 if str(error) != problem:
                     problem = str(error)
                     log.warning("could not look at the cluster", error=problem)
+            except Exception:
+                log.exception("unexpected error while looking at the cluster")
+
+
+def _number(info: dict[str, Any], key: str) -> int:
+    """What some daemon, or a hand, wrote; 0 when it is no number."""
+    value = info.get(key)
+    return int(value) if isinstance(value, int | float) else 0

@@ -62,7 +62,7 @@ def test_what_an_operator_has_put_somewhere_stays_there() -> None:
 
 def test_one_goes_at_a_time() -> None:
     view = cluster({"a": 6, "b": 0})
-    view.places["a-0"].move_to = "b"
+    view.places["a-0"].move_to, view.places["a-0"].move_us = "b", NOW
     assert choose(view, "a", NOW) is None
 
 
@@ -106,3 +106,17 @@ def test_it_ends_even_whatever_it_begins_with(seed: int) -> None:
             moves += 1
         assert moves < 100, "in circles"
     assert max(view.loads.values()) - min(view.loads.values()) <= 1
+
+
+def test_a_wish_that_nobody_grants_holds_nothing_up_for_ever() -> None:
+    view = cluster({"a": 6, "b": 0})
+    view.places["a-0"].move_to, view.places["a-0"].move_us = "gone", NOW - 59_000_000
+    assert choose(view, "a", NOW) is None
+    view.places["a-0"].move_us = NOW - 61_000_000
+    assert choose(view, "a", NOW) == ("a-5", "b")
+
+
+def test_what_a_hand_wrote_into_a_node_is_taken_for_nothing() -> None:
+    view = cluster({"a": 2, "b": 0})
+    view.members["b"]["max"] = "many"
+    assert choose(view, "a", NOW) == ("a-1", "b")
