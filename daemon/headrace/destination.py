@@ -87,7 +87,19 @@ class Destination:
                 await watch.look(self._source, position)
 
     async def changed(self) -> None:
-        """Returns once somebody else, such as `headrace position set`, has written to the state store."""
+        """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
+        service is back."""
+        waits = [asyncio.create_task(one) for one in (self._written(), self._lock.recovered())]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in done:
+                wait.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _written(self) -> None:
         seen = self._version
         while True:
             await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
@@ -111,7 +123,7 @@ class Destination:
                 self.status.fenced += 1
                 raise
             finally:
-                self.status.role, self.status.lease = "STANDBY", None
+                self.status.give_up()
                 await self._lock.release()
 
     async def _run_held(self, stop: asyncio.Event) -> None:
@@ -334,12 +346,15 @@ class Destination:
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""
         if not stop.is_set() and not await self._lock.try_acquire(self._floor):
+            self._behind.since = 0.0  # whoever runs it sees to what waits
+            self.status.stand_by()
             standby = Standby(self._settings, self._source, self._store, self._lock, self.status, self._log)
             if not await standby.wait(self._floor, stop):
                 return False
-        self.status.role, self.status.holder, self.status.lease = "ACTIVE", "", self._lock.lease
-        self.status.takeovers += 1
-        return not stop.is_set()
+        if stop.is_set():
+            return False
+        self.status.take_over(self._lock.lease)
+        return True
 
     @contextlib.asynccontextmanager
     async def _open_delivery(self) -> AsyncIterator[Delivery]:

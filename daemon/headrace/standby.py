@@ -66,7 +66,9 @@ class Standby:
         while True:
             self._status.holder = self._lock.holder
             problems = self._status.standby_problems
-            message = f"run by {self._lock.holder or 'another daemon'}"
+            message = f"run by {self._lock.holder or 'nobody'}"
+            if declined := self._lock.declined:
+                message += f"; {declined}"
             if problems:
                 message += f"; we could not take over: {'; '.join(problems)}"
             self._status.enter(State.STANDBY, "lock", message)
@@ -80,6 +82,9 @@ class Standby:
                     problems = await self._problems()
             except TimeoutError:
                 problems = [f"source, sink and state store were not looked through within {_LIMIT:g} s"]
+            except Exception as error:  # a look that fails must not end the wait
+                self._log.exception("unexpected error while standing by")
+                problems = [f"an unexpected error, {type(error).__name__}: {error}"]
             if problems and problems != self._status.standby_problems:
                 self._log.warning("standing by, and could not take over", problems=problems)
             self._status.standby_problems = problems

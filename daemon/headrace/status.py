@@ -114,6 +114,25 @@ class DestinationStatus:
         self.state, self.reason, self.message = state, reason, message
         return True
 
+    def take_over(self, lease: Lease) -> None:
+        """The lock is ours."""
+        self.role, self.holder, self.lease = "ACTIVE", "", lease
+        self.standby_problems = []
+        self.takeovers += 1
+
+    def give_up(self) -> None:
+        """The lock is not ours any more, nor do we wait for it."""
+        self.role, self.holder, self.lease = "STANDBY", "", None
+        self.standby_problems = []
+
+    def stand_by(self) -> None:
+        """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
+        self.lag_seconds, self.queue_bytes = 0.0, 0
+        self.last_event_at = self.oldest_unconfirmed_at = self.last_checkpoint_at = self.beat_seen_at = 0.0
+        self.headroom_seconds = self.headroom_bytes = None
+        self.headroom_warning = ""
+        self.troubles.clear()
+
     def failed(self, error: str) -> None:
         """Notes the last error and its time."""
         self.last_error = error

@@ -40,7 +40,7 @@ REFUSAL = error_packet(1236, "Could not find first log file name in binary log i
 class FreeLock:
     """A lock that nobody else wants."""
 
-    holder, shared, tenure = "", False, Tenure()
+    holder, declined, shared, tenure = "", "", False, Tenure()
 
     def __init__(self) -> None:
         self.lease = Lease()
@@ -48,6 +48,8 @@ class FreeLock:
         self.floors = list[int]()
         self.away = asyncio.Event()
         """Set when somebody else is preferred; then it is not to be had for us."""
+        self.back = asyncio.Event()
+        """Set when the lock service is back."""
 
     async def try_acquire(self, floor: Any) -> bool:
         self.floors.append(await floor())
@@ -61,6 +63,9 @@ class FreeLock:
     async def asked_away(self) -> str:
         await self.away.wait()
         return "somebody else is to run it"
+
+    async def recovered(self) -> None:
+        await self.back.wait()
 
     async def set_ready(self, ready: bool) -> None:
         pass
@@ -555,3 +560,67 @@ async def keep_moving(site: Site) -> None:
     while True:
         await site.put()
         await asyncio.sleep(0.01)
+
+
+async def test_a_lock_service_that_is_back_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(store, monkeypatch)
+    waiting = asyncio.create_task(site.actor.changed())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    site.lock.back.set()
+    async with asyncio.timeout(1):
+        await waiting
+
+
+async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _, _ = three()
+    site = Site(store, monkeypatch)
+    monkeypatch.setattr("headrace.standby.Standby._problems", nothing_wrong)
+    await site.put()
+    site.answers, site.sink.held = [[bytes(log.packets)], []], True
+    task = site.task()
+    await until(lambda: site.sink.messages == 6 and site.status.oldest_unconfirmed_at > 0)
+    site.status.troubles["heartbeat"] = "none can be written"
+    site.status.headroom_warning = "little is left"
+    site.lock.away.set()
+    await until(lambda: site.status.state is State.STANDBY)  # not all is confirmed within drain_timeout
+    status = site.status
+    ages = (status.oldest_unconfirmed_at, status.last_event_at, status.last_checkpoint_at, status.beat_seen_at)
+    assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
+    assert (status.lag_seconds, status.queue_bytes, status.troubles, status.headroom_warning) == (0.0, 0, {}, "")
+    status.standby_problems, status.holder = ["the sink is away"], "somebody else"
+    site.sink.held = False
+    site.lock.away.clear()
+    await until(lambda: status.role == "ACTIVE")
+    assert (status.standby_problems, status.holder, status.lease) == ([], "", site.lock.lease)
+    site.stop.set()
+    await task
+    assert (status.role, status.lease, status.takeovers) == ("STANDBY", None, 2)
+
+
+async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take long when the store is away, and nobody looks at the lease meanwhile."""
+    log, starts, packets = three()
+    site = Site(store, monkeypatch)
+    await site.put()
+    data = bytes(log.packets)
+    site.answers, site.sink.held = [[data[: packets[1]], data[packets[1] :]]], True
+    cut, commit = dict[int, bool](), store.commit
+
+    async def noted(name: str, guard: Any, change: Any) -> Any:
+        cut[change.position.offset] = site.sink.aborted
+        return await commit(name, guard, change)
+
+    monkeypatch.setattr(store, "commit", noted)
+    site.actor._daemon = daemon_settings(drain_timeout=0.1, checkpoint_interval=60)
+    task = site.task()
+    await until(lambda: site.sink.messages == 6)
+    site.sink.flow(1)
+    site.stop.set()
+    await task
+    assert site.sink.aborted
+    assert cut == {starts[1]: True}

@@ -189,3 +189,18 @@ async def test_the_loop_delay_of_a_destination_that_comes_later_is_noted_too() -
         while late.loop_delay < 0:  # noqa: ASYNC110
             await asyncio.sleep(0)
     measuring.cancel()
+
+
+async def test_who_has_not_proved_his_lock_is_not_ready_and_who_has_lost_it_not_active(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    shop = statuses["shop"]
+    shop.enter(State.STREAMING)
+    shop.role, shop.lease = "ACTIVE", Lease(10.0)
+    assert (await get(url + "/ready?destination=shop"))[0] == 503
+    assert 'headrace_active{destination="shop"} 1.0' in str((await get(url + "/metrics"))[2])
+    shop.lease.prove(time.monotonic())
+    assert (await get(url + "/ready?destination=shop"))[0] == 200
+    shop.lease.lose("gone")
+    assert (await get(url + "/ready?destination=shop"))[0] == 503
+    assert 'headrace_active{destination="shop"} 0.0' in str((await get(url + "/metrics"))[2])

@@ -88,7 +88,7 @@ def ready(statuses: Mapping[str, DestinationStatus], destination: str) -> tuple[
     status = statuses.get(destination)
     if status is None:
         return 404, {"error": f"there is no destination {destination}", "destinations": sorted(statuses)}
-    well = status.role == "ACTIVE" and status.state.healthy
+    well = status.role == "ACTIVE" and status.state.healthy and (status.lease is None or status.lease.remaining > 0)
     return (200 if well else 503), {
         "ready": well,
         "destination": destination,

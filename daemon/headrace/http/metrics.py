@@ -108,7 +108,7 @@ class StatusCollector(Collector):
             labels=("destination",),
         )
         for destination, status in self._statuses.items():
-            active.add_metric((destination,), int(status.role == "ACTIVE"))
+            active.add_metric((destination,), int(status.role == "ACTIVE" and not (status.lease and status.lease.lost)))
             if status.lease is not None and status.lease.limited:
                 lease.add_metric((destination,), status.lease.remaining)
         yield active

@@ -1,0 +1,81 @@
+"""A daemon that waits for a lock: what it tells, and what does not end the wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace.errors import LockServiceError
+from headrace.model import State
+from headrace.standby import Standby
+from headrace.status import DestinationStatus
+from tests.streams import settings, until
+
+
+class TakenLock:
+    """A lock that is free once `free` is set."""
+
+    holder, declined = "one (one:9180)", ""
+
+    def __init__(self) -> None:
+        self.free, self.told = asyncio.Event(), list[bool]()
+
+    async def acquire(self, floor: Any) -> None:
+        await self.free.wait()
+
+    async def set_ready(self, ready: bool) -> None:
+        self.told.append(ready)
+
+
+class Wait:
+    """One wait for it; `problems` is what a look finds, or raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, problems: list[str] | Exception) -> None:
+        async def look(_: Any) -> list[str]:
+            if isinstance(problems, Exception):
+                raise problems
+            return problems
+
+        monkeypatch.setattr(Standby, "_problems", look)
+        self.lock, self.status, self.stop = TakenLock(), DestinationStatus("shop"), asyncio.Event()
+        lock, store = self.lock, object()
+        made: Any = Standby(settings(), settings().source, store, lock, self.status, structlog.get_logger())  # type: ignore[arg-type]
+        self.task = asyncio.create_task(made.wait(None, self.stop))
+
+
+async def test_a_look_that_fails_in_an_unexpected_way_is_a_problem_and_the_wait_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait = Wait(monkeypatch, ValueError("odd"))
+    await until(lambda: wait.lock.told == [False])
+    assert wait.status.standby_problems == ["an unexpected error, ValueError: odd"]
+    assert not wait.task.done()
+    wait.lock.free.set()
+    assert await asyncio.wait_for(wait.task, 2)
+
+
+async def test_who_runs_it_is_told_and_why_we_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = Wait(monkeypatch, ["the sink is away"])
+    await until(lambda: wait.lock.told == [False])
+    await until(lambda: "the sink is away" in wait.status.message)
+    assert wait.status.state is State.STANDBY
+    assert wait.status.message == "run by one (one:9180); we could not take over: the sink is away"
+    wait.lock.holder, wait.lock.declined = "", "this daemon is to run nothing"
+    await until(lambda: wait.status.holder == "")
+    assert wait.status.message.startswith("run by nobody; this daemon is to run nothing")
+    wait.stop.set()
+    assert not await asyncio.wait_for(wait.task, 2)
+
+
+async def test_a_lock_that_can_not_be_waited_for_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = Wait(monkeypatch, [])
+
+    async def fail(self: Any, floor: Any) -> None:
+        raise LockServiceError("away")
+
+    monkeypatch.setattr(TakenLock, "acquire", fail)
+    with pytest.raises(LockServiceError):
+        await asyncio.wait_for(wait.task, 2)
