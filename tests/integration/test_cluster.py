@@ -302,3 +302,29 @@ def test_exactly_once_goes_from_daemon_to_daemon_without_a_duplicate(
     other.wait("shop", lambda s: s["rows"] == 1)
     messages = [message for message in topic(kafka, schema) if not message["isDdl"]]
     assert [row["id"] for message in messages for row in message["data"]] == ["1", "2"]
+
+
+def test_a_reload_takes_over_in_place_and_a_destination_that_is_removed_gives_its_nodes_back(
+    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+) -> None:
+    one, two = pair
+    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
+    headrace, shop = one.folder / "headrace.toml", one.folder / "destinations" / "shop.toml"
+    headrace.write_text(headrace.read_text().replace(f'"{SESSION}s"', '"5s"'))
+    os.kill(one.pid, signal.SIGHUP)
+    told = '"keys": ["zookeeper"], "event": "headrace.toml has changed; that needs a restart of the daemon"'
+    eventually(lambda: told in one.log.read_text(), explain=lambda: one.log.read_text()[-2000:])
+    two_shop = two.folder / "destinations" / "shop.toml"
+    two_shop.write_text(two_shop.read_text() + "\n[message]\nrows_per_message = 1\n")
+    os.kill(two.pid, signal.SIGHUP)  # who stands by is set up anew, and stands by again
+    eventually(lambda: "the destinations change" in two.log.read_text())
+    two.wait("shop", lambda s: s["state"] == "STANDBY" and s["holder"].startswith("one"))
+    shop.unlink()
+    os.kill(one.pid, signal.SIGHUP)
+    two.wait_state("shop", "STREAMING")
+    eventually(lambda: "shop" not in one.health()[1]["destinations"])
+    execute("INSERT INTO t VALUES (2)")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1", "2"])
+    facts = json.loads(two.command("cluster", "--json")[1])["destinations"]["shop"]
+    assert (facts["node"], facts["waiting"]) == ("two", [])
