@@ -64,24 +64,28 @@ class Dump:
 
 
 class HeldDelivery:
-    """A sink under a lease, with a store; `renewed` counts the sinks that were asked for after a lapse."""
+    """A sink under a lease, with a store; `renewed` counts the sinks that were asked for after a lapse, `watched` says
+    whether the watchdog looks."""
 
     def __init__(self, sink: HeldSink, store: Any, lease: Lease | None = None) -> None:
         self.sink, self.store, self.lease = sink, store, lease or Lease()
         self.renewed = 0
+        self.watched = False
 
     def hand_over(self) -> None:
-        pass
+        self.watched = True
 
     async def renew(self) -> None:
         self.renewed += 1
         self.sink.aborted = False
 
     async def rest(self, *, idle: bool) -> None:
+        self.watched = False
         if not idle:
             await self.abort()
 
     async def abort(self) -> None:
+        self.watched = False
         await self.sink.abort()
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import Fenced, LeaseLapsed
+from headrace.errors import Fenced, LeaseLapsed, SinkError
 from headrace.lease import Lease
-from headrace.model import State
+from headrace.model import MessageBatch, State
 from tests.streams import IDS, HeldSink, Run, open_store, three, until
 
 
@@ -32,12 +32,17 @@ async def store(tmp_path: Path) -> AsyncIterator[Any]:
     await made.close()
 
 
-async def begin(store: Any, sink: HeldSink) -> tuple[Run, Lease, Clock]:
+async def begin(store: Any, sink: HeldSink, *, apart: bool = False) -> tuple[Run, Lease, Clock]:
+    """`apart`: each transaction comes in a batch of its own, the last one when the sink is asked to `go_on`."""
     clock = Clock()
     lease = Lease(5.0, monotonic=clock, wall=clock)
     lease.prove(clock.now)
-    log, _, _ = three()
-    run = Run(store, await store.begin_epoch("shop"), bytes(log.packets), sink=sink, lease=lease)
+    log, _, packets = three()
+    data, steps = bytes(log.packets), list[Any]()
+    if apart:
+        sink.go_on = asyncio.Event()  # type: ignore[attr-defined]
+        steps = [data[: packets[1]], data[packets[1] : packets[2]], sink.go_on, data[packets[2] :]]  # type: ignore[attr-defined]
+    run = Run(store, await store.begin_epoch("shop"), *(steps or [data]), sink=sink, lease=lease)
     return run, lease, clock
 
 
@@ -51,6 +56,7 @@ async def test_a_lapsed_lease_cuts_the_sink_and_a_proof_sends_again_what_was_not
     await until(lambda: run.status.state is State.STALLED)
     assert run.status.reason == "lock"
     await asyncio.sleep(0.05)
+    assert (run.status.state, run.status.reason) == (State.STALLED, "lock")
     assert sink.messages == 6, "nothing is handed over without a proof"
     sink.held = False
     clock.now += 1
@@ -113,3 +119,85 @@ async def test_a_sink_that_keeps_the_position_gets_every_batch_and_nobody_else_w
     await task
     assert sink.batches[-1].position == run.status.position
     assert (await store.load("shop")).position is None
+
+
+async def test_what_was_handed_over_comes_again_in_its_order_and_before_what_was_read_since(store: Any) -> None:
+    sink: Any = HeldSink(held=True)
+    run, lease, clock = await begin(store, sink, apart=True)
+    task = run.task()
+    await until(lambda: sink.messages == 4)
+    assert run.delivery.watched
+    clock.now += 6
+    await until(lambda: sink.aborted, limit=3)
+    assert not run.delivery.watched, "nothing is in flight, so the process need not end"
+    sink.go_on.set()
+    await until(lambda: run.stream._queue.used > 0 and len(run.stream._queue) == 1)
+    sink.held = False
+    clock.now += 1
+    lease.prove(clock.now)
+    await until(lambda: run.status.messages == 6)
+    assert sink.ids == IDS[:4] + IDS
+    assert run.delivery.watched
+    assert run.stream._queue.used == 0
+    assert not run.stream.unconfirmed
+    run.stop.set()
+    await task
+
+
+class AskingSink(HeldSink):
+    """Asks the lease before it takes a batch, as real ones do."""
+
+    lease: Lease
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        self.lease.check()
+        return await super().publish(batch)
+
+
+async def test_a_lapse_that_the_sink_sees_first_suspends_as_well(store: Any) -> None:
+    sink: Any = AskingSink()
+    run, lease, clock = await begin(store, sink, apart=True)
+    sink.lease = lease
+    task = run.task()
+    await until(lambda: run.status.messages == 4)
+    clock.now += 6
+    sink.go_on.set()
+    await until(lambda: run.stream._sending.suspended)
+    assert sink.ids == IDS[:4]
+    clock.now += 1
+    lease.prove(clock.now)
+    await until(lambda: run.status.messages == 6)
+    assert sink.ids == IDS
+    run.stop.set()
+    await task
+
+
+async def test_a_lost_lock_counts_for_more_than_what_happens_at_the_same_time(store: Any) -> None:
+    sink = HeldSink(held=True)
+    run, lease, _ = await begin(store, sink)
+    task = run.task()
+    await until(lambda: sink.messages == 6)
+    lease.lose("the session has expired")
+    sink.waiting[0].set_exception(SinkError("the connection was cut"))
+    with pytest.raises(Fenced, match="the session has expired"):
+        await asyncio.wait_for(task, 3)
+
+
+class HalfSink(HeldSink):
+    """Has taken a part of a batch, and waits for room."""
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        self.batches.append(batch)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_batch_that_was_handed_over_in_part_is_cut_at_the_end(store: Any) -> None:
+    sink = HalfSink()
+    run, _, _ = await begin(store, sink)
+    run.stream._daemon = run.daemon.model_copy(update={"drain_timeout": 0.05})
+    task = run.task()
+    await until(lambda: sink.messages == 6)
+    run.stop.set()
+    await task
+    assert sink.aborted
