@@ -5,6 +5,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -294,4 +295,16 @@ async def test_inspecting_creates_nothing(path: Path) -> None:
     await store.open()
     await store.open()
     assert inspect(path) == []
+    await store.close()
+
+
+async def test_a_cancellation_that_comes_with_the_answer_is_not_lost(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    task = asyncio.create_task(store.load("shop"))
+    await asyncio.sleep(0)
+    time.sleep(0.1)  # noqa: ASYNC251  (the answer comes while the loop is busy)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     await store.close()

@@ -73,7 +73,8 @@ async def _check_sink(destination: DestinationSettings) -> list[Finding]:
 async def _limited(name: str, checking: Awaitable[list[Finding]]) -> list[Finding]:
     """What was found, or a finding that says why nothing could be: one broken side never hides the other's findings."""
     try:
-        return await asyncio.wait_for(checking, LIMIT)
+        async with asyncio.timeout(LIMIT):
+            return await checking
     except TimeoutError:
         return [Finding(name, False, f"no answer within {LIMIT:g} s")]
     except HeadraceError as error:

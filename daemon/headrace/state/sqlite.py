@@ -121,7 +121,8 @@ class SqliteStore(StateStore):
             raise StateStoreError(f"the state store {self._path} is not open")
         work = asyncio.get_running_loop().run_in_executor(self._executor, self._guarded, verb, function)
         try:
-            return await asyncio.wait_for(work, self._timeout)
+            async with asyncio.timeout(self._timeout):  # wait_for() loses a cancellation that comes with the result
+                return await work
         except TimeoutError:
             raise StateStoreError(
                 f"the state store {self._path} did not {verb} within {self._timeout:g} s",
