@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.errors import LockServiceError
+from headrace.errors import LockServiceError, SourceUnreachable, StateStoreError
 from headrace.model import State
 from headrace.standby import Standby
 from headrace.status import DestinationStatus
@@ -79,3 +79,20 @@ async def test_a_lock_that_can_not_be_waited_for_ends_the_wait(monkeypatch: pyte
     monkeypatch.setattr(TakenLock, "acquire", fail)
     with pytest.raises(LockServiceError):
         await asyncio.wait_for(wait.task, 2)
+
+
+async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away:
+        async def schema_entries(self, name: str) -> Any:
+            raise StateStoreError("the store is away")
+
+    async def nowhere(address: Any) -> Any:
+        raise SourceUnreachable("the source is away")
+
+    monkeypatch.setattr("headrace.standby.SourceConnection.open", nowhere)
+    monkeypatch.setattr("headrace.sinks.jsonl.JsonlSink._check", lambda self: ["the sink is away"])
+    config = settings(sink={"type": "jsonl", "path": "out"})
+    store: Any = Away()
+    lock: Any = TakenLock()
+    made = Standby(config, config.source, store, lock, DestinationStatus("shop"), structlog.get_logger())
+    assert await made._problems() == ["the source is away", "the sink is away", "the store is away"]
