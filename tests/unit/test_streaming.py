@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace import streaming
-from headrace.errors import PositionLost, SourceEnded, SourceSilent, SourceUnreachable
+from headrace.errors import Fenced, PositionLost, SourceEnded, SourceSilent, SourceUnreachable
 from headrace.model import Column, Position, State, TableSchema
 from headrace.mysql.schema_history import Reading, TableReading
 from tests.made_binlog import SID, Binlog
@@ -405,3 +405,30 @@ async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows
     await task
     assert [table for table, _ in asked] == [("shop", "t")]
     assert asked[0][1].events_done == 0
+
+
+async def test_a_higher_epoch_in_the_binlog_ends_the_run_at_once_and_is_no_failure_of_ours(store: Any) -> None:
+    log, _, _ = three()
+    run = await begin(store, bytes(log.packets), Fenced("another one runs it"), sink=HeldSink(held=True))
+    with pytest.raises(Fenced, match="another one"):
+        await asyncio.wait_for(run.stream.run(run.stop), 3)  # well below drain_timeout: nothing is waited for
+    assert run.sink.aborted
+    assert run.status.last_error == ""
+
+
+async def test_a_higher_epoch_that_a_beat_has_met_ends_the_run(store: Any) -> None:
+    class Met(Beats):
+        fenced = False
+
+        def check(self) -> None:
+            if self.fenced:
+                raise Fenced("another one runs it")
+
+    companion = Met()
+    run = await begin(store, companion=companion)
+    task = run.task()
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    companion.fenced = True
+    with pytest.raises(Fenced, match="another one"):
+        await asyncio.wait_for(task, 3)
