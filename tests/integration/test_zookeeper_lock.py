@@ -270,9 +270,13 @@ async def test_a_wish_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ense
 async def test_a_wish_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -> None:
     holder, other = await zoo.lock("holder"), await zoo.lock("other")
     await holder.acquire(no_floor)
+    asked = asyncio.create_task(holder.asked_away())
     zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "away", "by": "ann", "at": 0}')
     task = asyncio.create_task(other.acquire(no_floor))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
+    await asyncio.sleep(0.3)
+    assert not asked.done(), "nobody would take it"
+    asked.cancel()
     await holder.release()
     await within(5, task)
 

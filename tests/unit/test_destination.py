@@ -624,3 +624,30 @@ async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
     await task
     assert site.sink.aborted
     assert cut == {starts[1]: True}
+
+
+async def test_under_a_lock_that_all_share_whoever_was_fenced_stands_in_line_again_at_once(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+    site.lock.shared = True
+    await site.put()
+    site.answers = [Fenced("somebody else"), []]
+    with pytest.raises(Fenced):
+        await site.actor.run(site.stop)
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE", limit=1.5)  # two heartbeats would be more
+    site.stop.set()
+    await task
+
+
+async def test_a_run_that_fails_cuts_its_sink_and_gives_the_lock_back(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(store, monkeypatch)
+    await site.put()
+    site.answers = [SourceUnreachable("away")]
+    with pytest.raises(SourceUnreachable):
+        await site.actor.run(site.stop)
+    assert site.sink.aborted
+    assert (site.lock.taken, site.lock.released, site.status.role) == (1, 1, "STANDBY")
