@@ -112,3 +112,24 @@ async def test_at_the_end_of_a_run_what_is_not_confirmed_is_cut_and_an_idle_sink
         lease.lose("gone")
         ticks(watchdog, 10)
         assert ended == []
+
+
+def test_a_lapse_that_is_over_does_not_count_towards_the_next(watchdog: Watchdog, ended: list[int]) -> None:
+    lease = lapsed()
+    watchdog.cover(lease)
+    ticks(watchdog, 4)
+    lease.prove(time.monotonic())
+    ticks(watchdog, 1)
+    lease.lose("gone")
+    ticks(watchdog, 4)
+    assert ended == []
+    ticks(watchdog, 1)
+    assert ended == [EXIT_STATUS]
+
+
+def test_ticks_that_are_late_on_a_busy_machine_count_in_full(watchdog: Watchdog, ended: list[int]) -> None:
+    watchdog.cover(lapsed())
+    ticks(watchdog, 1, 0.9)
+    assert ended == []
+    ticks(watchdog, 1, 0.9)
+    assert ended == [EXIT_STATUS]
