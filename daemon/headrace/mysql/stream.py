@@ -54,7 +54,7 @@ class PacketStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BufferedProtocol."""
-        self._finish(SourceEnded(f"the connection to the source broke ({exc})" if exc else "the connection is closed"))
+        self._finish(SourceEnded(f"the connection to the source broke ({exc})" if exc else "the source closed the connection"))
 
     def pause_writing(self) -> None:
         """Nothing is written after the dump command."""
