@@ -51,7 +51,8 @@ def report(outcome: Outcome, *, verbose: bool = False) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments of scripts/chaos."""
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="what decides the faults and their order (default 1)")
     parser.add_argument("--seeds", metavar="FIRST-LAST", help="several seeds one after the other")
@@ -62,7 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--alone", action="store_true", help="one daemon with the embedded lock and store")
     parser.add_argument("--verbose", action="store_true", help="print every fault and take-over")
     parser.add_argument("--keep", action="store_true", help="leave the daemons' folders, with their logs")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = make_parser().parse_args(argv)
     first, _, last = (arguments.seeds or str(arguments.seed)).partition("-")
     deliveries = [arguments.delivery] if arguments.delivery else list(DELIVERIES)
     outcomes: list[Outcome] = []
