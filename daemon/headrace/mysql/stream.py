@@ -54,7 +54,8 @@ class PacketStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BufferedProtocol."""
-        self._finish(SourceEnded(f"the connection to the source broke ({exc})" if exc else "the source closed the connection"))
+        why = f"the connection to the source broke ({exc})" if exc else "the source closed the connection"
+        self._finish(SourceEnded(why))
 
     def pause_writing(self) -> None:
         """Nothing is written after the dump command."""
