@@ -66,6 +66,8 @@ class Destination:
         """The server id that the source has just thrown us out with; 0 when it did not."""
         self._version = 0
         """Of what is stored, as this daemon last saw it."""
+        self._loaded = False
+        """Whether the last run has read what is stored."""
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
 
@@ -100,7 +102,8 @@ class Destination:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _written(self) -> None:
-        seen = self._version
+        # A run that failed before it had read the position, because its sink was away, does not know what is stored.
+        seen = self._version if self._loaded else (await self._store.load(self.name)).version
         while True:
             await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
             with contextlib.suppress(StateStoreError):
@@ -159,13 +162,13 @@ class Destination:
 
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
-        self._unconfirmed = False
+        self._unconfirmed = self._loaded = False
         async with self._open_delivery() as delivery:
             store = delivery.store
             stored = await store.load(self.name)
             if stored.version != self._version:  # moved by somebody: what waited may not come again
                 self._behind.since = 0.0
-            self._version, self.status.position = stored.version, stored.position
+            self._version, self.status.position, self._loaded = stored.version, stored.position, True
             layouts = Layouts(self._settings, await store.schema_entries(self.name))
             source = await _unless(stop, self._open(stored.position, layouts, stored.last_pos))
             if source is None:

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import destination as module
 from headrace.destination import Destination
-from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SourceUnreachable, SplitBrain
+from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SinkError, SourceUnreachable, SplitBrain
 from headrace.lease import Lease, Tenure
 from headrace.model import Gap, Position, State
 from headrace.mysql.relocate import Move
@@ -291,6 +291,27 @@ async def test_only_what_others_write_ends_a_wait(store: Any, monkeypatch: pytes
     waiting = asyncio.create_task(site.actor.changed())
     await asyncio.sleep(0.1)
     assert not waiting.done(), "our own checkpoints are no change from outside"
+    await site.put()
+    async with asyncio.timeout(1):
+        await waiting
+
+
+async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_stored_before(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    site = Site(store, monkeypatch)
+    await site.put()
+
+    async def away() -> None:
+        raise SinkError("away")
+
+    monkeypatch.setattr(site.sink, "start", away)
+    with pytest.raises(SinkError):
+        await site.actor.run(site.stop)
+    waiting = asyncio.create_task(site.actor.changed())
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
     await site.put()
     async with asyncio.timeout(1):
         await waiting
