@@ -78,7 +78,8 @@ class Site:
     """A destination whose source opens as `answers` say, one after the other: an error, or the bytes of a dump."""
 
     def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch, **source: Any) -> None:
-        self.config: DestinationSettings = settings(source=source, heartbeat={"enabled": False})
+        self.config: DestinationSettings = settings(source=source, heartbeat={"enabled": False, "interval": 0.01})
+        monkeypatch.setattr(module, "_SIGNS_MARGIN", 0.1)
         self.store, self.status, self.sink = store, DestinationStatus("shop"), HeldSink()
         self.answers, self.asked, self.readers = list[Any](), list[list[str]](), list[Any]()
         self.moves, self.looked = list[Position](), list[Position]()
@@ -558,8 +559,6 @@ async def test_whoever_was_fenced_stays_away_while_another_shows_signs_of_life(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = Site(store, monkeypatch)
-    site.actor._settings = settings(heartbeat={"enabled": False, "interval": 0.01})
-    monkeypatch.setattr(module, "_SIGNS_MARGIN", 0.1)
     await site.put()
     site.answers = [Fenced("somebody else")]
     with pytest.raises(Fenced):
