@@ -163,6 +163,9 @@ class Destination:
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
         self._unconfirmed = self._loaded = False
+        if not self._settings.exactly_once:  # there the truth can be read only once the sink is open
+            # Also while the sink is away it matters how long the source keeps the binlog that we need.
+            self.status.position = (await self._store.load(self.name)).position
         async with self._open_delivery() as delivery:
             store = delivery.store
             stored = await store.load(self.name)

@@ -310,6 +310,7 @@ async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_
     monkeypatch.setattr(site.sink, "start", away)
     with pytest.raises(SinkError):
         await site.actor.run(site.stop)
+    assert site.status.position == STORED, "how near it is to being purged is watched all the same"
     waiting = asyncio.create_task(site.actor.changed())
     await asyncio.sleep(0.1)
     assert not waiting.done()
