@@ -1,4 +1,4 @@
-"""Brings up the real servers (MySQL, MariaDB, Kafka, ZooKeeper, Elasticsearch) on loopback, without containers.
+"""Brings up the real servers on loopback, without containers: MySQL, Kafka, RabbitMQ and others.
 
     with devstack.Stack() as stack:
         mysql = stack.mysql()

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from devstack.cache import Cache
@@ -27,7 +27,7 @@ LOADERS = {"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}
 # perl serves helper scripts that nobody runs here: called installed, so that it is not downloaded
 PRETENDED = ("perl", "perl-base", "debconf", "psmisc", "adduser", "mysql-common", "mariadb-common")
 SKIPPED = re.compile(
-    r"(-base|^libc-gconv-modules-extra|^libtirpc-common|^libsasl2-modules-db|^openssl-provider-legacy)$"
+    r"((?<!erlang)-base|^libc-gconv-modules-extra|^libtirpc-common|^libsasl2-modules-db|^openssl-provider-legacy)$"
 )
 UNWANTED = (
     *(f"./usr/share/{name}*" for name in ("doc", "man", "locale", "lintian", "bug", "icu")),
@@ -75,7 +75,9 @@ def _environment() -> dict[str, str]:
 class PrivateApt:
     """An apt state below one work folder that knows a single suite and pretends that nothing is installed."""
 
-    def __init__(self, work: Path, mirror: str, suite: str, architecture: str) -> None:
+    def __init__(
+        self, work: Path, mirror: str, suite: str, architecture: str, pretended: Sequence[str] = PRETENDED
+    ) -> None:
         keyring = next((path for path in KEYRINGS if path.exists()), None)
         if keyring is None:
             raise Unavailable("Debian's archive keyring is not on this machine (package debian-archive-keyring).")
@@ -89,7 +91,7 @@ class PrivateApt:
             "".join(
                 f"Package: {name}\nStatus: install ok installed\nArchitecture: {architecture}\nMulti-Arch: allowed\n"
                 "Version: 9999\nMaintainer: x\nDescription: x\n\n"
-                for name in PRETENDED
+                for name in pretended
             )
         )
         settings = {
@@ -166,15 +168,30 @@ class Prefix:
 def architecture() -> str:
     """This machine's Debian architecture."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise Unavailable("MySQL and MariaDB come from Debian packages, and this machine has no apt-get and dpkg-deb.")
+        raise Unavailable(
+            "MySQL, MariaDB, RabbitMQ and Redis come from Debian packages; this machine has no apt-get and dpkg-deb."
+        )
     name = _run(["dpkg", "--print-architecture"], "asking for the architecture").strip()
     if name not in TRIPLETS:
         raise Unavailable(f"no server packages are known for the architecture {name}.")
     return name
 
 
-def install(cache: Cache, name: str, suite: str, packages: Sequence[str], private: Sequence[str], probe: str) -> Prefix:
-    """The prefix `name` with these packages of a Debian suite; `probe` is the program whose libraries are checked."""
+def install(
+    cache: Cache,
+    name: str,
+    suite: str,
+    packages: Sequence[str],
+    private: Sequence[str],
+    probe: str,
+    without: Sequence[str] = (),
+    finish: Callable[[Path], None] | None = None,
+) -> Prefix:
+    """The prefix `name` with these packages of a Debian suite; `probe` is the program (or a
+    pattern of it) whose libraries are checked.
+
+    Packages named in `without` are left out, though others depend on them. `finish` may change the unpacked root.
+    """
     machine = architecture()
 
     def build(fresh: Path) -> None:
@@ -186,14 +203,21 @@ def install(cache: Cache, name: str, suite: str, packages: Sequence[str], privat
         files: list[Path] = []
         for mirror in mirrors:
             try:
-                files = PrivateApt(work, mirror, suite, machine).download(packages)
+                files = PrivateApt(work, mirror, suite, machine, (*PRETENDED, *without)).download(packages)
                 break
             except Unavailable:
                 shutil.rmtree(work, ignore_errors=True)
                 if mirror == mirrors[-1]:
                     raise
         unpack(files, fresh / "root")
-        Prefix(fresh / "root", machine, private).check(probe)
+        prefix = Prefix(fresh / "root", machine, private)
+        programs = [str(path.relative_to(prefix.root)) for path in prefix.root.glob(probe)]
+        if not programs:
+            raise Unavailable(f"the packages of {name} hold no {probe}.")
+        for program in programs:
+            prefix.check(program)
+        if finish is not None:
+            finish(fresh / "root")
         shutil.rmtree(work)
 
     recipe = f"{suite} {machine} {' '.join(packages)} 1"

@@ -26,8 +26,10 @@ def default_root() -> Path:
 class Cache:
     """Everything devstack downloads, unpacks or writes lives below one root."""
 
-    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None, *, lasting: bool = False) -> None:
         self.root = Path(root).absolute() if root is not None else default_root()
+        self.lasting = lasting
+        """Whether servers are to be as fast as can be in the long run, rather than cheap to start; see java_command."""
 
     def folder(self, *parts: str) -> Path:
         """A folder below the root, created when missing."""

@@ -70,7 +70,7 @@ def up(options: argparse.Namespace) -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
-    with Stack(keep=options.keep) as stack:
+    with Stack(keep=options.keep, lasting=True) as stack:
         try:
             with ThreadPoolExecutor(len(names)) as pool:
                 started = {name: pool.submit(stack.start, name, wanted.get(name)) for name in names}

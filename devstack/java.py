@@ -106,6 +106,12 @@ def network_options(cache: Cache | None = None) -> list[str]:
     return trust.java_options(chosen) if home(chosen).is_relative_to(chosen.root) else []
 
 
+def short_lived(cache: Cache) -> list[str]:
+    """Options for JVMs that live for seconds, and else spend most of them on their own optimization; none in a lasting
+    stack."""
+    return [] if cache.lasting else ["-XX:TieredStopAtLevel=1"]
+
+
 def spark_environment(stand_in: Path, *options: str, cache: Cache | None = None) -> dict[str, str]:
     """JAVA_HOME and JAVA_TOOL_OPTIONS for Spark. `stand_in` is a folder to make, for a runtime that Spark can't use as
     it is: Spark 4 asks for a module of faster arithmetic that a small runtime lacks, and goes without it just as well.

@@ -1,9 +1,12 @@
-"""Finds free ports on loopback, and reads NAME=PORT from the command line."""
+"""Finds free ports on loopback, tells on which a process listens, and reads NAME=PORT from the command line."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import socket
+import struct
 import threading
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from devstack.errors import BadRequest
 
 HOST = "127.0.0.1"
 LOWEST = 15000
+LISTEN = "0A"  # the state in /proc/net/tcp
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _given: set[int] = set()
 _mutex = threading.Lock()
@@ -35,8 +39,9 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """A port nobody listens on and that this process has not given out before.
+def free_port(also: int = 0) -> int:
+    """A port nobody listens on and that this process has not given out before; the one at the distance `also` from it
+    is free too, and given out with it.
 
     Taken from below the ephemeral range where there is room: the kernel hands ephemeral ports to outgoing connections,
     and one of those could sit on the port of a server that is down for a restart.
@@ -50,10 +55,30 @@ def free_port() -> int:
                 with socket.socket() as probe:
                     probe.bind((HOST, 0))
                     port = int(probe.getsockname()[1])
-            if port not in _given and is_free(port):
-                _given.add(port)
+            wanted = {port, port + also}
+            if not wanted & _given and all(is_free(number) for number in wanted):
+                _given.update(wanted)
                 return port
     raise BadRequest("no free port was found on 127.0.0.1.")
+
+
+def listeners(pid: int) -> list[tuple[str, int]]:
+    """Addresses and ports on which a process listens for TCP connections, as the kernel lists them."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            inodes.add(os.readlink(entry))
+    found = []
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        lines = Path(f"/proc/{pid}/net/{table}")
+        for line in lines.read_text().splitlines()[1:] if lines.exists() else ():
+            columns = line.split()
+            if columns[3] == LISTEN and f"socket:[{columns[9]}]" in inodes:
+                address, port = columns[1].split(":")
+                # written as 32-bit numbers in the machine's own byte order
+                words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
+                found.append((socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words)), int(port, 16)))
+    return found
 
 
 def parse_ports(values: list[str], known: list[str]) -> dict[str, int]:

@@ -16,11 +16,12 @@ from devstack.errors import StartFailed
 
 GUARD = Path(__file__).with_name("guard.py")
 ANSWER_SECONDS = 10.0
+FOREIGN = ("LD_", "PYTHON", "MYSQL_", "KAFKA_", "RABBITMQ_", "ERL_", "ROCKETMQ_", "NAMESRV_")
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would leak our loader's or Python's settings into a server."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "PYTHON", "MYSQL_", "KAFKA_"))}
+    """The environment without what would leak our loader's or Python's settings, or a user's own, into a server."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     environment.update(extra or {})
     return environment
 

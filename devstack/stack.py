@@ -15,12 +15,16 @@ from typing import TypeVar
 from devstack.cache import Cache, RunDir
 from devstack.errors import BadRequest, PortTaken
 from devstack.progress import say
-from devstack.servers import ELASTICSEARCH, KAFKA, KINDS, MARIADB, MYSQL, ZOOKEEPER, Handle
+from devstack.servers import ELASTICSEARCH, KAFKA, KINDS, MARIADB, MYSQL, RABBITMQ, REDIS, ROCKETMQ, ZOOKEEPER, Handle
+from devstack.servers.base import Tls
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
 from devstack.servers.mysql import MysqlServer
-from devstack.servers.zookeeper import Tls, ZooKeeperEnsemble
+from devstack.servers.rabbitmq import MEMORY, RabbitmqServer
+from devstack.servers.redis import RedisServer
+from devstack.servers.rocketmq import RocketmqServer
+from devstack.servers.zookeeper import ZooKeeperEnsemble
 
 H = TypeVar("H", bound=Handle)
 PORT_TRIES = 3
@@ -34,11 +38,13 @@ class Stack:
     """Starts servers and ends them all: on leaving the `with` block, at exit, and on signals.
 
     Should this process be killed outright, the guard beside each server ends it within a moment. Methods may be called
-    from several threads. `keep=True` leaves data and logs in the cache.
+    from several threads. `keep=True` leaves data and logs in the cache. `lasting=True` is for benchmarks: see Cache.
     """
 
-    def __init__(self, cache: str | os.PathLike[str] | Cache | None = None, *, keep: bool = False) -> None:
-        self.cache = cache if isinstance(cache, Cache) else Cache(cache)
+    def __init__(
+        self, cache: str | os.PathLike[str] | Cache | None = None, *, keep: bool = False, lasting: bool = False
+    ) -> None:
+        self.cache = cache if isinstance(cache, Cache) else Cache(cache, lasting=lasting)
         self._mutex = threading.RLock()
         self._handles: list[Handle] = []
         self._names: set[str] = set()
@@ -98,6 +104,34 @@ class Stack:
     ) -> ElasticsearchServer:
         """Start an Elasticsearch node."""
         return self._launch(name, lambda n, d: ELASTICSEARCH.node(self.cache, n, d, port, heap))
+
+    def rabbitmq(
+        self,
+        port: int | None = None,
+        *,
+        name: str = "rabbitmq",
+        memory_watermark: int = MEMORY,
+        tls: Tls | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> RabbitmqServer:
+        """Start a RabbitMQ node; above `memory_watermark` bytes it blocks publishers, `settings` override those of
+        rabbitmq.conf."""
+        return self._launch(name, lambda n, d: RABBITMQ.server(self.cache, n, d, port, memory_watermark, tls, settings))
+
+    def rocketmq(
+        self,
+        port: int | None = None,
+        *,
+        name: str = "rocketmq",
+        heap: str = "256m",
+        settings: Mapping[str, str] | None = None,
+    ) -> RocketmqServer:
+        """Start a RocketMQ node (name server, broker, proxy); `settings` override those of broker.conf."""
+        return self._launch(name, lambda n, d: ROCKETMQ.node(self.cache, n, d, port, heap, settings))
+
+    def redis(self, port: int | None = None, *, name: str = "redis") -> RedisServer:
+        """Start a Redis."""
+        return self._launch(name, lambda n, d: REDIS.server(self.cache, n, d, port))
 
     def start(self, kind: str, port: int | None = None) -> Handle:
         """Start a server of the registry by name, with its defaults."""

@@ -3,59 +3,24 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
 
-from devstack import java, maven, ports
+from devstack import ports
 from devstack.cache import Cache
-from devstack.errors import StartFailed
-from devstack.process import clean_environment
-from devstack.progress import say
 from devstack.server import Server
 from devstack.servers.base import Kind
-from devstack.servers.jvm import install_jars, java_command
+from devstack.servers.jvm import compile_java, install_jars, java_command
 
 VERSION = "8.19.21"
 MODULE = "transport-netty4"
 COORDINATES = (f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{MODULE}:{VERSION}")
-# compiles the launcher where there is a runtime and no javac
-COMPILER = "org.eclipse.jdt:ecj:3.40.0"
 # its description asks for debugger modules of a JDK, for a feature this launcher does not use
 DEMANDING = "elasticsearch-entitlement"
 DEMANDING_MODULE = "org.elasticsearch.entitlement"
 LAUNCHER = Path(__file__).resolve().parent.parent / "elasticsearch" / "EsNode.java"
-
-
-def compile_launcher(cache: Cache, libraries: Path, target: Path) -> None:
-    """Compile EsNode.java with Eclipse's compiler, which needs no JDK."""
-    with tempfile.TemporaryDirectory(dir=target) as scratch:
-        maven.fetch(cache, [COMPILER], Path(scratch))
-        jar = next(Path(scratch).glob("ecj-*.jar"))
-        classpath = ":".join(str(path) for path in sorted(libraries.glob("*.jar")))
-        options = [
-            "-17",
-            "-nowarn",
-            "-proc:none",
-            "-encoding",
-            "UTF-8",
-            "-cp",
-            classpath,
-            "-d",
-            str(target / "classes"),
-        ]
-        done = subprocess.run(
-            [str(java.executable(cache)), "-jar", str(jar), *options, str(LAUNCHER)],
-            capture_output=True,
-            text=True,
-            env=clean_environment(),
-        )
-    if done.returncode != 0:
-        say((done.stdout + done.stderr)[-2000:])
-        raise StartFailed("the launcher of Elasticsearch could not be compiled; what the compiler said stands above.")
 
 
 def drop_module_description(jar: Path, module: str) -> None:
@@ -142,7 +107,7 @@ class Elasticsearch(Kind):
     def _prefix(self, cache: Cache) -> Path:
         def finish(fresh: Path) -> None:
             # the server loads its network module from a folder of its own, outside the module path
-            compile_launcher(cache, fresh / "lib", fresh)
+            compile_java(cache, [LAUNCHER], fresh)
             module = fresh / "modules" / MODULE
             module.mkdir(parents=True)
             for pattern in ("netty-*.jar", f"{MODULE}-*.jar", "elasticsearch-ssl-config-*.jar"):

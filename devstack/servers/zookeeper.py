@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from devstack import ports
 from devstack.cache import Cache
 from devstack.errors import BadRequest
 from devstack.server import Cluster, Server
-from devstack.servers.base import Kind
+from devstack.servers.base import Kind, Tls
 from devstack.servers.jvm import install_jars, java_command
 
 VERSION = "3.9.5"
@@ -35,14 +34,6 @@ def four_letters(host: str, port: int, word: str) -> str:
     except OSError:
         return ""
     return answer.decode(errors="replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM files of the servers. `ca`: whose certificates clients have to show; None: they need none."""
-
-    key_and_certificate: Path
-    ca: Path | None = None
 
 
 class Node(Server):
