@@ -11,8 +11,9 @@ from types import FrameType
 
 import structlog
 
-from headrace_spark import elastic, kafka, logs
-from headrace_spark.errors import ConsumerError
+from headrace_documents import elastic, logs
+from headrace_documents.errors import ConsumerError
+from headrace_spark import kafka
 from headrace_spark.settings import Settings, load_settings
 
 log = structlog.get_logger("headrace_spark")

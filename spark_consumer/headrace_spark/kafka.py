@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from pyspark.sql import SparkSession
 
-from headrace_spark.errors import UnreachableError
+from headrace_documents.errors import UnreachableError
 from headrace_spark.settings import KafkaSettings
 
 log = structlog.get_logger("headrace_spark.kafka")

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
-from headrace_spark import logs
-from headrace_spark.elastic import BulkWriter, connect
+from headrace_documents import logs
+from headrace_documents.elastic import BulkWriter, connect
 from headrace_spark.errors import QueryError
 from headrace_spark.kafka import client_options, java_reason
 from headrace_spark.settings import Settings

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace_spark.documents import Action
-from headrace_spark.elastic import BulkWriter, Rejected
-from headrace_spark.errors import MessageError
-from headrace_spark.messages import PARSERS
+from headrace_documents.elastic import BulkWriter, Rejected
+from headrace_documents.errors import MessageError
+from headrace_documents.messages import PARSERS
+from headrace_documents.newest import Newest
 from headrace_spark.settings import Settings
 
 log = structlog.get_logger("headrace_spark.worker")
@@ -51,8 +51,7 @@ class Worker:
         self._parse = PARSERS[settings.kafka.format]
         self._rules = settings.elasticsearch.rules()
         self._limit = settings.elasticsearch.bulk_actions
-        # Latest action of each document, with the message it came from.
-        self._pending: dict[tuple[str, str], tuple[Action, Record]] = {}
+        self._pending: Newest[Record] = Newest()
         self.messages = self.rows = self.ignored = self.dead = 0
 
     def run(self, records: Iterable[Record]) -> Iterator[DeadLetter]:
@@ -72,11 +71,7 @@ class Worker:
                 continue
             self.rows += parsed.rows
             for action in parsed.actions:
-                key = (action.target, action.id)
-                known = pending.get(key)
-                # At the same version (one row: delete of the old key, index of the new) the later action wins.
-                if known is None or action.version >= known[0].version:
-                    pending[key] = (action, record)
+                pending.add(action, record)
             if len(pending) >= self._limit:
                 yield from self._flush()
         yield from self._flush()
@@ -96,8 +91,7 @@ class Worker:
         }
 
     def _flush(self) -> Iterator[DeadLetter]:
-        entries = list(self._pending.values())
-        self._pending.clear()
+        entries = self._pending.take()
         by_message: dict[tuple[str, int, int], list[tuple[Rejected, int]]] = {}
         for rejected in self._writer.write([action for action, _ in entries]):
             action, record = entries[rejected.place]

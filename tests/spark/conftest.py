@@ -128,7 +128,11 @@ class Pipeline:
 
 @pytest.fixture
 def pipeline(
-    bootstrap: str, elastic_server: ElasticsearchServer, tmp_path: Path, request: pytest.FixtureRequest
+    stack: devstack.Stack,
+    bootstrap: str,
+    elastic_server: ElasticsearchServer,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Pipeline]:
     topic = request.node.name.removeprefix("test_")
     config = tmp_path / "spark.toml"
@@ -139,7 +143,8 @@ def pipeline(
     )
     (tmp_path / "log").touch()
     with Elasticsearch(elastic_server.url) as elastic:
-        environment = devstack.java.spark_environment(tmp_path / "java")
+        options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
+        environment = devstack.java.spark_environment(tmp_path / "java", *options)
         made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", environment)
         yield made
     for process in made.processes:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_spark.documents import Action, Rules
-from headrace_spark.errors import MessageError
-from headrace_spark.messages import parse_canal
+from headrace_documents.documents import Action, Rules
+from headrace_documents.errors import MessageError
+from headrace_documents.messages import parse_canal
 
 POS = 3563400000000000000
 MYSQL_TYPE = {"id": "bigint", "name": "varchar(64)"}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from headrace_documents.errors import SettingsError
 from headrace_spark import cli, session
-from headrace_spark.errors import JavaError, SettingsError
+from headrace_spark.errors import JavaError
 from headrace_spark.settings import SparkSettings, load_settings
 
 GOOD = """

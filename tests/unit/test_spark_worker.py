@@ -11,10 +11,11 @@ from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError, Elasticsearch
 from elasticsearch import ConnectionError as ElasticConnectionError
 
-from headrace_spark.documents import Action
-from headrace_spark.elastic import BulkWriter, encode
-from headrace_spark.errors import BulkError
-from headrace_spark.settings import ElasticsearchSettings, KafkaSettings, Settings, SparkSettings
+from headrace_documents.documents import Action
+from headrace_documents.elastic import BulkWriter, encode
+from headrace_documents.errors import BulkError
+from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.worker import DeadLetter, Record, Worker
 
 Answer = Callable[[list[tuple[str, dict[str, Any]]]], list[dict[str, Any]]]

@@ -1,4 +1,4 @@
-"""Kafka messages into document actions: one pure function a format, behind `PARSERS`.
+"""Messages into document actions: one pure function a format, behind `PARSERS`.
 
 The one format so far is Canal's flat JSON with headrace's `_pos`. A further format is one more function and one more
 line in the registry.
@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from headrace_spark.documents import (
+from headrace_documents.documents import (
     MAX_VERSION,
     Action,
     Rules,
@@ -21,7 +21,7 @@ from headrace_spark.documents import (
     expand_prefix,
     index_name,
 )
-from headrace_spark.errors import MessageError
+from headrace_documents.errors import MessageError
 
 Json = object
 

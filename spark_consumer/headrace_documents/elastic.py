@@ -13,11 +13,11 @@ import structlog
 from elasticsearch import ApiError, ConnectionTimeout, Elasticsearch, TransportError
 from elasticsearch import ConnectionError as ElasticConnectionError
 
-from headrace_spark.documents import Action
-from headrace_spark.errors import BulkError, UnreachableError
-from headrace_spark.settings import ElasticsearchSettings
+from headrace_documents.documents import Action
+from headrace_documents.errors import BulkError, UnreachableError
+from headrace_documents.settings import ElasticsearchSettings
 
-log = structlog.get_logger("headrace_spark.elastic")
+log = structlog.get_logger("headrace_documents.elastic")
 
 MAX_WAIT = 10.0
 # With these the request as a whole may succeed later; anything else needs a change by somebody.

@@ -7,7 +7,7 @@ import sys
 
 import structlog
 
-FORMAT_VARIABLE = "HEADRACE_SPARK_LOG_FORMAT"
+FORMAT_VARIABLE = "HEADRACE_LOG_FORMAT"
 
 
 def configure(form: str | None = None) -> None:

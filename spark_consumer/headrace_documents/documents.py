@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from headrace_spark.errors import MessageError
+from headrace_documents.errors import MessageError
 
 Value = str | int | float | None
 

@@ -1,0 +1,1 @@
+"""The RabbitMQ consumer: headrace messages from a queue into Elasticsearch."""

@@ -1,0 +1,95 @@
+"""From a batch of messages to documents: runs in a thread of its own, and says of each message what became of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from headrace_consume.letters import Message
+from headrace_consume.settings import Settings
+from headrace_documents.elastic import BulkWriter
+from headrace_documents.errors import MessageError
+from headrace_documents.messages import PARSERS
+from headrace_documents.newest import Newest
+
+log = structlog.get_logger("headrace_consume.applying")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch. A message is in exactly one of the three."""
+
+    done: list[Message] = field(default_factory=list)
+    failed: list[Message] = field(default_factory=list)
+    """They can't be applied; `reason` says why."""
+    again: list[Message] = field(default_factory=list)
+    """Their documents gave way to those of a newer message, which Elasticsearch then refused."""
+
+
+class Applier:
+    """Applies batches, one at a time. `rows`, `ignored` and the writer's tally count what was done."""
+
+    def __init__(self, settings: Settings, writer: BulkWriter) -> None:
+        self._parse = PARSERS[settings.rabbitmq.format]
+        self._rules = settings.elasticsearch.rules()
+        self.writer = writer
+        self.rows = self.ignored = 0
+        # A session that lost its connection leaves its last batch behind in its thread.
+        self._one_at_a_time = threading.Lock()
+
+    def apply(self, messages: Sequence[Message]) -> Outcome:
+        """Writes what the messages ask for. Raises BulkError when Elasticsearch takes nothing now: then no message
+        is to blame, and the same batch may be given again, because versions make a repeated write harmless."""
+        with self._one_at_a_time:
+            return self._apply(messages)
+
+    def _apply(self, messages: Sequence[Message]) -> Outcome:
+        newest: Newest[int] = Newest()
+        gave_way: dict[tuple[str, str], list[int]] = {}
+        reasons: dict[int, str] = {}
+        rows: dict[int, int] = {}
+        statements: dict[int, str] = {}
+        for place, message in enumerate(messages):
+            try:
+                parsed = self._parse(message.body, self._rules)
+            except MessageError as error:
+                reasons[place] = str(error)
+                continue
+            rows[place] = parsed.rows
+            if parsed.ignored:
+                statements[place] = parsed.ignored
+            for action in parsed.actions:
+                loser = newest.add(action, place)
+                if loser is not None:
+                    gave_way.setdefault((action.target, action.id), []).append(loser)
+        again = self._write(newest, gave_way, reasons)
+        for place, statement in statements.items():
+            self.ignored += 1
+            log.warning("DDL is not applied to Elasticsearch", ddl=statement, id=messages[place].id)
+        outcome = Outcome()
+        for place, message in enumerate(messages):
+            if place in reasons:
+                message.reason = reasons[place]
+                outcome.failed.append(message)
+            elif place in again:
+                outcome.again.append(message)
+            else:
+                outcome.done.append(message)
+                self.rows += rows[place]
+        return outcome
+
+    def _write(
+        self, newest: Newest[int], gave_way: dict[tuple[str, str], list[int]], reasons: dict[int, str]
+    ) -> set[int]:
+        """Writes; adds the refused messages to `reasons`, and returns those whose turn has to come again."""
+        entries = newest.take()
+        again: set[int] = set()
+        rejected = self.writer.write([action for action, _ in entries]) if entries else []
+        for place, reason in rejected:
+            action, message = entries[place]
+            reasons.setdefault(message, f"Elasticsearch refuses row {action.row}: {reason}")
+            again.update(gave_way.get((action.target, action.id), ()))
+        return again - reasons.keys()

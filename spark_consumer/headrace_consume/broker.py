@@ -1,0 +1,268 @@
+"""One connection to RabbitMQ with one channel: the only file that knows the client's types.
+
+The connection is a plain one: when it ends, everything in hand comes again on the next. Every call has a time limit,
+and every failure is a BrokerError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiormq
+from aiormq import spec
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.common import FieldTable
+from yarl import URL
+
+from headrace_consume.errors import BrokerError
+from headrace_consume.letters import Message
+from headrace_consume.settings import RabbitMqSettings
+
+T = TypeVar("T")
+
+_CONSUMER = "headrace-consume"
+# A dead letter must not expire, the broker refuses another account's user id, and nobody uses the cluster id.
+_DROPPED = frozenset({"expiration", "user_id", "cluster_id", "headers", "delivery_mode"})
+# Without a limit of their own, RabbitMQ 4 drops a message of a quorum queue that was handed back 20 times, as listing
+# dead letters does, and a long outage of Elasticsearch. There is no value for "none" that all versions take. The daemon
+# makes the main queue with the same one.
+_DELIVERY_LIMIT = 2_000_000_000
+
+
+class Broker:
+    """A connection and its channel. Made by `connect`."""
+
+    def __init__(
+        self, settings: RabbitMqSettings, address: str, connection: aiormq.Connection, channel: AbstractChannel
+    ) -> None:
+        self._settings = settings
+        self.address = address
+        self._connection = connection
+        self._channel = channel
+        # One publish at a time: the client tells returned messages apart by their ids, which repeat.
+        self._publishing = asyncio.Lock()
+        self._cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def connect(cls, settings: RabbitMqSettings, name: str) -> Broker:
+        """Connects to the first node that takes us; `name` shows in the broker's list of connections."""
+        context = _tls_context(settings)
+        failures: list[str] = []
+        for host, port in settings.addresses():
+            address = f"{host}:{port}"
+            connection = aiormq.Connection(_url(settings, host, port), context=context)
+            try:
+                async with asyncio.timeout(settings.timeout):
+                    await connection.connect(client_properties={"connection_name": name})
+                    channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+                return cls(settings, address, connection, channel)
+            except BaseException as error:
+                await _close(connection, settings.timeout)
+                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                    raise
+                if not isinstance(error, Exception | asyncio.CancelledError):
+                    raise
+                failures.append(f"{address}: {_reason(error) or f'no answer in {settings.timeout:g} s'}")
+        raise BrokerError(
+            f"RabbitMQ can't be reached: {'; '.join(failures)}. Check servers, virtual_host, user and password in "
+            "[rabbitmq]"
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is of no more use."""
+        return self._connection.is_closed or self._channel.is_closed
+
+    async def closed(self) -> str:
+        """Waits for the end of the connection, the channel or the consumer; returns why."""
+        ends: list[asyncio.Future[Any]] = [self._connection.closing, self._channel.closing, self._cancelled]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self._cancelled.done():
+            return "the broker ended the consumer: was the queue deleted?"
+        # The channel's reason says more than the connection's, which ends with it.
+        for end in (ends[1], ends[0]):
+            if end.done() and not end.cancelled() and (error := end.exception()) is not None and _reason(error):
+                return _reason(error)
+        return "the connection was closed"
+
+    async def has_queue(self, name: str) -> int | None:
+        """The number of messages that are ready in a queue; None when there is no such queue."""
+        # The broker answers with the end of the channel.
+        channel = await self._ask("opening a channel", self._connection.channel(publisher_confirms=False))
+        try:
+            found = await self._ask(f"looking at queue {name}", channel.queue_declare(queue=name, passive=True))
+        except BrokerError as error:
+            if isinstance(error.__cause__, aiormq.ChannelNotFoundEntity):
+                return None
+            raise
+        with suppress(Exception):
+            await self._ask("closing a channel", channel.close())
+        return found.message_count or 0
+
+    async def has_exchange(self, name: str) -> bool:
+        """Whether there is an exchange of that name."""
+        channel = await self._ask("opening a channel", self._connection.channel(publisher_confirms=False))
+        try:
+            await self._ask(f"looking at exchange {name}", channel.exchange_declare(exchange=name, passive=True))
+        except BrokerError as error:
+            if isinstance(error.__cause__, aiormq.ChannelNotFoundEntity):
+                return False
+            raise
+        with suppress(Exception):
+            await self._ask("closing a channel", channel.close())
+        return True
+
+    async def make_queue(self, name: str, kind: str) -> None:
+        """Makes a durable queue that does not drop what is handed back again and again."""
+        arguments: FieldTable = {"x-queue-type": kind}
+        if kind == "quorum":
+            arguments["x-delivery-limit"] = _DELIVERY_LIMIT
+        await self._ask(
+            f"making queue {name}", self._channel.queue_declare(queue=name, durable=True, arguments=arguments)
+        )
+
+    async def make_exchange(self, name: str, kind: str) -> None:
+        """Makes a durable exchange."""
+        answer = self._channel.exchange_declare(exchange=name, exchange_type=kind, durable=True)
+        await self._ask(f"making exchange {name}", answer)
+
+    async def bind(self, queue: str, exchange: str, key: str) -> None:
+        """Binds a queue to an exchange."""
+        answer = self._channel.queue_bind(queue=queue, exchange=exchange, routing_key=key)
+        await self._ask(f"binding queue {queue} to exchange {exchange}", answer)
+
+    async def consume(self, queue: str, prefetch: int, take: Callable[[Message], None]) -> None:
+        """Has the queue's messages given to `take`, at most `prefetch` that are not acknowledged."""
+
+        async def on_message(delivered: DeliveredMessage) -> None:
+            take(_message(delivered))
+
+        def on_cancel(_: object) -> None:
+            if not self._cancelled.done():
+                self._cancelled.set_result(None)
+
+        self._channel.on_consumer_cancel_callbacks.add(on_cancel)
+        await self._ask("setting the prefetch", self._channel.basic_qos(prefetch_count=prefetch))
+        await self._ask(
+            f"consuming queue {queue}", self._channel.basic_consume(queue, on_message, consumer_tag=_CONSUMER)
+        )
+
+    async def stop_consuming(self) -> None:
+        """No further messages come after this; what has come can still be acknowledged."""
+        await self._ask("ending the consumer", self._channel.basic_cancel(_CONSUMER))
+
+    async def acknowledge(self, up_to: int, single: list[int]) -> None:
+        """Acknowledges all up to a delivery tag (0: none), and single ones; they are on their way then."""
+        if up_to:
+            await self._ask("acknowledging", self._channel.basic_ack(up_to, multiple=True, wait=not single))
+        for tag in single:
+            await self._ask("acknowledging", self._channel.basic_ack(tag, wait=tag == single[-1]))
+
+    async def get(self, queue: str) -> Message | None:
+        """Takes one message, which is acknowledged or comes back when the connection ends; None: there is none."""
+        delivered = await self._ask(f"reading queue {queue}", self._channel.basic_get(queue))
+        return _message(delivered) if isinstance(delivered.delivery, spec.Basic.GetOk) else None
+
+    async def publish(self, message: Message, headers: Mapping[str, Any], exchange: str, routing_key: str) -> None:
+        """Publishes a message again, with other headers; returns when the broker has confirmed that a queue has it."""
+        kept = {name: value for name, value in dict(message.properties or ()).items() if name not in _DROPPED}
+        try:
+            properties = spec.Basic.Properties(**kept, headers=dict(headers), delivery_mode=2)
+        except (TypeError, ValueError) as error:
+            raise BrokerError(f"the properties of the message can't be published again: {error}") from None
+        what = f"publishing to {f'exchange {exchange} with routing key' if exchange else 'queue'} {routing_key}"
+        async with self._publishing:
+            # What is sent to a broker that takes nothing now would wait there, and be sent again by the next try.
+            await self._ask("waiting, because the broker takes no messages (an alarm?)", self._connection.ready())
+            await self._ask(
+                what,
+                self._channel.basic_publish(
+                    message.body, exchange=exchange, routing_key=routing_key, properties=properties, mandatory=True
+                ),
+            )
+
+    async def close(self) -> None:
+        """Ends the connection, within the time limit; what is not acknowledged goes back to its queue."""
+        await _close(self._connection, self._settings.timeout)
+
+    async def _ask(self, what: str, answer: Awaitable[T]) -> T:
+        """The answer. Raises BrokerError."""
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await answer
+        except asyncio.CancelledError as error:
+            # The client cancels what waits on a connection that ends; only our own cancellation goes on.
+            if _is_cancelled():
+                raise
+            raise BrokerError(f"RabbitMQ {self.address}: the connection ended while {what}") from error
+        except TimeoutError:
+            raise BrokerError(
+                f"RabbitMQ {self.address} gave no answer in {self._settings.timeout:g} s while {what}"
+            ) from None
+        except Exception as error:
+            raise BrokerError(f"RabbitMQ {self.address}: {what} failed: {_reason(error)}") from error
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _close(connection: aiormq.Connection, timeout: float) -> None:
+    with suppress(Exception, asyncio.CancelledError):
+        async with asyncio.timeout(timeout):
+            await connection.close()
+
+
+def _message(delivered: DeliveredMessage) -> Message:
+    properties = delivered.header.properties
+    return Message(
+        tag=delivered.delivery_tag or 0,
+        body=delivered.body,
+        exchange=delivered.exchange or "",
+        routing_key=delivered.routing_key or "",
+        # Quorum queues add the number of deliveries, which is no part of the message.
+        headers={name: value for name, value in (properties.headers or {}).items() if name != "x-delivery-count"},
+        message_id=properties.message_id or "",
+        redelivered=bool(delivered.redelivered),
+        properties=properties,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in words. An AMQP error carries code and text of the broker as its arguments."""
+    if isinstance(error, asyncio.CancelledError | TimeoutError):
+        return ""
+    if isinstance(error, aiormq.PublishError):
+        return f"it came back, no queue takes it ({getattr(error.frame, 'reply_text', '')})"
+    if isinstance(error, aiormq.DeliveryError):
+        return "the broker refused it (nack)"
+    words = " ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
+    if isinstance(error, aiormq.InvalidFrameError) and "Connection.Close" in words:
+        return f"the virtual host was refused ({words})"
+    return words
+
+
+def _url(settings: RabbitMqSettings, host: str, port: int) -> URL:
+    scheme = "amqps" if settings.tls else "amqp"
+    account = f"{quote(settings.user, safe='')}:{quote(settings.password.get_secret_value(), safe='')}"
+    place = f"[{host}]" if ":" in host else host
+    path = quote(settings.virtual_host, safe="")
+    return URL(f"{scheme}://{account}@{place}:{port}/{path}?heartbeat={settings.heartbeat}", encoded=True)
+
+
+def _tls_context(settings: RabbitMqSettings) -> ssl.SSLContext | None:
+    if not settings.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+        if settings.tls_certificate:
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key or None)
+    except (ssl.SSLError, OSError) as error:
+        raise BrokerError(f"the files of TLS in [rabbitmq] can't be used: {error}") from None
+    return context

@@ -1,0 +1,155 @@
+"""The process: sessions with the broker one after the other, the scan of dead letters, the status file, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from headrace_consume.applying import Applier
+from headrace_consume.backoff import Backoff
+from headrace_consume.broker import Broker
+from headrace_consume.duplicates import Duplicates, make_duplicates
+from headrace_consume.errors import BrokerError
+from headrace_consume.letterbox import Letterbox, prepare
+from headrace_consume.session import Session
+from headrace_consume.settings import Settings
+from headrace_consume.status import CONNECTING, STOPPED, STOPPING, WAITING, Status
+from headrace_documents.elastic import BulkWriter, connect
+from headrace_documents.errors import BulkError
+
+log = structlog.get_logger("headrace_consume")
+
+
+class Service:
+    """Runs until SIGTERM or SIGINT; it never ends by itself, whatever is away."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._status = Status(settings.run.status_file)
+        self._stop = asyncio.Event()
+        # The same wish for the thread that writes: asyncio's event is not for threads.
+        self._stop_writing = threading.Event()
+        self._letterbox = Letterbox(settings)
+
+    async def run(self) -> None:
+        """Works until it is stopped. Raises DuplicatesError when a package is missing."""
+        quiet_clients()
+        duplicates = make_duplicates(self._settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+        client = connect(self._settings.elasticsearch)
+        applier = Applier(self._settings, BulkWriter(self._settings.elasticsearch, client, self._pause))
+        side = [asyncio.ensure_future(work) for work in (self._scan_for_ever(), self._write_status_for_ever())]
+        try:
+            await self._sessions(applier, duplicates)
+        finally:
+            for task in side:
+                task.cancel()
+            await asyncio.gather(*side, return_exceptions=True)
+            await self._letterbox.close()
+            await duplicates.close()
+            self._status.enter(STOPPED)
+
+    def _on_signal(self, name: str) -> None:
+        log.info("signal", name=name)
+        self._stop.set()
+        self._stop_writing.set()
+        self._status.enter(STOPPING)
+
+    def _pause(self, seconds: float) -> None:
+        """The writer's wait between two tries, in its thread. Raises BulkError at the wish to stop."""
+        if self._stop_writing.wait(seconds):
+            raise BulkError("stopping")
+
+    async def _sessions(self, applier: Applier, duplicates: Duplicates) -> None:
+        backoff = Backoff(self._settings.run.reconnect_max)
+        while not self._stop.is_set():
+            reason = ""
+            worked = False
+            try:
+                reason, worked = await self._session(applier, duplicates)
+            except BrokerError as error:
+                reason = str(error)
+            if self._stop.is_set():
+                return
+            if worked:
+                backoff.reset()
+            wait = backoff.next()
+            self._status.enter(CONNECTING, reason)
+            log.error("no connection to RabbitMQ; it is tried again", seconds=round(wait, 2), reason=reason)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._stop.wait()
+
+    async def _session(self, applier: Applier, duplicates: Duplicates) -> tuple[str, bool]:
+        """One session; why it ended, and whether it did anything."""
+        connecting = asyncio.ensure_future(Broker.connect(self._settings.rabbitmq, "headrace-consume"))
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait([connecting, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                return "", False
+            broker = connecting.result()
+        finally:
+            for task in (connecting, stopped):
+                task.cancel()
+            await asyncio.gather(connecting, stopped, return_exceptions=True)
+        try:
+            await prepare(broker, self._settings)
+            self._status.counts["connections"] += 1
+            log.info("consuming", broker=broker.address, queue=self._settings.rabbitmq.queue)
+            session = Session(self._settings, broker, self._letterbox, applier, duplicates, self._status, self._stop)
+            return await session.run(), session.worked
+        finally:
+            await broker.close()
+
+    async def _scan_for_ever(self) -> None:
+        """Sends dead letters again, every so often. Not while Elasticsearch is away: nothing would have changed."""
+        last: tuple[int, int] | None = None
+        while True:
+            await asyncio.sleep(self._settings.dead_letters.scan_every)
+            if self._status.state in (WAITING, CONNECTING, STOPPING):
+                continue
+            try:
+                sent = await self._letterbox.scan()
+                found = await self._letterbox.counts()
+            except BrokerError as error:
+                self._status.troubles["scan"] = str(error)
+                log.error("the scan of dead letters failed", reason=str(error))
+                continue
+            self._status.troubles["scan"] = ""
+            self._status.counts["resent"] += sent
+            self._status.gauges["dead_letters"], self._status.gauges["manual"] = found
+            if sent:
+                log.info("dead letters are sent again", messages=sent)
+            if found[1] and found != last:
+                log.warning(
+                    "dead letters wait for people: headrace-consume dead-letters list",
+                    messages=found[1],
+                    queue=self._settings.manual_queue,
+                )
+            last = found
+
+    async def _write_status_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.run.status_every)
+            self._status.write()
+
+
+def quiet_clients() -> None:
+    """What the clients would log on their own comes to us as errors, with the place and what to do."""
+    for name in ("aiormq", "elastic_transport", "redis"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    asyncio.get_running_loop().set_exception_handler(_on_loop_error)
+
+
+def _on_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # Mostly futures of a connection that ended, whose error was told by the session already.
+    log.debug("left behind", what=context.get("message"), reason=repr(context.get("exception")))

@@ -1,0 +1,264 @@
+"""One session with the broker: messages in batches into Elasticsearch, acknowledged when that has confirmed them.
+
+A message is in one of four places: the inbox, the batch that is being written, held for a retry, or on its way to the
+dead letters. In all of them it is unacknowledged and counts for the prefetch, which bounds what is in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from headrace_consume.acks import AckWindow
+from headrace_consume.applying import Applier, Outcome
+from headrace_consume.backoff import Backoff
+from headrace_consume.broker import Broker
+from headrace_consume.duplicates import Duplicates
+from headrace_consume.errors import BrokerError
+from headrace_consume.letterbox import Letterbox
+from headrace_consume.letters import MAX_REASON, Message
+from headrace_consume.settings import Settings
+from headrace_consume.status import RUNNING, WAITING, Status
+from headrace_consume.threads import in_thread
+from headrace_documents.errors import BulkError
+
+log = structlog.get_logger("headrace_consume.session")
+
+
+class Session:
+    """Works until the connection ends or `stop` is set; then everything that is not acknowledged comes again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        letterbox: Letterbox,
+        applier: Applier,
+        duplicates: Duplicates,
+        status: Status,
+        stop: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._letterbox = letterbox
+        self._applier = applier
+        self._duplicates = duplicates
+        self._status = status
+        self._stop = stop
+        self._acks = AckWindow()
+        self._inbox: list[Message] = []
+        self._arrived = asyncio.Event()
+        self._full = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._delays = settings.retry.delays()
+        self._held: dict[int, asyncio.TimerHandle] = {}
+        self._dying: deque[Message] = deque()
+        self._some_dying = asyncio.Event()
+        self._none_dying = asyncio.Event()
+        self._none_dying.set()
+        # A flood of messages that can't be applied must leave room for those that can.
+        self._most_held = max(1, settings.rabbitmq.prefetch // 2)
+        self.worked = False
+        """Whether anything was acknowledged."""
+
+    async def run(self) -> str:
+        """Returns why the session has ended; "" when it was stopped in order."""
+        tasks: list[asyncio.Task[str]] = []
+        try:
+            await self._broker.consume(self._settings.rabbitmq.queue, self._settings.rabbitmq.prefetch, self._take)
+            self._status.enter(RUNNING)
+            works: list[Callable[[], Awaitable[str]]] = [self._broker.closed, self._pump, self._bury_all, self._drain]
+            tasks = [asyncio.ensure_future(_as_coroutine(work)) for work in works]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            reason = ""
+            for task in done:
+                error = task.exception()
+                if error is not None and not isinstance(error, BrokerError):
+                    raise error
+                reason = str(error) if error is not None else task.result()
+            return reason
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for timer in self._held.values():
+                timer.cancel()
+            self._gauge()
+
+    def _take(self, message: Message) -> None:
+        """A message has come."""
+        self._acks.open(message.tag)
+        self._status.counts["received"] += 1
+        self._status.counts["redelivered"] += message.redelivered
+        self._put([message])
+
+    def _put(self, messages: Sequence[Message]) -> None:
+        self._inbox += messages
+        self._idle.clear()
+        self._arrived.set()
+        # What is held takes places of the prefetch: without it in the sum a batch would wait for what can't come.
+        if len(self._inbox) + len(self._held) + len(self._dying) >= self._settings.rabbitmq.prefetch:
+            self._full.set()
+
+    async def _pump(self) -> str:
+        """Takes what is in the inbox, and works on it, for ever."""
+        while True:
+            await self._arrived.wait()
+            if not self._full.is_set() and not self._stop.is_set():
+                await _until(self._full, self._settings.rabbitmq.linger)
+            batch, self._inbox = self._inbox, []
+            self._arrived.clear()
+            self._full.clear()
+            await self._work(batch)
+            if not self._inbox:
+                self._idle.set()
+            self._gauge()
+
+    async def _work(self, batch: list[Message]) -> None:
+        counts, tally = self._status.counts, self._applier.writer.tally
+        known = await self._duplicates.seen([message.identity for message in batch])
+        self._status.troubles["duplicates"] = self._duplicates.trouble
+        fresh = [message for message in batch if message.identity not in known]
+        repeated = [message for message in batch if message.identity in known]
+        outcome = await self._apply(fresh) if fresh else Outcome()
+        await self._duplicates.note([message.identity for message in outcome.done])
+        await self._settle(outcome.done + repeated)
+        counts["duplicates"] += len(repeated)
+        counts["applied"] += len(outcome.done)
+        counts["rows"], counts["ddl_ignored"] = self._applier.rows, self._applier.ignored
+        counts["indexed"], counts["deleted"], counts["stale"] = tally.indexed, tally.deleted, tally.stale
+        for message in outcome.failed:
+            self._failed(message)
+        if outcome.again:
+            self._put(outcome.again)
+
+    async def _apply(self, batch: list[Message]) -> Outcome:
+        """Writes, and waits for as long as Elasticsearch takes nothing: no message is to blame for that."""
+        backoff = Backoff(self._settings.run.reconnect_max)
+        while True:
+            try:
+                outcome = await in_thread(self._applier.apply, batch)
+            except BulkError as error:
+                if self._stop.is_set():
+                    raise BrokerError("stopped while Elasticsearch takes nothing") from None
+                wait = backoff.next()
+                self._status.enter(WAITING, str(error))
+                log.warning(
+                    "Elasticsearch takes nothing; the messages wait",
+                    messages=len(batch),
+                    seconds=round(wait, 2),
+                    reason=str(error),
+                )
+                await _until(self._stop, wait)
+            else:
+                if self._status.state == WAITING:
+                    self._status.enter(RUNNING)
+                return outcome
+
+    async def _settle(self, messages: Sequence[Message]) -> None:
+        """Acknowledges."""
+        up_to, single = self._acks.settle(message.tag for message in messages)
+        await self._broker.acknowledge(up_to, single)
+        self.worked = self.worked or bool(messages)
+
+    def _failed(self, message: Message) -> None:
+        """A message could not be applied: it waits for its next try, or goes to the dead letters."""
+        tried = message.attempts
+        message.attempts += 1
+        if tried >= len(self._delays) or len(self._held) + len(self._dying) >= self._most_held:
+            self._dying.append(message)
+            self._some_dying.set()
+            self._none_dying.clear()
+            return
+        delay = self._delays[tried]
+        self._status.counts["retried"] += 1
+        log.warning(
+            "a message can't be applied; it is tried again",
+            id=message.id,
+            attempt=message.attempts,
+            seconds=delay,
+            reason=message.reason[:MAX_REASON],
+        )
+        self._held[message.tag] = asyncio.get_running_loop().call_later(delay, self._retry, message)
+
+    def _retry(self, message: Message) -> None:
+        del self._held[message.tag]
+        self._put([message])
+
+    async def _bury_all(self) -> str:
+        """Publishes dead letters, one at a time. Each stays unacknowledged until the broker has confirmed it."""
+        backoff = Backoff(self._settings.run.reconnect_max)
+        while True:
+            await self._some_dying.wait()
+            while self._dying:
+                message = self._dying[0]
+                try:
+                    manual = await self._letterbox.bury(message)
+                except BrokerError as error:
+                    wait = backoff.next()
+                    self._status.troubles["dead letters"] = str(error)
+                    log.error(
+                        "a dead letter can't be published; its message stays in the queue",
+                        id=message.id,
+                        seconds=round(wait, 2),
+                        reason=str(error),
+                    )
+                    # It may be this letter alone that the broker refuses: the others come first the next time.
+                    self._dying.rotate(-1)
+                    await asyncio.sleep(wait)
+                    continue
+                backoff.reset()
+                self._status.troubles["dead letters"] = ""
+                self._dying.popleft()
+                self._status.counts["buried"] += 1
+                log.error(
+                    "dead letter",
+                    id=message.id,
+                    waits_for="people" if manual else "the scan",
+                    attempts=message.attempts,
+                    resends=message.resends,
+                    reason=message.reason[:MAX_REASON],
+                )
+                await self._settle([message])
+                self._gauge()
+            self._some_dying.clear()
+            self._none_dying.set()
+
+    async def _drain(self) -> str:
+        """After the wish to stop: takes no more, finishes what is in hand, within the limit. What is held for a retry
+        goes back to the queue."""
+        await self._stop.wait()
+        await self._broker.stop_consuming()
+        try:
+            async with asyncio.timeout(self._settings.run.drain_timeout):
+                while not (self._idle.is_set() and self._none_dying.is_set()):
+                    await self._idle.wait()
+                    await self._none_dying.wait()
+        except TimeoutError:
+            log.warning(
+                "not all that was in hand could be finished; it goes back to the queue",
+                messages=len(self._acks),
+                seconds=self._settings.run.drain_timeout,
+            )
+        return ""
+
+    def _gauge(self) -> None:
+        self._status.gauges["in_hand"] = len(self._acks)
+        self._status.gauges["held"] = len(self._held) + len(self._dying)
+
+
+async def _as_coroutine(work: Callable[[], Awaitable[str]]) -> str:
+    return await work()
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    """Waits for the event, and no longer than so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,80 @@
+"""MySQL -> headrace -> RabbitMQ -> headrace-consume -> Elasticsearch, with the names of the search example itself."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from demo import catalog
+from demo.compare import INDEX, compare, read_documents, read_rows, search
+from devstack.servers.rabbitmq import RabbitmqServer
+from tests.support import DaemonProcess, destination_toml
+
+from .conftest import Line
+
+pytestmark = pytest.mark.server
+
+VHOST, ACCOUNT = "/xzb", "xzb"
+EXCHANGE, TOPIC = "exchange.canal-jzo2o", "canal-mq-jzo2o-foundations"
+
+
+@pytest.fixture
+def source(mysql: Any, line: Line) -> Iterator[Any]:
+    catalog.create(mysql)
+    yield mysql
+    mysql.sql(f"DROP DATABASE {catalog.DATABASE}")
+    line.elastic.indices.delete(index=INDEX, ignore_unavailable=True)
+
+
+async def test_services_are_found_by_name_and_the_documents_are_the_rows_after_kills(
+    source: Any, rabbitmq: RabbitmqServer, line: Line, daemon: Callable[..., DaemonProcess]
+) -> None:
+    rabbitmq.add_vhost(VHOST)
+    rabbitmq.add_user(ACCOUNT, ACCOUNT, VHOST)
+    sink = f"""type = "rabbitmq"
+servers = "{rabbitmq.address}"
+virtual_host = "{VHOST}"
+user = "{ACCOUNT}"
+password = "{ACCOUNT}"
+exchange = "{EXCHANGE}"
+declare = true
+queue = "{TOPIC}"
+binding = "{TOPIC}"
+"""
+    destination = destination_toml(source, catalog.DATABASE, sink)
+    destination = destination.replace(f'topic = "{catalog.DATABASE}"', f'topic = "{TOPIC}"')
+    process = daemon(shop=destination).start()
+    process.wait_state("shop", "STREAMING")
+    account = {"virtual_host": VHOST, "user": ACCOUNT, "password": ACCOUNT}
+    line.configure(
+        rabbitmq={**account, "queue": TOPIC, "prefetch": 20},
+        duplicates={"store": "sqlite", "path": str(line.folder / "ids.db")},
+    )
+    line.start()
+    chance = random.Random(3)
+    rows = catalog.services(chance)
+    catalog.fill(source, rows)
+    await line.wait_for(lambda: len(read_documents(line.elastic)) == len(rows))
+    assert compare(read_rows(source), read_documents(line.elastic)).differences == []
+    assert search(line.elastic, "家庭保洁")[0] == 2 * len(catalog.CITIES)
+
+    def hurt(number: int) -> None:
+        if number == 40:
+            os.killpg(line.processes[-1].pid, signal.SIGKILL)
+            line.start()
+        if number == 80:
+            process.kill()
+            process.start()
+
+    catalog.change(source, chance, 120, hurt)
+    catalog.alter(source, chance)
+    process.wait_state("shop", "STREAMING")
+    await line.wait_for(lambda: compare(read_rows(source), read_documents(line.elastic)).identical)
+    assert line.count("buried") == 0
+    assert process.terminate() == 0
+    line.stop()
