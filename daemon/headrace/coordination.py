@@ -7,22 +7,32 @@ import os
 import socket
 from pathlib import Path
 
+from headrace.failed.kafka_store import KafkaFailedStore
+from headrace.failed.mysql_store import MySqlFailedStore
+from headrace.failed.parking import Parking
+from headrace.failed.sqlite_store import SqliteFailedStore
+from headrace.formats.base import ValueFormat
+from headrace.formats.registry import make_format
 from headrace.kafka.state_topic import StateTopic
 from headrace.kafka.transactor import Transactor
 from headrace.lease import Lease
 from headrace.lock.base import Lock
 from headrace.lock.file import FileLock
 from headrace.lock.zookeeper import ZooKeeperLock
+from headrace.parked import FailedStore
+from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
 from headrace.settings import DestinationSettings, KafkaSinkSettings, Settings, StateSettings
-from headrace.sinks.base import Sink
+from headrace.sinks.base import Desk, Sink
 from headrace.sinks.kafka_once import ExactlyOnceKafkaSink
+from headrace.sinks.plan import Plan
 from headrace.sinks.registry import make_sink
 from headrace.spread import Spread
-from headrace.state import sqlite, zookeeper
+from headrace.state import sqlite
 from headrace.state.base import StateStore
 from headrace.state.kafka import KafkaStore
 from headrace.state.sqlite import SqliteStore
 from headrace.state.zookeeper import ZooKeeperStore
+from headrace.zookeeper.counts import Counts
 from headrace.zookeeper.session import Session
 
 
@@ -59,6 +69,11 @@ class Coordination:
             for destination in self._settings.destinations.values():
                 await self.store(destination).open()
 
+    @property
+    def counts(self) -> Counts | None:
+        """Of the ZooKeeper session, once open() has returned; None without [zookeeper]."""
+        return self.session.counts if self.session is not None else None
+
     def store(self, destination: DestinationSettings) -> StateStore:
         """Where the destination's position is kept. open() has to be called before it is used, by each user."""
         if kafka := _exactly_once(destination):
@@ -70,6 +85,25 @@ class Coordination:
         if state.path not in self._files:
             self._files[state.path] = SqliteStore(state.path)
         return self._files[state.path]
+
+    def failed_store(self, destination: DestinationSettings) -> FailedStore | None:
+        """Where its failed messages are kept; None when its sink sets none aside."""
+        return self._failed_stores(destination)[0] if destination.parks else None
+
+    def former_stores(self, destination: DestinationSettings) -> list[FailedStore]:
+        """Where failed messages may wait that nobody looks for any more, because the configuration was another one."""
+        return self._failed_stores(destination)[1 if destination.parks else 0 :]
+
+    def _failed_stores(self, destination: DestinationSettings) -> list[FailedStore]:
+        """The one that [failed] names, and others that the destination could have used."""
+        stores: list[FailedStore] = []
+        if destination.failed.store == "mysql":
+            stores.append(MySqlFailedStore(destination.failed, destination.name))
+        if kafka := _exactly_once(destination):
+            stores.append(KafkaFailedStore(kafka, destination.name, destination.failed.topic))
+        elif isinstance(store := self.store(destination), SqliteStore):
+            stores.append(SqliteFailedStore(store, destination.name))
+        return stores
 
     def lock(self, destination: DestinationSettings) -> Lock:
         """The destination's lock, not taken."""
@@ -84,8 +118,8 @@ class Coordination:
             return await StateTopic(kafka, destination.name).problems(must_exist=must_exist)
         state = self._state(destination)
         if state.store == "zookeeper":
-            assert self.session is not None
-            return await zookeeper.inspect(self.session, destination.name, must_exist=must_exist)
+            assert self._shared is not None
+            return await self._shared.problems(destination.name, must_exist=must_exist)
         if must_exist and not state.path.exists():
             return [
                 f"there is no state store {state.path.absolute()}: no daemon has run with this configuration -> run "
@@ -116,12 +150,37 @@ class Coordination:
         return self._settings.state_of(destination)
 
 
-def open_delivery(destination: DestinationSettings, store: StateStore, lease: Lease) -> tuple[Sink, StateStore]:
+def open_delivery(
+    destination: DestinationSettings, store: StateStore, lease: Lease, desk: Desk | None = None
+) -> tuple[Sink, StateStore]:
     """A new sink, not started, and the store of its run: the shared one, unless the sink keeps the position itself."""
     if kafka := _exactly_once(destination):
         transactor = Transactor(kafka, destination.name, lease)
-        return ExactlyOnceKafkaSink(kafka, transactor), KafkaStore(kafka, destination.name, transactor)
-    return make_sink(destination.sink, lease), store
+        kept = desk.store if isinstance(desk, Parking) and isinstance(desk.store, KafkaFailedStore) else None
+        failed = kept.topic if kept is not None else None
+        sink = ExactlyOnceKafkaSink(kafka, transactor, desk, plan_of(destination), failed)
+        if kept is not None:
+            kept.writer = sink.write
+        return sink, KafkaStore(kafka, destination.name, transactor)
+    return make_sink(destination.sink, lease, desk, plan_of(destination)), store
+
+
+def plan_of(destination: DestinationSettings) -> Plan:
+    """What the sink has to know of the destination's other sections."""
+    route, debezium = destination.route, destination.message.debezium
+    apart = {debezium.transaction_topic, debezium.schema_topic} if destination.message.format == "debezium" else set()
+    apart -= {"", route.topic}
+    counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+
+    def partitions(topic: str) -> int:
+        if topic in apart:  # [route] does not count there
+            return 1
+        return max(counts.of(topic) or route.partitions, route.partition + 1)
+
+    fmt = make_format(destination)
+    named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
+    topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
+    return Plan(topics, partitions, fmt.cut) if isinstance(fmt, ValueFormat) else Plan(topics, partitions)
 
 
 def leased_store(destination: DestinationSettings, store: StateStore, lease: Lease) -> StateStore:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 from headrace.coordination import open_delivery
+from headrace.failed.parking import Parking
 from headrace.lease import Lease
 from headrace.settings import DestinationSettings
 from headrace.sinks.base import Sink
@@ -19,11 +21,15 @@ _PROOF_LIMIT = 10.0
 class Delivery:
     """Owns the sink: whoever ends a run ends it here. `store` is the one to use as long as the run lasts."""
 
-    def __init__(self, settings: DestinationSettings, store: StateStore, lease: Lease) -> None:
-        self._settings, self._shared, self.lease = settings, store, lease
+    def __init__(
+        self, settings: DestinationSettings, store: StateStore, lease: Lease, parking: Parking | None = None
+    ) -> None:
+        self._settings, self._shared, self.lease, self.parking = settings, store, lease, parking
         self.sink: Sink
         self.store: StateStore
-        self.sink, self.store = open_delivery(settings, store, lease)
+        self.sink, self.store = open_delivery(settings, store, lease, parking)
+        self.resending: Sink | None = None
+        """The sink while messages that were set aside may be sent again through it: from its start to its end."""
         self._cover: Cover | None = None
 
     async def start(self) -> None:
@@ -37,6 +43,7 @@ class Delivery:
         except BaseException:
             await self.abort()
             raise
+        self.resending = self.sink
 
     def hand_over(self) -> None:
         """From here on the sink may hold what could still leave, so the process ends unless somebody aborts in time
@@ -46,12 +53,13 @@ class Delivery:
 
     async def renew(self) -> None:
         """A new sink after abort(); only for one that does not keep the position. Raises SinkError."""
-        self.sink, self.store = open_delivery(self._settings, self._shared, self.lease)
+        self.sink, self.store = open_delivery(self._settings, self._shared, self.lease, self.parking)
         await self.start()
 
     async def rest(self, *, idle: bool) -> None:
         """Nothing more is handed over in this run. What is not confirmed by now is cut, because nobody looks at the
         lease any more; an idle sink can do no harm, however long the end takes."""
+        self.resending = None
         if idle:
             self._uncover()
         else:
@@ -59,11 +67,13 @@ class Delivery:
 
     async def abort(self) -> None:
         """Cuts everything: after it returns nothing more leaves. Never raises."""
+        self.resending = None
         await self.sink.abort()
         self._uncover()
 
     async def close(self) -> None:
         """Ends in order after the last confirmation."""
+        self.resending = None
         await self.sink.close()
         self._uncover()
 
@@ -71,3 +81,18 @@ class Delivery:
         cover, self._cover = self._cover, None
         if cover is not None:
             WATCHDOG.uncover(cover)
+
+
+@contextlib.asynccontextmanager
+async def delivering(
+    settings: DestinationSettings, store: StateStore, lease: Lease, parking: Parking | None
+) -> AsyncIterator[Delivery]:
+    """A started delivery, which is cut off when what is done with it fails, and ended in order when it does not."""
+    delivery = Delivery(settings, store, lease, parking)
+    await delivery.start()
+    try:
+        yield delivery
+    except BaseException:
+        await delivery.abort()
+        raise
+    await delivery.close()

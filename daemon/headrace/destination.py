@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import structlog
 
 from headrace.companion import Companion
 from headrace.coordination import leased_store
-from headrace.delivery import Delivery
+from headrace.delivery import Delivery, delivering
 from headrace.errors import Fenced, PositionLost, ServerIdTaken, SplitBrain, StateStoreError
+from headrace.failed.parking import Parking, ensure_delivered
 from headrace.headroom import HeadroomWatch
 from headrace.layouts import Layouts
 from headrace.lock.base import Lock
@@ -21,6 +22,7 @@ from headrace.model import Gap, Position, State
 from headrace.mysql.heartbeat import Beat
 from headrace.mysql.relocate import relocate_by_policy
 from headrace.mysql.source import OpenSource, Reader, addresses, open_any, open_source
+from headrace.parked import FailedStore
 from headrace.settings import DaemonSettings, DestinationSettings, SourceSettings, derive_server_id
 from headrace.standby import Standby
 from headrace.state.base import Guard, StateChange, StateStore, Stored
@@ -53,8 +55,10 @@ class Destination:
         store: StateStore,
         lock: Lock,
         status: DestinationStatus,
+        failed: FailedStore | None = None,
+        former: Sequence[FailedStore] = (),
     ) -> None:
-        self._settings, self._daemon = settings, daemon
+        self._settings, self._daemon, self._failed, self._former = settings, daemon, failed, former
         self._store, self._lock, self.status = store, lock, status
         self._log = log.bind(destination=settings.name)
         self._behind = Behind()
@@ -163,15 +167,15 @@ class Destination:
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
         self._unconfirmed = self._loaded = False
+        stored: Stored | None = None
         if not self._settings.exactly_once:  # there the truth can be read only once the sink is open
             # Also while the sink is away it matters how long the source keeps the binlog that we need.
-            self.status.position = (await self._store.load(self.name)).position
-        async with self._open_delivery() as delivery:
+            stored = await self._note_stored(self._store)
+        parking = Parking(self._settings.failed, self._failed, self.name, self.status) if self._failed else None
+        async with delivering(self._settings, self._store, self._lock.lease, parking) as delivery:
             store = delivery.store
-            stored = await store.load(self.name)
-            if stored.version != self._version:  # moved by somebody: what waited may not come again
-                self._behind.since = 0.0
-            self._version, self.status.position, self._loaded = stored.version, stored.position, True
+            await ensure_delivered(self.name, self._former)
+            stored = stored or await self._note_stored(store)
             layouts = Layouts(self._settings, await store.schema_entries(self.name))
             source = await _unless(stop, self._open(stored.position, layouts, stored.last_pos))
             if source is None:
@@ -180,10 +184,20 @@ class Destination:
             try:
                 guard = await self._begin(store, stored, companion)
                 guard = await self._store_start(store, stored, source, layouts, guard)
+                if parking is not None:
+                    await parking.open(guard)
                 await self._stream(source, delivery, guard, layouts, companion, stop)
             finally:
                 await companion.close()
                 await source.close()
+
+    async def _note_stored(self, store: StateStore) -> Stored:
+        """Reads what is stored, and keeps in mind which version of it was seen."""
+        stored = await store.load(self.name)
+        if stored.version != self._version:  # moved by somebody: what waited may not come again
+            self._behind.since = 0.0
+        self._version, self.status.position, self._loaded = stored.version, stored.position, True
+        return stored
 
     def _companion(self, source: SourceSettings) -> Companion:
         return Companion(source, self._settings.heartbeat, self.name, self._daemon.node, self.status)
@@ -309,7 +323,7 @@ class Destination:
         self._log.error("the position was moved by a policy", gap=str(gap), **gap.to_dict())
         return guard
 
-    # -- lock and sink --------------------------------------------------------------------------------------------
+    # -- the lock -------------------------------------------------------------------------------------------------
 
     async def _floor(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
@@ -361,17 +375,6 @@ class Destination:
             return False
         self.status.take_over(self._lock.lease)
         return True
-
-    @contextlib.asynccontextmanager
-    async def _open_delivery(self) -> AsyncIterator[Delivery]:
-        delivery = Delivery(self._settings, self._store, self._lock.lease)
-        await delivery.start()
-        try:
-            yield delivery
-        except BaseException:
-            await delivery.abort()
-            raise
-        await delivery.close()
 
 
 async def _unless(stop: asyncio.Event, opening: Coroutine[Any, Any, OpenSource]) -> OpenSource | None:

@@ -18,6 +18,8 @@ class HeadraceError(Exception):
     reason: str = "error"
     """One word for a monitor."""
     retriable: bool = True
+    final: bool = False
+    """Whether nothing that happens while the process lives can mend it."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
@@ -151,6 +153,14 @@ class SinkRejected(SinkError):
     """The sink refuses a message for good (too large, not allowed)."""
 
     state = State.FAILED
+
+
+class OutputClosed(SinkError):
+    """Nobody reads our standard output any more, and nobody can come back."""
+
+    state = State.FAILED
+    retriable = False
+    final = True
 
 
 class Fenced(HeadraceError):

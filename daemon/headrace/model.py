@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 POS_SHIFT = 11
 """`_pos` counts in 2**-11 microseconds: 2,048 rows of one microsecond have room before the next one's numbers begin."""
@@ -249,6 +250,10 @@ class RowsChange:
     gtid: str
     partial: bool = False
     """Whether rows hold ABSENT. An update's row has the before image's value where only that has the column."""
+    places: Sequence[int] | None = None
+    """Where each row stands in the event, when this is a part of one; None: row i is the event's row i."""
+    other: Row | None = None
+    """With a DELETE or an INSERT of one row that half of an update became: the other half's row."""
 
     def parts(self, size: int) -> list[RowsChange]:
         """The same change cut into changes of at most `size` rows, order and numbers kept."""
@@ -258,6 +263,7 @@ class RowsChange:
                 rows=self.rows[i : i + size],
                 before=self.before[i : i + size] if self.before is not None else None,
                 pos=self.pos + i,
+                places=range(i, len(self.rows))[:size] if self.places is None else self.places[i : i + size],
             )
             for i in range(0, len(self.rows), size)
         ]
@@ -319,12 +325,23 @@ class TransactionMark:
     counts: dict[str, int] = field(default_factory=dict)
 
 
+class Unit(NamedTuple):
+    """What a message is about, for the order that has to hold: it waits behind every earlier one that shares a key or,
+    where either has no keys, a table."""
+
+    tables: tuple[str, ...]
+    """`schema.table`; `schema.*` for a statement about a database; empty for what is about no table."""
+    keys: tuple[str, ...] = ()
+    """The rows' keys, which are the same for tables whose rows have to stay in order; none: it is about its tables as a
+    whole."""
+
+
 @dataclass(slots=True)
 class MessageBatch:
     """Messages of one topic partition run, in order, with the position that holds once all are confirmed.
 
-    `values`, `headers` and, when set, `keys` run beside each other. `size` is what the batch is charged in the
-    bytes-bounded queue. A batch without messages only moves the position.
+    `values`, `headers` and, when set, `keys` and `units` run beside each other. `size` is what the batch is charged in
+    the bytes-bounded queue. A batch without messages only moves the position.
     """
 
     topic: str
@@ -343,5 +360,13 @@ class MessageBatch:
     """When the first of its bytes came in, on the loop's clock."""
     keys: list[bytes | None] | None = None
     """None when no message of the batch has a key."""
+    units: list[Unit] | None = None
+    """Set where messages may be parked, so that later ones can wait behind them."""
+    barrier: bool = False
+    """Whether it is published once all before it is confirmed, and what is behind it once it is itself."""
+    failed: int = 0
+    """The number of the failed message that the batch sends again; 0 for all others."""
+    tags: list[str] | None = None
+    """What kind of message each is, for sinks that have tags."""
     commit_time_us: int = 0
     """Commit time of the last message; 0 when the batch has none."""

@@ -13,10 +13,10 @@ from headrace.errors import ConfigError
 from headrace.settings import (
     DestinationSettings,
     Settings,
+    clashing,
     destination_files,
     load_destination,
     load_main,
-    shared_server_ids,
 )
 
 log = structlog.get_logger(__name__)
@@ -157,7 +157,7 @@ class Reloader:
             # to the settings that run, so another pass may find a newcomer that wanted its id.
             kept = [one for name, one in wanted.items() if running.get(name) == one]
             new = [one for name, one in wanted.items() if running.get(name) != one]
-            found = shared_server_ids([*kept, *new], self._folder)
+            found = clashing([*kept, *new], self._folder)
             if not found:
                 return wanted, list(clashes.values())
             clashes = {**found, **clashes}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from headrace.batching import ByteQueue
+from headrace.byte_queue import ByteQueue
 from headrace.delivery import Delivery
 from headrace.errors import LeaseLapsed
 from headrace.model import MessageBatch, State
@@ -36,6 +35,9 @@ class Sending:
         """Taken from the queue and not handed over."""
         self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
         self._handed_event = asyncio.Event()
+        self._nothing_handed = asyncio.Event()
+        """Set while all that was handed over is confirmed."""
+        self._nothing_handed.set()
         self.suspended = False
         """Whether the lease has lapsed and the lock is not proved yet."""
 
@@ -43,6 +45,11 @@ class Sending:
     def idle(self) -> bool:
         """Whether the sink has nothing of ours that is not confirmed."""
         return not self._handed and not self._unsent
+
+    def clear(self) -> None:
+        """Lets go of what is not confirmed, at the end of a run."""
+        self._unsent.clear()
+        self._handed.clear()
 
     async def run(self) -> None:
         """Until cancelled. Raises SinkError, Fenced, and LeaseLapsed when the sink keeps the position itself."""
@@ -85,6 +92,7 @@ class Sending:
         await self._delivery.renew()
         self._unsent.extendleft(batch for batch, _ in reversed(self._handed))
         self._handed.clear()
+        self._nothing_handed.set()
         self.suspended = False
         self._status.resumes += 1
         self._log.info("resumed in place: the lock is still ours", again=len(self._unsent))
@@ -95,10 +103,16 @@ class Sending:
             if not self._unsent:
                 self._unsent.append(await self._queue.get())
             batch = self._unsent[0]
+            apart = batch.barrier and not sink.keeps_position  # such a sink sees to that itself
+            if apart:
+                await self._nothing_handed.wait()
             confirmation = await sink.publish(batch) if batch.values or sink.keeps_position else None
             self._unsent.popleft()
             self._handed.append((batch, confirmation))
+            self._nothing_handed.clear()
             self._handed_event.set()
+            if apart:
+                await self._nothing_handed.wait()
 
     async def _confirm(self) -> None:
         """In order: the position never passes a message that is not confirmed."""
@@ -110,6 +124,7 @@ class Sending:
             if confirmation is not None:
                 await confirmation
             self._handed.popleft()
-            self._status.confirmed_at = time.monotonic() if batch.values else self._status.confirmed_at
+            if not self._handed:
+                self._nothing_handed.set()
             self._on_confirmed(batch)
             await self._queue.release(batch.size)

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,20 +14,25 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from headrace.errors import ConfigError
+from headrace.settings_checks import clashing, destination_problems, main_store_problems
 from headrace.settings_daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
+from headrace.settings_failed import FailedSettings
+from headrace.settings_kafka import KafkaSinkSettings
 from headrace.settings_message import DebeziumSettings, MessageSettings, Section
+from headrace.settings_rabbitmq import RabbitMqSinkSettings
+from headrace.settings_retries import RetrySettings
+from headrace.settings_rocketmq import RocketMqSinkSettings
+from headrace.settings_route import FilterSettings, MaskSettings, RouteSettings, WhereSettings
 from headrace.settings_sections import (
     DestinationSettings,
-    FilterSettings,
     HeartbeatSettings,
     MainSettings,
     QueueSettings,
-    RouteSettings,
     Settings,
     SourceSettings,
     StandbySettings,
 )
-from headrace.settings_sinks import SINKS, JsonlSinkSettings, KafkaSinkSettings, NullSinkSettings, SinkSettings
+from headrace.settings_sinks import SINKS, JsonlSinkSettings, NullSinkSettings, SinkSettings, topic_names
 from headrace.settings_values import (
     Expander,
     Start,
@@ -44,15 +49,20 @@ __all__ = [
     "DaemonSettings",
     "DebeziumSettings",
     "DestinationSettings",
+    "FailedSettings",
     "FilterSettings",
     "HeartbeatSettings",
     "HttpSettings",
     "JsonlSinkSettings",
     "KafkaSinkSettings",
     "LogSettings",
+    "MaskSettings",
     "MessageSettings",
     "NullSinkSettings",
     "QueueSettings",
+    "RabbitMqSinkSettings",
+    "RetrySettings",
+    "RocketMqSinkSettings",
     "RouteSettings",
     "Settings",
     "SinkSettings",
@@ -65,15 +75,17 @@ __all__ = [
     "StartLatest",
     "StartTime",
     "StateSettings",
+    "WhereSettings",
     "ZooKeeperSettings",
+    "clashing",
     "compile_filter",
     "derive_server_id",
     "destination_files",
     "load",
     "load_destination",
     "load_main",
-    "shared_server_ids",
     "split_patterns",
+    "topic_names",
 ]
 
 _DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
@@ -103,11 +115,11 @@ def load(path: Path, env: Mapping[str, str]) -> Settings:
     files = _destination_files(folder, path, report_missing=main is not None, problems=problems)
     found = [_read_destination(file, env, daemon.node, problems) for file in files]
     destinations = {item.name: item for item in found if item is not None}
-    problems += shared_server_ids(destinations.values(), folder).values()
+    problems += clashing(destinations.values(), folder).values()
     if main is not None:
-        problems += _store_problems(path, main.state, main.zookeeper is not None)
+        problems += main_store_problems(path, main.state, main.zookeeper is not None)
         for one in destinations.values():
-            problems += store_problems(one, folder, shared=main.zookeeper is not None)
+            problems += destination_problems(one, folder, shared=main.zookeeper is not None)
     if problems or main is None:
         raise ConfigError(problems)
     return _complete(path, main, destinations)
@@ -118,7 +130,7 @@ def load_main(path: Path, env: Mapping[str, str]) -> Settings:
     problems: list[str] = []
     main = _read_model(path, MainSettings, env, problems)
     if main is not None:
-        problems += _store_problems(path, main.state, main.zookeeper is not None)
+        problems += main_store_problems(path, main.state, main.zookeeper is not None)
     if problems or main is None:
         raise ConfigError(problems)
     return _complete(path, main, {})
@@ -130,7 +142,7 @@ def load_destination(file: Path, env: Mapping[str, str], node: str, *, shared: b
     problems: list[str] = []
     destination = _read_destination(file, env, node, problems)
     if destination is not None:
-        problems += store_problems(destination, file.parent, shared=shared)
+        problems += destination_problems(destination, file.parent, shared=shared)
     if problems or destination is None:
         raise ConfigError(problems)
     return destination
@@ -182,57 +194,12 @@ def _read_destination(file: Path, env: Mapping[str, str], node: str, problems: l
     elif source.tls_ca and not source.tls_ca.is_file():
         problems.append(f"{file}: source.tls_ca: there is no file {source.tls_ca}")
     if not route.topic:
-        if isinstance(destination.sink, KafkaSinkSettings):
-            problems.append(f"{file}: route.topic: is missing; a kafka sink needs it")
+        if isinstance(destination.sink, KafkaSinkSettings | RocketMqSinkSettings):
+            problems.append(f"{file}: route.topic: is missing; a {destination.sink.type} sink needs it")
         route = route.model_copy(update={"topic": name})
     if not source.server_id:
         source = source.model_copy(update={"server_id": derive_server_id(node, name)})
     return destination.model_copy(update={"source": source, "route": route})
-
-
-def shared_server_ids(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
-    """By name, a sentence for each destination whose server id one before it has already.
-
-    A source throws out the older of two replicas with one id, in silence; that is why this is an error.
-    """
-    first: dict[int, str] = {}
-    problems = {}
-    for destination in destinations:
-        number = destination.source.server_id
-        other = first.setdefault(number, destination.name)
-        if other != destination.name:
-            problems[destination.name] = (
-                f"{folder / destination.name}.toml: source.server_id: {number} is also the server id of the "
-                f"destination {other}; each needs its own (0 derives one)"
-            )
-    return problems
-
-
-def store_problems(destination: DestinationSettings, folder: Path, *, shared: bool) -> list[str]:
-    """What is wrong with the store that a destination asks for, a sentence each."""
-    file, state = folder / f"{destination.name}.toml", destination.state
-    if destination.exactly_once:
-        if state is not None and state.store not in ("auto", "kafka"):
-            return [f'{file}: state.store: delivery = "exactly_once" keeps the position in Kafka, not in {state.store}']
-        return []
-    if state is None:
-        return []
-    if state.store == "kafka":
-        return [f'{file}: state.store: kafka goes with a kafka sink of delivery = "exactly_once" only']
-    return _store_problems(file, state, shared)
-
-
-def _store_problems(file: Path, state: StateSettings, shared: bool) -> list[str]:
-    if shared and state.store == "sqlite":
-        # The successor on another machine would not see the position, and begin somewhere else.
-        return [f"{file}: state.store: sqlite can't be shared by daemons of several machines, as [zookeeper] asks for"]
-    if not shared and state.store == "zookeeper":
-        return [f"{file}: state.store: zookeeper needs the section [zookeeper] in headrace.toml"]
-    if state.store == "kafka":
-        return [
-            f'{file}: state.store: kafka is the store of destinations with delivery = "exactly_once", and theirs only'
-        ]
-    return []
 
 
 def _read_model(

@@ -16,6 +16,8 @@ Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=86400
 SecondsOrOff = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 7, allow_inf_nan=False)]
 """0 means off."""
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 * KIB, le=1 << 40)]
+SizeOrOff = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 40)]
+"""0 means off."""
 Int = Annotated[int, BeforeValidator(parse_int)]
 
 

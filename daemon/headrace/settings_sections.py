@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr
 
 from headrace.settings_daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
-from headrace.settings_message import MIB, Int, MessageSettings, Seconds, SecondsOrOff, Section, Size, Topic
-from headrace.settings_sinks import KafkaSinkSettings, SinkSettings
-from headrace.settings_values import Start, StartLatest, compile_filter, parse_place, parse_start
+from headrace.settings_failed import FailedSettings
+from headrace.settings_kafka import KafkaSinkSettings
+from headrace.settings_message import MIB, Int, MessageSettings, Seconds, SecondsOrOff, Section, Size
+from headrace.settings_route import FilterSettings, RouteSettings
+from headrace.settings_sinks import SinkSettings
+from headrace.settings_values import Start, StartLatest, parse_place, parse_start
 
 
 def _split_places(value: Any) -> Any:
@@ -127,67 +129,6 @@ class HeartbeatSettings(Section):
     interval: Seconds = Field(default=5.0, description="Time between two beats, in seconds.")
 
 
-class FilterSettings(Section):
-    """[filter]: what is published. Tables: comma-separated regexes that match the whole of schema.table."""
-
-    include: str = Field(default=r".*\..*", description="Tables that are published.")
-    exclude: str = Field(default="", description="Tables that are not, even when include matches.")
-    ddl: bool = Field(
-        default=True,
-        description="Schema changes of these tables, and of databases that hold some, as messages (Canal: "
-        "canal.instance.filter.query.ddl, the other way round).",
-    )
-    dcl: bool = Field(
-        default=False,
-        description="Statements about accounts and their rights (Canal: canal.instance.filter.query.dcl, the other way "
-        "round).",
-    )
-    dml_queries: bool = Field(
-        default=False,
-        description="The texts of the statements behind the rows, where the source writes them: "
-        "binlog_rows_query_log_events, in MariaDB binlog_annotate_row_events (Canal: canal.instance.filter.query.dml, "
-        "the other way round).",
-    )
-    rows: bool = Field(
-        default=True, description="Changes of rows (Canal: canal.instance.filter.rows, the other way round)."
-    )
-    transactions: bool = Field(
-        default=False,
-        description="A message at the begin and one at the end of each transaction that changes these tables (Canal: "
-        "canal.instance.filter.transaction.entry, the other way round).",
-    )
-    table_errors: Literal["halt", "skip"] = Field(
-        default="halt",
-        description="When rows do not fit their table, or its layout is not known: halt stops the destination, skip "
-        "leaves these rows out with a log line (Canal: canal.instance.filter.table.error).",
-    )
-
-    @field_validator("include", "exclude")
-    @classmethod
-    def _check_patterns(cls, value: str) -> str:
-        compile_filter(value)
-        return value
-
-    @property
-    def include_patterns(self) -> tuple[re.Pattern[str], ...]:
-        """Compiled anew at each call; for fullmatch on schema.table. Empty means every table, as in Canal."""
-        return compile_filter(self.include)
-
-    @property
-    def exclude_patterns(self) -> tuple[re.Pattern[str], ...]:
-        """Compiled anew at each call; for fullmatch on schema.table. Empty means none."""
-        return compile_filter(self.exclude)
-
-
-class RouteSettings(Section):
-    """[route]: where messages go within the sink."""
-
-    topic: Topic = Field(
-        default="", description="The topic; required for Kafka, else by default the destination's name."
-    )
-    partition: Int = Field(default=0, ge=0, le=1_000_000, description="The partition that takes all messages.")
-
-
 class QueueSettings(Section):
     """[queue]: what lies between reader and sink."""
 
@@ -213,6 +154,7 @@ class DestinationSettings(Section):
     message: MessageSettings = MessageSettings()
     route: RouteSettings = RouteSettings()
     queue: QueueSettings = QueueSettings()
+    failed: FailedSettings = FailedSettings()
     state: StateSettings | None = Field(
         default=None, description="Instead of [state] of headrace.toml, for this destination."
     )
@@ -222,6 +164,11 @@ class DestinationSettings(Section):
     def exactly_once(self) -> bool:
         """Whether messages and position are written in transactions of the sink."""
         return isinstance(self.sink, KafkaSinkSettings) and self.sink.delivery == "exactly_once"
+
+    @property
+    def parks(self) -> bool:
+        """Whether messages that the sink refuses are set aside, so that others go on."""
+        return self.sink.parks
 
 
 class MainSettings(Section):

@@ -2,60 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field, model_validator
 
-from headrace.settings_message import KIB, MIB, Int, Seconds, Section, Size, Topic
-from headrace.settings_values import split_servers
-
-
-class KafkaSinkSettings(Section):
-    """[sink] type = "kafka"."""
-
-    type: Literal["kafka"] = Field(description="The kind of sink.")
-    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(split_servers)] = Field(
-        description='Brokers to begin with: "host:port", comma-separated, or a list.'
-    )
-    client_id: str = Field(default="headrace", min_length=1, description="Our name in the brokers' logs and quotas.")
-    compression: Literal["none", "gzip", "lz4", "zstd", "snappy"] = Field(
-        default="none", description="Compression of record batches."
-    )
-    batch_bytes: Size = Field(
-        default=900 * KIB, description="Largest record batch; stays below the brokers' message.max.bytes."
-    )
-    max_in_flight_bytes: Size = Field(default=16 * MIB, description="Bytes handed over and not yet confirmed.")
-    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer, in seconds.")
-    delivery: Literal["at_least_once", "exactly_once"] = Field(
-        default="at_least_once",
-        description="exactly_once: messages and position are written in Kafka transactions; consumers that read "
-        "committed see each row once. The position is then kept in state_topic.",
-    )
-    transactional_id: str = Field(
-        default="",
-        description="exactly_once: who we are for the brokers, the same on every daemon that may run the destination; "
-        "default: headrace- and the destination's name.",
-    )
-    transaction_interval: Seconds = Field(
-        default=0.1,
-        description="exactly_once: a Kafka transaction is committed after this time at the latest, in seconds.",
-    )
-    transaction_bytes: Size = Field(
-        default=8 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."
-    )
-    transaction_timeout: Seconds = Field(
-        default=30.0,
-        description="exactly_once: the brokers abort a transaction that its daemon has left, in seconds; consumers "
-        "that read committed wait for that.",
-    )
-    state_topic: Topic = Field(
-        default="__headrace_state",
-        min_length=1,
-        description="exactly_once: compacted topic of positions and schema history; made when it is missing.",
-    )
-    state_topic_replication: Int = Field(
-        default=0, ge=0, le=32, description="Copies of state_topic when it is made; 0: as many as brokers, 3 at most."
-    )
+from headrace.rules.topics import ANY_NAME, KAFKA, ROCKETMQ, TopicNames
+from headrace.settings_kafka import KafkaSinkSettings
+from headrace.settings_message import Int, SecondsOrOff, Section, SizeOrOff
+from headrace.settings_rabbitmq import RabbitMqSinkSettings
+from headrace.settings_rocketmq import RocketMqSinkSettings
 
 
 class JsonlSinkSettings(Section):
@@ -66,6 +21,34 @@ class JsonlSinkSettings(Section):
         min_length=1,
         description='The file that lines are appended to, relative to the working directory; "-" is standard output.',
     )
+    rotate_bytes: SizeOrOff = Field(
+        default=0, description="A new file is begun before the present one becomes larger than this; 0: never."
+    )
+    rotate_after: SecondsOrOff = Field(
+        default=0.0,
+        description="A new file is begun whenever so much time has passed, in seconds; counted from 1970 UTC, so 1h "
+        "is at each full hour; 0: never.",
+    )
+    keep_files: Int = Field(
+        default=0, ge=0, le=1_000_000, description="Rotated files that are kept, the oldest go; 0: all."
+    )
+    compression: Literal["none", "gzip", "zstd"] = Field(
+        default="none", description="Compression of the rotated files; the present one is plain text."
+    )
+
+    @property
+    def parks(self) -> bool:
+        """A file refuses no message."""
+        return False
+
+    @model_validator(mode="after")
+    def _check_rotation(self) -> Self:
+        rotates = bool(self.rotate_bytes or self.rotate_after)
+        if rotates and self.path == "-":
+            raise ValueError('rotate_bytes and rotate_after have no meaning with path = "-"')
+        if not rotates and (self.keep_files or self.compression != "none"):
+            raise ValueError("keep_files and compression need rotate_bytes or rotate_after")
+        return self
 
 
 class NullSinkSettings(Section):
@@ -73,7 +56,25 @@ class NullSinkSettings(Section):
 
     type: Literal["null"] = Field(description="The kind of sink.")
 
+    @property
+    def parks(self) -> bool:
+        """It refuses no message."""
+        return False
 
-SinkSettings = KafkaSinkSettings | JsonlSinkSettings | NullSinkSettings
-SINKS: dict[str, type[Section]] = {"kafka": KafkaSinkSettings, "jsonl": JsonlSinkSettings, "null": NullSinkSettings}
+
+SinkSettings = KafkaSinkSettings | RabbitMqSinkSettings | RocketMqSinkSettings | JsonlSinkSettings | NullSinkSettings
+SINKS: dict[str, type[Section]] = {
+    "kafka": KafkaSinkSettings,
+    "rabbitmq": RabbitMqSinkSettings,
+    "rocketmq": RocketMqSinkSettings,
+    "jsonl": JsonlSinkSettings,
+    "null": NullSinkSettings,
+}
 """The sections that `[sink] type` chooses from, by that type."""
+
+
+def topic_names(sink: SinkSettings) -> TopicNames:
+    """Which names the sink takes for topics."""
+    if isinstance(sink, RabbitMqSinkSettings):
+        return ANY_NAME
+    return ROCKETMQ if isinstance(sink, RocketMqSinkSettings) else KAFKA

@@ -1,14 +1,16 @@
-"""The small languages inside the configuration: durations, sizes, places to start, filters, `${...}` references."""
+"""The small languages inside the configuration: durations, sizes, places to start, `${...}` references."""
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from headrace.rules.patterns import compile_filter as compile_filter
+from headrace.rules.patterns import split_patterns as split_patterns
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)")
 _DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -130,53 +132,6 @@ def _start_time(time: datetime) -> StartTime:
     if time.tzinfo is None:
         raise ValueError('the time should have a zone, as in "2026-01-31T12:00:00Z" or "...+08:00"')
     return StartTime(time)
-
-
-def split_patterns(text: str) -> list[tuple[int, str]]:
-    """Cuts a filter in Canal's grammar at its commas: (index of the first character, regex) for each part.
-
-    A comma inside (), [] or {} and one after a backslash belong to the regex. Empty parts are dropped.
-    """
-    parts: list[tuple[int, str]] = []
-    start = depth = 0
-    in_class = escaped = False
-    for index, char in enumerate(text):
-        if escaped:
-            escaped = False
-        elif char == "\\":
-            escaped = True
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class = True
-        elif char in "({":
-            depth += 1
-        elif char in ")}":
-            depth = max(0, depth - 1)
-        elif char == "," and depth == 0:
-            parts.append((start, text[start:index]))
-            start = index + 1
-    parts.append((start, text[start:]))
-    return [(at + len(part) - len(part.lstrip()), part.strip()) for at, part in parts if part.strip()]
-
-
-def compile_filter(text: str) -> tuple[re.Pattern[str], ...]:
-    """The regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`.
-
-    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character.
-    """
-    compiled = []
-    for number, (at, part) in enumerate(split_patterns(text), 1):
-        try:
-            with warnings.catch_warnings():  # "possible nested set": it is valid today, and a filter is not our code
-                warnings.simplefilter("ignore", FutureWarning)
-                compiled.append(re.compile(part, re.IGNORECASE | re.DOTALL))
-        except re.error as error:
-            place = at + (error.pos or 0) + 1
-            raise ValueError(f"regex {number} is invalid at character {place}: {error.msg}") from None
-        except (OverflowError, RecursionError) as error:
-            raise ValueError(f"regex {number}, from character {at + 1}, is invalid: {error}") from None
-    return tuple(compiled)
 
 
 def parse_host_port(text: str) -> tuple[str, int]:

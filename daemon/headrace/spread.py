@@ -13,9 +13,9 @@ import structlog
 
 from headrace.errors import LockServiceError
 from headrace.zookeeper.errors import Refused
-from headrace.zookeeper.operations import Create, Set
+from headrace.zookeeper.operations import Create, Set, read_json
 from headrace.zookeeper.paths import node_name
-from headrace.zookeeper.session import Session, read_json
+from headrace.zookeeper.session import Session
 
 log = structlog.get_logger(__name__)
 
@@ -87,12 +87,11 @@ async def look(session: Session) -> View:
 
 async def _place(session: Session, name: str) -> Place:
     paths = session.paths.destination(name)
-    running, move, names = await asyncio.gather(
-        session.get(paths.running), session.get(paths.move), session.children(paths.candidates)
+    running, move, nodes = await asyncio.gather(
+        session.get(paths.running), session.get(paths.move), session.read_children(paths.candidates)
     )
-    nodes = await asyncio.gather(*(session.get(f"{paths.candidates}/{one}") for one in names))
     info = read_json(running.data) if running is not None else {}
-    found = {node_name(one): read_json(node.data) for one, node in zip(names, nodes, strict=True) if node is not None}
+    found = {one: read_json(node.data) for one, node in nodes.items()}
     found.pop(str(info.get("node", "")), None)
     return Place(
         name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from headrace.coordination import plan_of
 from headrace.errors import HeadraceError
 from headrace.lease import Floor, Lease
 from headrace.lock.base import Lock
@@ -99,9 +100,9 @@ class Standby:
         except HeadraceError as error:
             problems.append(str(error))
         # A plain sink also where transactions are used: a transactional producer would fence the active one.
-        problems += await make_sink(self._settings.sink, Lease()).check()
+        problems += await make_sink(self._settings.sink, Lease(), plan=plan_of(self._settings)).check()
         try:
-            await self._store.schema_entries(self._settings.name)  # what a store can keep of them it has then
+            await self._store.load(self._settings.name)
         except HeadraceError as error:
             problems.append(str(error))
         return problems

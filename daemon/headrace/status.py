@@ -85,8 +85,6 @@ class DestinationStatus:
     """Lapsed leases after which the lock was proved again, and the stream went on in place."""
     fenced: int = 0
     """Runs that ended because somebody with a higher epoch, or a lost lock, said so."""
-    confirmed_at: float = 0.0
-    """When the sink last confirmed a message."""
     troubles: dict[str, str] = field(default_factory=dict)
     """What is not as it should be although changes flow: a sentence by reason. Any makes STREAMING DEGRADED."""
     round_trips: RoundTrips = field(default_factory=RoundTrips)
@@ -105,12 +103,22 @@ class DestinationStatus:
     headroom_warning: str = ""
     """A sentence when less is left than `headroom_warning` allows."""
 
+    failed_messages: int = 0
+    """Messages that the sink refused and that wait to be sent again, with those behind them."""
+    failed_bytes: int = 0
+    failed_manual: int = 0
+    """Those of them that only an operator has sent again."""
+    failed_oldest_us: int = 0
+    """When the oldest was set aside; 0 when there is none."""
+
     def enter(self, state: State, reason: str = "", message: str = "") -> bool:
         """Takes a state; returns whether anything changed."""
         if (state, reason, message) == (self.state, self.reason, self.message):
             return False
         if state is not self.state:
             self.since = time.monotonic()
+        if state.healthy:  # at once: whoever sees the one must not see the other still
+            self.lost_kind = ""
         self.state, self.reason, self.message = state, reason, message
         return True
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import structlog
 
-from headrace.batching import ByteQueue, Outlet
+from headrace.batching import make_outlet
+from headrace.byte_queue import ByteQueue
 from headrace.companion import Companion
 from headrace.delivery import Delivery
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceEnded, SourceSilent
-from headrace.formats.registry import make_format
+from headrace.failed.compensation import Compensation
+from headrace.failed.parking import Parking
 from headrace.layouts import Layouts
 from headrace.liveness import Liveness
 from headrace.model import MessageBatch, Position
@@ -85,10 +87,11 @@ class Stream:
         self._settings, self._daemon, self._status = settings, daemon, status
         self._name, self._log = settings.name, log.bind(destination=settings.name)
         self._source, self._delivery, self.guard = source, delivery, guard
-        self._lease = delivery.lease
         self._companion, self._reopen, self._behind = companion, reopen, behind
         self._queue = ByteQueue(settings.queue.bytes)
         self._sending = Sending(delivery, self._queue, status, self._note_confirmed, self._log)
+        self._compensation = self._make_compensation(delivery.parking)
+        self._compensating: asyncio.Task[None] | None = None
         self._layouts = layouts
         self._confirmed: Position | None = None
         self._entries: list[dict[str, Any]] = []
@@ -102,16 +105,7 @@ class Stream:
         """A checkpoint is due before its time."""
         self._since_checkpoint = 0
         """Transactions confirmed."""
-        message, route = settings.message, settings.route
-        self._outlet = Outlet(
-            make_format(settings),
-            route.topic,
-            route.partition,
-            message.rows_per_message,
-            source.start.server_uuid,
-            one_log=settings.sink.type == "jsonl",
-            epoch=guard.epoch,
-        )
+        self._outlet = make_outlet(settings, source.start.server_uuid, guard.epoch)
         self._decoder = self._make_decoder(source)
 
     def _make_decoder(self, source: OpenSource) -> Decoder:
@@ -141,6 +135,9 @@ class Stream:
         self._log.info("streaming", position=str(self._source.start), server=self._source.version)
         works = {"read": self._read, "send": self._sending.run, "watch": self._watch}
         tasks = [asyncio.create_task(work(), name=f"{self._name}: {name}") for name, work in works.items()]
+        if self._compensation is not None:
+            self._compensating = asyncio.create_task(self._compensation.run(), name=f"{self._name}: failed")
+            tasks.append(self._compensating)
         beats = asyncio.create_task(self._companion.run(self._log), name=f"{self._name}: heartbeat")
         stopping = asyncio.create_task(stop.wait(), name=f"{self._name}: stop")
         try:
@@ -151,19 +148,22 @@ class Stream:
                 await self._fail(tasks, done)
         finally:
             await _end(*tasks, stopping, beats)
-            await self._delivery.rest(idle=self._sending.idle)
+            # Whoever could hand something over is gone by now.
+            resent = self._compensation is None or self._compensation.idle
+            await self._delivery.rest(idle=self._sending.idle and resent)
             self._decoder.close()
             await self._source.close()
             # What is not saved is sent again; the first error is the one to tell.
             with contextlib.suppress(HeadraceError):
                 await self._checkpoint()
             self._behind.since = self._oldest()
+            for holder in (self._queue, self._sending, self._outlet):  # this run may be kept by a cycle for long
+                holder.clear()
 
     async def _fail(self, tasks: list[asyncio.Task[None]], done: set[asyncio.Task[Any]]) -> None:
         """Raises what ended the run. When only reading failed, what was read before is confirmed first: nothing of it
         is sent twice, and the stored position is the very place of the failure."""
-        errors = [task.exception() for task in done]
-        error = errors[0]
+        error = next(map(_failure, done))
         # That the source is silent is noticed by the clock's task too.
         if len(done) > 1 or (tasks[0] not in done and not isinstance(error, SourceSilent)):
             _raise_first(done)
@@ -179,15 +179,17 @@ class Stream:
         _raise_first(done)
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
-        reader, *others = tasks
+        """Waits for what was read, and for what is being sent again."""
+        reader, *others = (task for task in tasks if task is not self._compensating)
         await _end(reader)
+        if self._compensation is not None:
+            self._compensation.end()
         self._delivery.sink.hurry()
         empty = asyncio.create_task(self._empty(), name=f"{self._name}: drain")
         try:
             async with asyncio.timeout(self._daemon.drain_timeout):
                 done, _ = await asyncio.wait([empty, *others], return_when=asyncio.FIRST_COMPLETED)
-            if empty not in done:
-                _raise_first(done)
+            _raise_first({empty} if empty in done else done)
         except TimeoutError:
             self._log.warning("not all in flight was confirmed in time; it is sent again after the next start")
         finally:
@@ -195,6 +197,9 @@ class Stream:
 
     async def _empty(self) -> None:
         await self._queue.empty()
+        if self._compensating is not None:
+            await asyncio.wait([self._compensating])
+            _raise_first({self._compensating})
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -321,8 +326,18 @@ class Stream:
         """When the oldest unconfirmed message was read, be it by an earlier run; 0 when all is confirmed."""
         return self._behind.since or (self._waiting_since[0] if self._waiting_since else 0.0)
 
+    def _make_compensation(self, parking: Parking | None) -> Compensation | None:
+        if parking is None:
+            return None
+        return Compensation(
+            self._settings.failed, parking, lambda: self._delivery.resending, lambda: self.guard, self._log
+        )
+
     async def _checkpoint(self) -> None:
-        position = self._confirmed
+        position, parking = self._confirmed, self._delivery.parking
+        if parking is not None and not self._delivery.sink.keeps_position:
+            # Before the position: what a crash leaves between the two is set aside already when it is read again.
+            await parking.flush(self.guard)
         if position is None or (position == self._saved and not self._entries):
             return
         if self._delivery.sink.keeps_position:
@@ -359,9 +374,17 @@ class Stream:
         self._status.last_checkpoint_at = time.monotonic()
 
 
+def _failure(task: asyncio.Task[Any]) -> BaseException | None:
+    """Why a task ended; a library that cancels us from within must not look like the end of the run."""
+    if task.cancelled():
+        return HeadraceError(f"the task '{task.get_name()}' was broken off from within")
+    return task.exception()
+
+
 def _raise_first(done: set[asyncio.Task[Any]]) -> None:
-    for task in done:
-        task.result()
+    for error in map(_failure, done):
+        if error is not None:
+            raise error
 
 
 async def _end(*tasks: asyncio.Task[Any]) -> None:

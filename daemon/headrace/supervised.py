@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class Supervised:
         self.settings, self.status = settings, status
         self.failures = 0
         """In a row."""
+        self.gave_up = False
+        """Whether it has ended with an error that this process can't get over."""
         self._taken = 0
         """How often the source threw us out for another replica, over a longer time."""
         self._factory, self._policy = factory, policy
@@ -113,7 +116,6 @@ class Supervised:
         if not self.status.state.healthy:
             self._healthy_since = None
             return
-        self.status.lost_kind = ""
         since = self._healthy_since = now if self._healthy_since is None else self._healthy_since
         if now - since >= self._policy.healthy_after:
             self.failures = 0
@@ -130,10 +132,15 @@ class Supervised:
                     self._log.warning("failed while stopping", error=str(error))
                     self.status.failed(str(error))
                     break
-                await self._wait(self._note(error))
+                delay = self._note(error)
+                gc.collect(1)  # runs that fail soon one after the other leave cycles, and the collector comes seldom
+                if error.final:
+                    self.gave_up = True
+                    break
+                await self._wait(delay)
         finally:
             await end(self._observer)
-            if self.status.state is not State.STOPPED:  # the actor's own words are better
+            if self.status.state is not State.STOPPED and not self.gave_up:  # the actor's own words are better
                 self.status.enter(State.STOPPED)
 
     async def _attempt(self) -> HeadraceError | None:

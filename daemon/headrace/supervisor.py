@@ -85,8 +85,8 @@ class Supervisor:
     async def run(self, *, signals: bool = True) -> int:
         """Runs all destinations until SIGTERM, SIGINT or `request_stop`; the process's exit status.
 
-        0 after a stop, drained or cut at the limit; 1 when a second signal ended it at once. SIGHUP reads the
-        configuration again.
+        0 after a stop, drained or cut at the limit; 1 when a second signal ended it at once, or when all destinations
+        have ended with errors that only another process can get over. SIGHUP reads the configuration again.
         """
         loop = asyncio.get_running_loop()
         handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])] if signals else []
@@ -124,7 +124,7 @@ class Supervisor:
         late = [task.get_name() for task in tasks if not task.done()]
         if not late:
             log.info("stopped")
-            return 0
+            return int(bool(self.running) and all(one.gave_up for one in self.running.values()))
         log.warning("not drained; what is unconfirmed is sent again at the next start", late=late)
         await end(*tasks)
         return 1 if self._now.is_set() else 0
@@ -217,6 +217,9 @@ class Supervisor:
             one.look(now)
         if self._stop.is_set():
             return
+        if self.running and all(one.gave_up for one in self.running.values()):
+            log.error("no destination can go on in this process, so it ends")
+            self.request_stop()
         counts: dict[str, int] = {}
         for status in self.statuses.values():
             counts[status.state.value] = counts.get(status.state.value, 0) + 1

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from headrace.coordination import Coordination
+from headrace.coordination import Coordination, plan_of
 from headrace.errors import HeadraceError
 from headrace.lease import Lease
 from headrace.mysql.checks import Finding, check_source
+from headrace.mysql.layouts_now import layouts_now
 from headrace.mysql.source import addresses
+from headrace.rule_checks import check_rules
 from headrace.settings import DestinationSettings, Settings
 from headrace.sinks.registry import make_sink
 
 HELP = "connect to everything and say what is missing"
 DESCRIPTION = (
-    "Looks at the state store, and at source and sink of each destination, and changes nothing. A line for each thing "
-    "looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status 0: all "
-    "is well, notes included; 1: something is not; 2: the configuration is wrong."
+    "Looks at the state store, and at source, rules and sink of each destination, and changes nothing. A line for each "
+    "thing looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status "
+    "0: all is well, notes included; 1: something is not; 2: the configuration is wrong."
 )
 LIMIT = 60.0
 """Seconds for one source or sink, beyond the limits that they keep themselves."""
@@ -37,6 +39,7 @@ async def command(settings: Settings) -> int:
                 heartbeat=destination.heartbeat,
             )
             well &= _print(subject, await _limited("source", checking))
+        well &= _print(name, await _limited("rules", _check_rules(destination)))
         well &= _print(name, await _limited("sink", _check_sink(destination)))
     print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
     return 0 if well else 1
@@ -50,6 +53,10 @@ async def _check_stores(settings: Settings) -> bool:
         seen = {shared.describe(one): one for one in settings.destinations.values()}
         for name, destination in seen.items():
             problems = await shared.problems(destination)
+            failed = shared.failed_store(destination)
+            if failed is not None:
+                problems += await failed.problems()
+                await failed.close()
             found = [Finding("store", False, problem) for problem in problems]
             well &= _print("state", found or [Finding("store", True, f"{name} can be used")])
     except HeadraceError as error:
@@ -59,8 +66,12 @@ async def _check_stores(settings: Settings) -> bool:
     return well
 
 
+async def _check_rules(destination: DestinationSettings) -> list[Finding]:
+    return check_rules(destination, await layouts_now(destination.source, lambda _, __: True))
+
+
 async def _check_sink(destination: DestinationSettings) -> list[Finding]:
-    sink = make_sink(destination.sink, Lease())
+    sink = make_sink(destination.sink, Lease(), plan=plan_of(destination))
     try:
         problems = await sink.check()
     finally:

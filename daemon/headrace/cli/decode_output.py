@@ -10,6 +10,7 @@ from headrace.batching import Outlet
 from headrace.formats.registry import make_format
 from headrace.model import RowsChange, SchemaChange
 from headrace.mysql.decoder import Decoder
+from headrace.planning import Planner
 from headrace.settings import DestinationSettings
 
 
@@ -45,7 +46,8 @@ class Lines(Output):
     """Messages as lines, made by what the daemon makes them with."""
 
     def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
-        self._outlet = Outlet(make_format(settings), settings.route.topic, 0, 0, "", one_log=True)
+        fmt = make_format(settings)
+        self._outlet = Outlet(fmt, Planner(settings, fmt), one_log=True)
         self._out = out
         self._decoder: Decoder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import __version__, logs
-from headrace.cli import check, cluster, decode, position, run
+from headrace.cli import check, cluster, decode, failed, position, route, run
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings import Settings, load
 
@@ -81,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     position.add_arguments(
         commands.add_parser("position", help=position.HELP, description=position.DESCRIPTION, allow_abbrev=False),
         _add_config,
+    )
+    route.add_arguments(
+        commands.add_parser("route", help=route.HELP, description=route.DESCRIPTION, allow_abbrev=False), _add_config
+    )
+    failed.add_arguments(
+        commands.add_parser("failed", help=failed.HELP, description=failed.DESCRIPTION, allow_abbrev=False), _add_config
     )
     for name, text in cluster.HELP.items():
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.", allow_abbrev=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -127,3 +128,27 @@ def aligned(rows: list[tuple[str, str]], indent: str = "  ") -> str:
     """Names and values in two columns."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{indent}{name:<{width}}  {value}".rstrip() for name, value in rows)
+
+
+def require_answer(yes: bool) -> None:
+    """Raises CommandRefused when there is somebody to be asked, and nobody to answer."""
+    if not yes and not sys.stdin.isatty():
+        raise CommandRefused("nobody can be asked: the input is no terminal", remedy="give --yes to do it unasked")
+
+
+async def confirmed(yes: bool) -> bool:
+    """Asks whether to go on."""
+    if yes:
+        return True
+    print("Go on? [y/N] ", end="", flush=True)
+    loop = asyncio.get_running_loop()
+    typed = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), typed.set)  # input() would not hear Ctrl-C before the line's end
+    try:
+        await typed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print("nothing was changed")
+    return False

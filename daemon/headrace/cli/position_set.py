@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import socket
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,10 +11,12 @@ from typing import Any
 from headrace.cli.position_common import (
     CommandRefused,
     aligned,
+    confirmed,
     coordinated,
     destination,
     held,
     open_store,
+    require_answer,
     short,
     time_text,
 )
@@ -46,7 +46,7 @@ _ALL = 1_000_000
 async def move(settings: Settings, name: str, text: str, where: Where, *, yes: bool) -> int:
     """Moves a position to `where`, written `text`; the exit status. Raises HeadraceError."""
     moved = destination(settings, name)
-    _require_answer(yes)
+    require_answer(yes)
     async with coordinated(settings) as shared:
         store = await open_store(shared, moved)
         # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
@@ -54,7 +54,7 @@ async def move(settings: Settings, name: str, text: str, where: Where, *, yes: b
             stored = await store.load(name)
             made = await _relocate(store, name, moved.source, where, stored)
         print(_shown(name, stored, made))
-        if not await _confirmed(yes):
+        if not await confirmed(yes):
             return 1
         details = {"gap": made.gap.to_dict(), "where": text}
         async with held(shared, moved) as tenure:
@@ -67,7 +67,7 @@ async def reset(settings: Settings, name: str, *, yes: bool) -> int:
     """Takes a position away; the exit status. Raises HeadraceError."""
     moved = destination(settings, name)
     start = start_text(moved.source.start)
-    _require_answer(yes)
+    require_answer(yes)
     async with coordinated(settings) as shared:
         store = await open_store(shared, moved)
         async with held(shared, moved):
@@ -77,7 +77,7 @@ async def reset(settings: Settings, name: str, *, yes: bool) -> int:
             return 0
         to = f"nothing stored: it begins by [source] start ({start})"
         print(f"{name}:\n{aligned([('from', _position_text(stored.position)), ('to', to)])}")
-        if not await _confirmed(yes):
+        if not await confirmed(yes):
             return 1
         gap = Gap("operator", place_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
         anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
@@ -200,25 +200,3 @@ def _position_text(position: Position | None) -> str:
     if position.commit_time_us:
         text += f", behind the transaction of {time_text(position.commit_time_us)}"
     return text
-
-
-def _require_answer(yes: bool) -> None:
-    if not yes and not sys.stdin.isatty():
-        raise CommandRefused("nobody can be asked: the input is no terminal", remedy="give --yes to do it unasked")
-
-
-async def _confirmed(yes: bool) -> bool:
-    if yes:
-        return True
-    print("Go on? [y/N] ", end="", flush=True)
-    loop = asyncio.get_running_loop()
-    typed = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), typed.set)  # input() would not hear Ctrl-C before the line's end
-    try:
-        await typed.wait()
-    finally:
-        loop.remove_reader(sys.stdin.fileno())
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    print("nothing was changed")
-    return False

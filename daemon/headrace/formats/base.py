@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from headrace.model import RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.model import Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 
 Header = tuple[str, bytes]
 _Made = TypeVar("_Made")
@@ -75,6 +75,11 @@ class ValueFormat(Format):
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """One message a row, in order."""
 
+    def cut(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
+        """A finished message as messages of fewer rows, each with the number of its first row, and of `room` bytes at
+        most unless it has one row only; none when it can't be cut. Slow: for the few that are too large."""
+        return []
+
 
 class KeyedFormat(Format):
     """A format with keys, tombstones or several messages a row."""
@@ -82,6 +87,10 @@ class KeyedFormat(Format):
     @abstractmethod
     def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
         """The messages of a change of rows."""
+
+    @abstractmethod
+    def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
+        """Prints the key of the messages about a row, for a table with a primary key."""
 
 
 class PerLayout(Generic[_Made]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from json.encoder import encode_basestring as quote
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -80,6 +80,27 @@ class CanalFormat(ValueFormat):
             for i, (b, r) in enumerate(zip(change.before, change.rows, strict=True))
         ]
 
+    def cut(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
+        """See ValueFormat. All values of rows are texts, so reading and writing them again changes none."""
+        try:
+            message = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return []
+        rows, olds = message["data"], message["old"]
+        if not rows or len(rows) < 2:
+            return []
+        sizes = [len(orjson.dumps(row)) + 1 for row in rows]
+        if olds is not None:
+            sizes = [size + len(orjson.dumps(old)) + 1 for size, old in zip(sizes, olds, strict=True)]
+        around = len(value) - sum(sizes)
+        parts, first, size = [], 0, around
+        for i, more in enumerate((*sizes, room)):  # the last one stands for the end
+            if i > first and size + more > room:
+                parts.append((first, _part(message, first, i)))
+                first, size = i, around
+            size += more
+        return parts
+
     def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
         """See Format. A message like those of rows, without rows, keys and types. A RENAME has the new name."""
         kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
@@ -104,6 +125,16 @@ class CanalFormat(ValueFormat):
             f',"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
         )
         return Messages([text.encode()], [None], [0])
+
+
+def _part(message: dict[str, Any], first: int, end: int) -> bytes:
+    """Some rows of a message; `id` stays, as that of one change."""
+    part = message | {"data": message["data"][first:end]}
+    if message["old"] is not None:
+        part["old"] = message["old"][first:end]
+    if "_pos" in message:
+        part["_pos"] = str(int(message["_pos"]) + first)
+    return orjson.dumps(part)
 
 
 _Change = TypeVar("_Change", RowsChange, SchemaChange, TransactionMark)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring as quote
 from typing import Any
 
@@ -113,6 +113,7 @@ class DebeziumFormat(KeyedFormat):
         )
         transaction = self._transaction_id(change.gtid, place) if self._settings.transaction_topic else ""
         row = table.partial_row if change.partial else table.row
+        places = change.places
         middle, tail = (
             f',"source":{source}',
             f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}',
@@ -120,8 +121,9 @@ class DebeziumFormat(KeyedFormat):
 
         def value(op: str, before: str, after: str, i: int) -> bytes:
             block = self._block(transaction, table.name) if transaction else "null"
+            number = i if places is None else places[i]
             return (
-                f'{table.value_head}{{"before":{before},"after":{after}{middle}{i}{thread},"transaction":{block}'
+                f'{table.value_head}{{"before":{before},"after":{after}{middle}{number}{thread},"transaction":{block}'
                 f',"op":"{op}"{tail}'
             ).encode()
 
@@ -149,6 +151,23 @@ class DebeziumFormat(KeyedFormat):
                     made.headers[index] = (NEW_KEY, key)
                 made.headers[len(made.values)] = (OLD_KEY, old)
                 made.add(value("c", "null", row(after), i), key, i)
+        if change.other is not None:
+            self._link(made, table, change.rows[0], change.other, gone=change.operation is Operation.DELETE)
+        return made
+
+    def _link(self, made: Messages, table: _Table, row: Row, other: Row, *, gone: bool) -> None:
+        """Half of an update whose halves go to different partitions: says what the other half's key is."""
+        key, name = table.key(_filled(other, row)), NEW_KEY if gone else OLD_KEY
+        if key is not None and key != made.keys[0]:
+            made.headers = dict.fromkeys(range(len(made.values)), (name, key))
+
+    def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
+        """See KeyedFormat."""
+        key = self._table(schema).key
+
+        def made(row: Row) -> bytes:
+            return key(row) or b""
+
         return made
 
     def _delete(self, made: Messages, value: bytes, key: bytes | None, i: int) -> None:

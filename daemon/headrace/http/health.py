@@ -74,6 +74,12 @@ def describe(status: DestinationStatus) -> dict[str, Any]:
             "bytes": status.headroom_bytes,
             "warning": status.headroom_warning,
         },
+        "failed": {
+            "messages": status.failed_messages,
+            "bytes": status.failed_bytes,
+            "manual": status.failed_manual,
+            "oldest_at": rfc3339(status.failed_oldest_us),
+        },
         "lost": status.lost_kind,
         "gap": status.gap.to_dict() if status.gap else None,
     }

@@ -15,6 +15,7 @@ from headrace.http.health import age
 from headrace.http.loop_delay import LoopDelay
 from headrace.model import State
 from headrace.status import ROUND_TRIP_BUCKETS, DestinationStatus
+from headrace.zookeeper.counts import Counts
 
 _COUNTERS = (
     ("rows", "rows", "Rows published and confirmed."),
@@ -33,6 +34,9 @@ _COUNTERS = (
 _GAUGES = (
     ("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed."),
     ("epoch", "epoch", "Epoch that the destination is held under."),
+    ("failed_messages", "failed_messages", "Messages that the sink refused and those behind them, to be sent again."),
+    ("failed_bytes", "failed_bytes", "Bytes of these messages."),
+    ("failed_manual", "failed_manual", "Those of them that are left to people."),
     ("lag_seconds", "lag_seconds", "Age of the newest change when it was read: now minus its commit time."),
 )
 _AGES = (
@@ -45,12 +49,17 @@ _AGES = (
 
 
 class StatusCollector(Collector):
-    """Reads the destinations' status objects whenever it is asked."""
+    """Reads the destinations' status objects whenever it is asked. `counts`: None without [zookeeper]."""
 
     def __init__(
-        self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay, config_errors: Sequence[str] = ()
+        self,
+        statuses: Mapping[str, DestinationStatus],
+        node: str,
+        delay: LoopDelay,
+        config_errors: Sequence[str] = (),
+        counts: Counts | None = None,
     ) -> None:
-        self._statuses, self._config_errors = statuses, config_errors
+        self._statuses, self._config_errors, self._counts = statuses, config_errors, counts
         self._node = node
         self._delay = delay
 
@@ -80,6 +89,7 @@ class StatusCollector(Collector):
                 gauge.add_metric((destination,), getattr(status, attribute))
             yield gauge
         yield from self._locks()
+        yield from self._zookeeper()
         yield from self._ages()
         yield from self._positions()
         yield from self._headroom()
@@ -113,6 +123,31 @@ class StatusCollector(Collector):
                 lease.add_metric((destination,), status.lease.remaining)
         yield active
         yield lease
+
+    def _zookeeper(self) -> Iterator[Metric]:
+        sessions = CounterMetricFamily(
+            "headrace_zookeeper_sessions", "Sessions with ZooKeeper: the first, and one for each that was lost."
+        )
+        suspensions = CounterMetricFamily(
+            "headrace_zookeeper_suspensions", "Connections to ZooKeeper that broke, within a session or with it."
+        )
+        attempts = CounterMetricFamily("headrace_lock_attempts", "Attempts to take a lock that looked free.")
+        fenced = CounterMetricFamily(
+            "headrace_fenced_writes",
+            "Writes of the position that ZooKeeper refused, because another daemon has the destination.",
+            labels=("destination",),
+        )
+        counts = self._counts
+        if counts is not None:
+            sessions.add_metric((), counts.sessions)
+            suspensions.add_metric((), counts.suspensions)
+            attempts.add_metric((), counts.attempts)
+            for destination in self._statuses:
+                fenced.add_metric((destination,), counts.fenced_writes.get(destination, 0))
+        yield sessions
+        yield suspensions
+        yield attempts
+        yield fenced
 
     def _ages(self) -> Iterator[Metric]:
         now = time.monotonic()
@@ -198,10 +233,15 @@ class Metrics:
     """The text of /metrics: headrace's own metrics and those of the process (memory, CPU, open files)."""
 
     def __init__(
-        self, statuses: Mapping[str, DestinationStatus], node: str, delay: LoopDelay, config_errors: Sequence[str] = ()
+        self,
+        statuses: Mapping[str, DestinationStatus],
+        node: str,
+        delay: LoopDelay,
+        config_errors: Sequence[str] = (),
+        counts: Counts | None = None,
     ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(StatusCollector(statuses, node, delay, config_errors))
+        self._registry.register(StatusCollector(statuses, node, delay, config_errors, counts))
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:

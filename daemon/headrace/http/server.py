@@ -17,6 +17,7 @@ from headrace.http.health import describe, health, ready
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import Metrics
 from headrace.status import DestinationStatus
+from headrace.zookeeper.counts import Counts
 
 
 class HttpError(HeadraceError):
@@ -26,7 +27,8 @@ class HttpError(HeadraceError):
 
 
 class HttpServer:
-    """Answers from the destinations' status objects, which their actors write on the same loop."""
+    """Answers from the destinations' status objects, which their actors write on the same loop; `counts` are those of
+    the ZooKeeper session, where there is one."""
 
     def __init__(
         self,
@@ -34,12 +36,13 @@ class HttpServer:
         statuses: Mapping[str, DestinationStatus],
         node: str,
         config_errors: Sequence[str] = (),
+        counts: Counts | None = None,
     ) -> None:
         self._address = address
         self._statuses, self._config_errors = statuses, config_errors
         self._node = node
         self._delay = LoopDelay()
-        self._metrics = Metrics(statuses, node, self._delay, config_errors)
+        self._metrics = Metrics(statuses, node, self._delay, config_errors, counts)
         self._runner: web.AppRunner | None = None
         self._measuring: asyncio.Task[None] | None = None
 

@@ -20,8 +20,11 @@ from aiokafka.errors import (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from headrace.errors import SinkError, SinkRejected
+from headrace.kafka.connection import connection_arguments
+from headrace.kafka.connection import describe as describe
 from headrace.model import MessageBatch
 from headrace.settings import KafkaSinkSettings
 
@@ -43,19 +46,21 @@ logging.getLogger("aiokafka.producer.sender").addFilter(_NoTracebacks())
 
 
 def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
-    """A producer with acks=all and idempotence, not started; `more` are further arguments for it."""
+    """A producer with acks=all and idempotence, not started; `more` are further arguments for it. Raises
+    SinkRejected."""
     arguments: dict[str, Any] = {
-        "bootstrap_servers": list(settings.bootstrap_servers),
-        "client_id": settings.client_id,
+        **connection_arguments(settings),
         "acks": "all",
         "enable_idempotence": True,
         "compression_type": None if settings.compression == "none" else settings.compression,
         "max_batch_size": settings.batch_bytes,
-        "request_timeout_ms": int(settings.request_timeout * 1000),
         "retry_backoff_ms": 100,
         "linger_ms": 0,
     }
-    producer = aiokafka.AIOKafkaProducer(**(arguments | more))
+    try:
+        producer = aiokafka.AIOKafkaProducer(**(arguments | more))
+    except RuntimeError as error:  # aiokafka's word for a library that is not there
+        raise SinkRejected(f"Kafka can't be used as configured ({error})", remedy="pip install cramjam") from error
     producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
     for name in _TASKS:
         setattr(producer._sender, name, _noted(getattr(producer._sender, name), tasks))
@@ -75,23 +80,59 @@ def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]])
     return run
 
 
-def build_batches(producer: Any, batch: MessageBatch) -> list[Any]:
-    """Record batches of the messages, in order; a message that is larger than a record batch has one of its own."""
+def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[Any]:
+    """Record batches of the messages, in order; a message that is larger than a record batch has one of its own.
+    `limit`: what the topic takes, where that is known."""
     when = batch.commit_time_us // 1000 or time.time_ns() // 1_000_000
-    create = producer.create_batch
-    part = create()
-    parts, append = [part], part.append
+    create = _create(producer, limit)
+    part, count = create(), 0
+    parts, append = [part], part._builder.append  # without the layer between, which costs a quarter of it
     keys = batch.keys if batch.keys is not None else repeat(None, len(batch.values))
     for key, value, headers in zip(keys, batch.values, batch.headers, strict=True):
-        if append(timestamp=when, key=key, value=value, headers=headers) is None:
-            part = create()
+        if append(count, when, key, value, headers) is None:
+            part._relative_offset = count
+            part, count = create(), 0
             parts.append(part)
-            append = part.append
-            append(timestamp=when, key=key, value=value, headers=headers)
+            append = part._builder.append
+            append(0, when, key, value, headers)
+        count += 1
+    part._relative_offset = count
     return parts
 
 
-def build_records(producer: Any, records: Sequence[tuple[bytes, bytes]]) -> list[Any]:
+def _create(producer: Any, limit: int) -> Callable[[], Any]:
+    """Makes empty record batches, not larger than the limit."""
+    accumulator = producer._message_accumulator
+    if not limit or accumulator._batch_size <= limit:
+        made: Callable[[], Any] = producer.create_batch
+        return made
+
+    def create() -> Any:
+        size, accumulator._batch_size = accumulator._batch_size, limit
+        try:
+            return producer.create_batch()
+        finally:
+            accumulator._batch_size = size
+
+    return create
+
+
+def size_at_most(batch: MessageBatch, index: int) -> int:
+    """Bytes of a record batch with this one message, uncompressed; a few more than it takes."""
+    key = batch.keys[index] if batch.keys is not None else None
+    size: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, batch.values[index], batch.headers[index])
+    return size
+
+
+def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
+    """Bytes of a record batch with this one message, as the brokers see it: compressed. Costs as much as sending."""
+    part = producer.create_batch()
+    key = batch.keys[index] if batch.keys is not None else None
+    part.append(timestamp=0, key=key, value=batch.values[index], headers=batch.headers[index])
+    return len(part._build())
+
+
+def build_records(producer: Any, records: Sequence[tuple[bytes, bytes | None]]) -> list[Any]:
     """The same of bare keys and values, with the time of now."""
     batch = MessageBatch(
         "", 0, [value for _, value in records], [[] for _ in records], keys=[key for key, _ in records]
@@ -145,16 +186,6 @@ async def close(producer: Any) -> None:
     except (KafkaError, OSError, TimeoutError):
         producer._closed = True
         await cut(producer)
-
-
-def describe(error: BaseException | None) -> str:
-    """A client library's error for people."""
-    return f"{type(error).__name__}: {error}".rstrip(": ") if error is not None else "cancelled"
-
-
-def unreachable(settings: KafkaSinkSettings, error: BaseException) -> SinkError:
-    """No connection, or no answer."""
-    return SinkError(f"Kafka at {','.join(settings.bootstrap_servers)} can't be reached ({describe(error)})")
 
 
 def unconfirmed(topic: str, partition: int, largest: int, error: BaseException | None) -> SinkError:

@@ -1,8 +1,8 @@
 """How a destination's state lies in the compacted topic: the records of a change, and what they mean when read back.
 
 Keys, the newest record of each counts:
-    D/position              the state record: epoch, version, position, and how many pieces of each series are valid
-    D/schema/N, D/parked/N  pieces of the two series, from 0 on; a list of entries may span several pieces
+    D/position              the state record: epoch, version, position, and how many pieces of schema history are valid
+    D/schema/N              pieces of the schema history, from 0 on; a list of entries may span several pieces
     D/history/ACTOR/SLOT    position changes: the very first, and a ring of the last ones
 """
 
@@ -46,7 +46,6 @@ class Head:
     """The process that took the destination over under `epoch`."""
     schema: int = 0
     """Pieces of the schema history."""
-    parked: int = 0
     changes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By actor: position changes that went into the history so far."""
     noted_us: int = 0
@@ -61,24 +60,20 @@ class Head:
         self,
         position: Position | None,
         entries: Sequence[dict[str, Any]] = (),
-        parked: Sequence[dict[str, Any]] = (),
         *,
         actor: str = "checkpoint",
         details: dict[str, Any] | None = None,
     ) -> tuple[Head, list[Record]]:
         """The head after a change, and the records to write for it in one transaction."""
         now, records = _now_us(), list[Record]()
-        for series, count, items in (("schema", self.schema, entries), ("parked", self.parked, parked)):
-            for i, piece in enumerate(_pieces(items)):
-                records.append((f"{self.destination}/{series}/{count + i}".encode(), piece))
-        pieces = [key.split(b"/")[1] for key, _ in records]
+        for i, piece in enumerate(_pieces(entries)):
+            records.append((f"{self.destination}/schema/{self.schema + i}".encode(), piece))
         head = replace(
             self,
             version=self.version + 1,
             position=position,
             last_pos=self.last_pos if position is None else position.last_pos,
-            schema=self.schema + pieces.count(b"schema"),
-            parked=self.parked + pieces.count(b"parked"),
+            schema=self.schema + len(records),
         )
         if actor != "checkpoint" or now - self.noted_us >= HISTORY_EVERY_US:
             number = self.changes.get(actor, 0)
@@ -94,7 +89,7 @@ class Head:
         return head, records
 
     def _state_record(self, actor: str, details: dict[str, Any], now: int) -> Record:
-        more = {"owner": self.owner, "schema": self.schema, "parked": self.parked, "last_pos": str(self.last_pos)}
+        more = {"owner": self.owner, "schema": self.schema, "last_pos": str(self.last_pos)}
         return f"{self.destination}/position".encode(), self._json(actor, details, now, more)
 
     def _json(self, actor: str, details: dict[str, Any], now: int, more: dict[str, Any]) -> bytes:
@@ -123,10 +118,15 @@ class Content:
     """The offset that was read to."""
     records: int = 0
     """How many were the destination's own."""
-    _series: dict[str, dict[int, bytes]] = field(default_factory=lambda: {"schema": {}, "parked": {}})
+    _pieces: dict[int, bytes] = field(default_factory=dict)
+    """Of the schema history."""
     _history: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     _newest: bytes = b""
     """The state record, not parsed: only the last one counts."""
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """See Readable."""
+        self.add(key, value)
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
         """One more record; those of other destinations are passed over."""
@@ -140,8 +140,8 @@ class Content:
         try:
             if kind == "position":
                 self._newest = value
-            elif kind in self._series:
-                self._series[kind][int(rest)] = value
+            elif kind == "schema":
+                self._pieces[int(rest)] = value
             elif kind == "history":
                 actor, _, slot = rest.rpartition("/")
                 self._history[actor, slot] = _parse(value)
@@ -167,7 +167,6 @@ class Content:
                 int(state["last_pos"]),
                 str(state["owner"]),
                 int(state["schema"]),
-                int(state["parked"]),
                 MappingProxyType(changes),
                 max(checkpoints, default=0),
             )
@@ -176,11 +175,18 @@ class Content:
 
     def schema_entries(self) -> list[dict[str, Any]]:
         """The schema history in the order it was written."""
-        return self._entries("schema", self.head.schema)
-
-    def parked(self) -> list[dict[str, Any]]:
-        """The parked messages in their order."""
-        return self._entries("parked", self.head.parked)
+        entries: list[dict[str, Any]] = []
+        count, part = self.head.schema, b""
+        try:
+            for number in range(count):
+                piece = self._pieces[number]
+                part += piece[1:]
+                if piece[:1] == _LAST:
+                    entries += orjson.loads(zstandard.decompress(part))
+                    part = b""
+        except (KeyError, ValueError, zstandard.ZstdError) as error:
+            raise self._damaged(f"piece {number} of {count} of its schema series is lost or broken") from error
+        return entries
 
     def history(self) -> list[dict[str, Any]]:
         """The position changes that are kept, newest first; `position` is a Position or None."""
@@ -194,20 +200,6 @@ class Content:
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(f"the history of positions can't be read ({error!r})") from error
-
-    def _entries(self, series: str, count: int) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
-        pieces, part = self._series[series], b""
-        try:
-            for number in range(count):
-                piece = pieces[number]
-                part += piece[1:]
-                if piece[:1] == _LAST:
-                    entries += orjson.loads(zstandard.decompress(part))
-                    part = b""
-        except (KeyError, ValueError, zstandard.ZstdError) as error:
-            raise self._damaged(f"piece {number} of {count} of its {series} series is lost or broken") from error
-        return entries
 
     def _damaged(self, what: str) -> StateStoreError:
         error = StateStoreError(

@@ -7,17 +7,25 @@ import contextlib
 import logging
 import time
 import zlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
 
 import aiokafka
 import structlog
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.protocol.metadata import MetadataRequest
 
-from headrace.errors import StateStoreError
+from headrace.errors import SinkError, SinkRejected, StateStoreError
+from headrace.kafka.connection import connection_arguments, unreachable
 from headrace.kafka.producer import CLOSE_LIMIT, describe
 from headrace.kafka.state_records import Content
 from headrace.settings import KafkaSinkSettings
@@ -39,12 +47,23 @@ def partition_of(destination: str) -> int:
     return zlib.crc32(destination.encode()) % PARTITIONS
 
 
+class Readable(Protocol):
+    """What makes sense of a destination's records."""
+
+    end: int
+    """The offset that was read to."""
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """One more record."""
+
+
 class StateTopic:
     """The topic, for one destination. Every call has a time limit and raises StateStoreError."""
 
-    def __init__(self, settings: KafkaSinkSettings, destination: str) -> None:
+    def __init__(self, settings: KafkaSinkSettings, destination: str, name: str = "") -> None:
+        """`name`: of another topic of the same kind; "" is [sink] state_topic."""
         self._settings, self._destination = settings, destination
-        self.name, self.partition = settings.state_topic, partition_of(destination)
+        self.name, self.partition = name or settings.state_topic, partition_of(destination)
         self._limit = settings.request_timeout
 
     async def ensure(self) -> None:
@@ -70,17 +89,13 @@ class StateTopic:
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> AsyncIterator[Any]:
-        admin = AIOKafkaAdminClient(
-            bootstrap_servers=list(self._settings.bootstrap_servers),
-            client_id=self._settings.client_id,
-            request_timeout_ms=int(self._limit * 1000),
-        )
+        admin = AIOKafkaAdminClient(**_connection(self._settings))
         try:
             async with asyncio.timeout(self._limit):
                 await admin.start()
                 yield admin
         except (KafkaError, OSError, TimeoutError) as error:
-            raise self._away(error) from error
+            raise await self._away(error) from error
         finally:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CLOSE_LIMIT):
@@ -132,14 +147,20 @@ class StateTopic:
         brokers' limits. To be asked for after InitProducerId, which ends the destination's own former transaction.
         Otherwise what is committed by now.
         """
+        content = Content(self._destination)
+        await self.read_into(content, settled=settled)
+        return content
+
+    async def read_into(self, content: Readable, *, settled: bool) -> None:
+        """The same, from `content.end` on, into what makes sense of the records."""
         reader = _Reader(self._settings, self.name, self.partition)
         try:
             async with asyncio.timeout(self._limit):
-                if not await reader.start(high_watermark=settled):
-                    return Content(self._destination)
-            return await self._read(reader)
+                if not await reader.start(content.end, high_watermark=settled):
+                    return
+            await self._read(reader, content)
         except (KafkaError, OSError, TimeoutError) as error:
-            raise self._away(error) from error
+            raise await self._away(error) from error
         finally:
             await reader.stop()
 
@@ -147,7 +168,7 @@ class StateTopic:
         """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
         then, as from a broker that does not know yet that another one leads the partition."""
         content, consumer = Content(self._destination), _consumer(self._settings, "read_uncommitted")
-        place = aiokafka.TopicPartition(self.name, self.partition)
+        place = TopicPartition(self.name, self.partition)
         try:
             async with asyncio.timeout(self._limit):
                 await consumer.start()
@@ -158,7 +179,7 @@ class StateTopic:
                         if record.offset < end:
                             content.add(record.key, record.value)
         except (KafkaError, OSError, TimeoutError) as error:
-            raise self._away(error) from error
+            raise await self._away(error) from error
         finally:
             await _stop(consumer)
         if content.records:
@@ -167,13 +188,31 @@ class StateTopic:
                 f"offset {start}, and {content.records} records of its own lie behind that; it is read again"
             )
 
-    async def _read(self, reader: _Reader) -> Content:
-        content = Content(self._destination, reader.end)
+    async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
+        """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
+        found: dict[int, bytes] = {}
+        consumer, place = _consumer(self._settings, "read_committed"), TopicPartition(self.name, self.partition)
+        try:
+            async with asyncio.timeout(self._limit):
+                await consumer.start()
+                consumer.assign([place])
+                for offset in offsets:
+                    consumer.seek(place, offset)
+                    while await consumer.position(place) <= offset:  # an empty answer says nothing
+                        records = (await consumer.getmany(place, timeout_ms=1000, max_records=1)).get(place, ())
+                        found |= {record.offset: record.value for record in records if record.offset == offset}
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise await self._away(error) from error
+        finally:
+            await _stop(consumer)
+        return found
+
+    async def _read(self, reader: _Reader, content: Readable) -> None:
         # The largest that a transaction.timeout.ms can be is 15 minutes, as the brokers are set by default.
         limit, began, told = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
         while not await reader.at_end():
             for record in await reader.poll():
-                content.add(record.key, record.value)
+                content.take(record.offset, record.key, record.value)
             waited = time.monotonic() - began
             if reader.held_back and waited > _SAY_AFTER and not told:
                 told = True
@@ -190,9 +229,13 @@ class StateTopic:
                     + (": another destination's transaction is open there" if reader.held_back else ""),
                     remedy="it is tried again; the brokers end a transaction after its transaction_timeout",
                 )
-        return content
+        content.end = max(content.end, reader.end)
 
-    def _away(self, error: BaseException) -> StateStoreError:
+    async def _away(self, error: BaseException) -> StateStoreError:
+        if isinstance(error, KafkaConnectionError):
+            cause = await unreachable(self._settings, error)
+            if isinstance(cause, SinkRejected):
+                return _as_ours(cause)
         servers = ",".join(self._settings.bootstrap_servers)
         return StateStoreError(f"the state topic {self.name} at {servers} can't be used ({describe(error)})")
 
@@ -201,18 +244,20 @@ class _Reader:
     """A consumer of one partition from its beginning to an end that is asked for once."""
 
     def __init__(self, settings: KafkaSinkSettings, topic: str, partition: int) -> None:
-        self._place = aiokafka.TopicPartition(topic, partition)
+        self._place = TopicPartition(topic, partition)
         self._consumer = _consumer(settings, "read_committed")
         # The end that read_committed knows is the last stable offset: before it lies only what is decided by now.
         self._looker = _consumer(settings, "read_uncommitted")
         self.end = 0
 
-    async def start(self, *, high_watermark: bool) -> bool:
-        """False when there is no such topic."""
+    async def start(self, begin: int, *, high_watermark: bool) -> bool:
+        """Reads from the offset `begin` on. False when there is no such topic."""
         await self._consumer.start()
         if self._place.topic not in await self._consumer.topics():
             return False
         self._consumer.assign([self._place])
+        if begin:
+            self._consumer.seek(self._place, begin)
         looker = self._consumer
         if high_watermark:
             looker = self._looker
@@ -259,16 +304,27 @@ async def _stop(consumer: Any) -> None:
 
 def _consumer(settings: KafkaSinkSettings, isolation: str) -> Any:
     return aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=list(settings.bootstrap_servers),
-        client_id=settings.client_id,
+        **_connection(settings),
         isolation_level=isolation,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
         retry_backoff_ms=20,
         max_partition_fetch_bytes=8 * 1024 * 1024,
-        request_timeout_ms=int(settings.request_timeout * 1000),
     )
+
+
+def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:
+    try:
+        return connection_arguments(settings)
+    except SinkError as error:
+        raise _as_ours(error) from error
+
+
+def _as_ours(error: SinkError) -> StateStoreError:
+    made = StateStoreError(str(error.args[0]), remedy=error.remedy)
+    made.retriable, made.state = error.retriable, error.state
+    return made
 
 
 def _refused(problem: str) -> StateStoreError:

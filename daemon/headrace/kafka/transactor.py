@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import aiokafka
@@ -18,9 +18,11 @@ from aiokafka.errors import (
 
 from headrace.errors import Fenced, HeadraceError, SinkError, SinkRejected
 from headrace.kafka import producer as producers
+from headrace.kafka.connection import unreachable
 from headrace.kafka.state_records import Content, Head, Record
 from headrace.kafka.state_topic import StateTopic
 from headrace.lease import Lease
+from headrace.model import MessageBatch
 from headrace.settings import KafkaSinkSettings
 
 _FENCED = (ProducerFenced, InvalidProducerEpoch)
@@ -82,7 +84,7 @@ class Transactor:
                 await producer.start()
         except (KafkaError, OSError, TimeoutError) as error:
             await self.abort()
-            raise self._not_started(error) from error
+            raise await self._not_started(error) from error
         except BaseException:
             await self.abort()
             raise
@@ -96,7 +98,7 @@ class Transactor:
 
         return run
 
-    def _not_started(self, error: BaseException) -> SinkError:
+    async def _not_started(self, error: BaseException) -> SinkError:
         if isinstance(error, InvalidTransactionTimeout):
             return SinkRejected(
                 f"the brokers allow no transaction_timeout of {self._settings.transaction_timeout:g} s",
@@ -107,7 +109,7 @@ class Transactor:
                 f"the brokers do not let us use the transactional id {self.transactional_id}",
                 remedy="allow Write and Describe on it, or set [sink] transactional_id",
             )
-        return producers.unreachable(self._settings, error)
+        return await unreachable(self._settings, error)
 
     async def read(self) -> Content:
         """The committed state, after start(). Raises StateStoreError."""
@@ -115,10 +117,15 @@ class Transactor:
         self.head, self.known, self._read_to = content.head, True, content.end
         return content
 
-    def build(self, batch: Any) -> list[Any]:
-        """Record batches of a batch of messages, for send()."""
+    @property
+    def producer(self) -> Any:
+        """Of aiokafka, as long as nothing has failed. Raises SinkError, Fenced or LeaseLapsed."""
         self._check()
-        return producers.build_batches(self._producer, batch)
+        return self._producer
+
+    def build(self, batch: MessageBatch, limit: int = 0) -> list[Any]:
+        """Record batches of a batch of messages, for send(); none larger than what the topic takes."""
+        return producers.build_batches(self.producer, batch, limit)
 
     async def send(self, part: Any, topic: str, partition: int, *, largest: int = 0) -> asyncio.Future[Any]:
         """Hands one record batch over, within the open transaction or a new one; waits while more than
@@ -153,6 +160,12 @@ class Transactor:
         delivery.add_done_callback(on_delivery)
         return delivery
 
+    async def send_records(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Hands bare keys and values over, as send() does. Raises what that does."""
+        self._check()
+        for part in producers.build_records(self._producer, records) if records else ():
+            await self.send(part, topic, partition)
+
     async def _begin(self) -> None:
         self._deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
         async with asyncio.timeout_at(self._deadline):
@@ -161,6 +174,18 @@ class Transactor:
         # The state's partition is added together with the first one of the messages, which saves a round trip.
         place = aiokafka.TopicPartition(self.topic.name, self.topic.partition)
         self._producer._txn_manager.maybe_add_partition_to_txn(place)
+
+    async def settle(self) -> None:
+        """Returns once the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                while self._deliveries:
+                    await self._wait()
+        except BaseException as error:
+            failure = self._fail(error, self.topic.name, self.topic.partition)
+            if failure is error:
+                raise
+            raise failure from error
 
     async def commit(self, head: Head, records: list[Record]) -> None:
         """Writes the records and commits the transaction; `head` is then what holds. Raises SinkError, Fenced or

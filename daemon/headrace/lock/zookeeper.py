@@ -13,11 +13,12 @@ import structlog
 from headrace.errors import LockServiceError
 from headrace.lease import Floor, Lease, Tenure
 from headrace.lock.base import Lock
+from headrace.lock.zookeeper_keeper import Keeper
 from headrace.lock.zookeeper_line import Line, View, holder_of
 from headrace.zookeeper.errors import OutcomeUnknown, Refused, SessionOver
-from headrace.zookeeper.operations import Check, Create, Delete, Node, Op, Set
+from headrace.zookeeper.operations import Check, Create, Delete, Node, Op, Set, read_json
 from headrace.zookeeper.proofs import Holding
-from headrace.zookeeper.session import Session, read_json
+from headrace.zookeeper.session import Session
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
@@ -41,6 +42,7 @@ class ZooKeeperLock(Lock):
         self._paths = session.paths.destination(destination)
         self._wake = asyncio.Event()
         self._line = Line(session, destination, node, self._wake.set)
+        self._keeper = Keeper(session, destination, node)
         self._tenure = Tenure()
         self._lease = Lease(1.0)
         self._lease.lose(_NOT_HELD)
@@ -55,9 +57,6 @@ class ZooKeeperLock(Lock):
         """The change of `move` that was seen last, and when."""
         self._missing_since = 0.0
         self._clearing: asyncio.Task[None] | None = None
-        self._guarding: asyncio.Task[None] | None = None
-        self._asked_away = ""
-        self._asked = asyncio.Event()
         self.holder_info: dict[str, Any] = {}
         """node, address, epoch and since (microseconds since 1970) of who held it when it was last seen."""
 
@@ -127,9 +126,7 @@ class ZooKeeperLock(Lock):
 
     async def asked_away(self) -> str:
         """Returns once another live daemon is preferred, or this one is to run nothing."""
-        while not self._asked_away:
-            await self._asked.wait()
-        return self._asked_away
+        return await self._keeper.asked_away()
 
     async def recovered(self) -> None:
         """Returns once there is a connection again."""
@@ -148,9 +145,7 @@ class ZooKeeperLock(Lock):
     async def release(self) -> None:
         """Gives the lock back, later when ZooKeeper can't be reached now. Never raises."""
         self._lease.lose(_NOT_HELD)
-        if self._guarding is not None:
-            self._guarding.cancel()
-            self._guarding = None
+        self._keeper.end()
         holding, self._holding = self._holding, None
         if holding is not None:
             self._session.proofs.drop(holding, _NOT_HELD)
@@ -196,7 +191,7 @@ class ZooKeeperLock(Lock):
 
     async def _see_our_place(self, view: View, *, waiting: bool) -> None:
         """Our node may have been deleted by hand, or with a former lock of this process: it is put up again then."""
-        if waiting and self._node not in view.waiting and not self._is_ours(view.running):
+        if waiting and self._node not in view.waiting and not self._session.owns(view.running):
             await self._line.verify()
             if not self._line.joined:
                 self._wake.set()
@@ -222,7 +217,7 @@ class ZooKeeperLock(Lock):
         if view.running is not None:
             self._missing_since = 0.0
             # A release of ours that could not be sent; what another lock of this process still holds is not free.
-            return self._is_ours(view.running) and not self._session.proofs.holding(self._name)
+            return self._session.owns(view.running) and not self._session.proofs.holding(self._name)
         now = time.monotonic()
         self._missing_since = self._missing_since or now
         if view.preferred == self._node:
@@ -293,14 +288,13 @@ class ZooKeeperLock(Lock):
     def _hold(self, tenure: Tenure, running_version: int, generation: int, asked_at: float) -> None:
         self._tenure, self._missing_since = tenure, 0.0
         self._lease = lease = self._session.proofs.new_lease()
-        self._asked_away, self._asked = "", asyncio.Event()
         if self._session.generation != generation:
             lease.lose("the ZooKeeper session was lost")
             return
         # `running` alone would not do: a node that somebody else makes anew has the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, tenure.fence)
         self._holding = self._session.proofs.hold(self._name, checks, lease, asked_at)
-        self._guarding = self._session.spawn(self._guard(self._holding), f"guard of {self._name}")
+        self._keeper.begin(self._holding)
 
     def _read_epoch(self, node: Node | None) -> int:
         if node is None:
@@ -312,62 +306,6 @@ class ZooKeeperLock(Lock):
                 f"the ZooKeeper node {self._paths.epoch} holds {node.data[:40]!r}, which is no epoch",
                 remedy="set it to a number that is above all epochs before, or delete it",
             ) from None
-
-    # -- while it is held -----------------------------------------------------------------------------------------
-
-    async def _guard(self, holding: Holding) -> None:
-        """Sees at once what a proof would see later, and what the others want."""
-        event = asyncio.Event()
-        line = Line(self._session, self._name, self._node, event.set)
-        ignore = self._session.listen(event.set)
-        try:
-            while not holding.lease.lost:
-                event.clear()
-                try:
-                    running = await line.watch(self._paths.running)
-                    if not self._is_ours(running):
-                        await self._session.sync()  # a server that we came to anew may be behind
-                        running = await line.watch(self._paths.running)
-                    if not self._is_ours(running):
-                        self._session.proofs.drop(holding, f"the lock of {self._name} was taken away in ZooKeeper")
-                        return
-                    await self._see_wishes(await line.watch(self._paths.move))
-                    async with asyncio.timeout(_STEP if self._session.drained else self._session.timeout):
-                        await event.wait()
-                except TimeoutError:
-                    continue
-                except LockServiceError:
-                    await asyncio.sleep(_STEP / 2)
-        finally:
-            ignore()
-
-    def _is_ours(self, running: Node | None) -> bool:
-        return running is not None and running.owner == self._session.session_id
-
-    async def _see_wishes(self, move: Node | None) -> None:
-        reason = ""
-        # What nobody else could run stays where it is: standing still is worse than a wish not granted.
-        if self._session.drained and await self._others():
-            reason = f"{self._node} is to run nothing (headrace drain)"
-        if not reason and move is not None:
-            wish = read_json(move.data)
-            wanted = str(wish.get("to", ""))
-            if wanted == self._node:  # it is granted already
-                with contextlib.suppress(Refused):
-                    await self._session.multi(Delete(self._paths.move, move.version))
-            elif wanted and await self._session.get(self._paths.candidate(wanted)) is not None:
-                reason = f"{self._name} is to move to {wanted} (asked for by {wish.get('by') or 'somebody'})"
-        self._asked_away = reason
-        (self._asked.set if reason else self._asked.clear)()
-
-    async def _others(self) -> bool:
-        """Whether another daemon that is ready waits for the lock."""
-        names = await self._session.children(self._paths.candidates)
-        nodes = await asyncio.gather(*(self._session.get(f"{self._paths.candidates}/{name}") for name in names))
-        return any(
-            node is not None and node.owner != self._session.session_id and read_json(node.data).get("ready", True)
-            for node in nodes
-        )
 
     # -- giving it back -------------------------------------------------------------------------------------------
 
@@ -391,7 +329,7 @@ class ZooKeeperLock(Lock):
                 if running:
                     await self._session.sync()
                     node = await self._session.get(self._paths.running)
-                    if node is not None and self._is_ours(node) and read_json(node.data).get("epoch") in self._tried:
+                    if self._session.owns(node) and read_json(node.data).get("epoch") in self._tried:
                         operations.insert(0, Delete(self._paths.running, node.version))
                 if operations:
                     await self._session.multi(*operations, generation=generation)

@@ -11,9 +11,8 @@ from typing import Any
 import orjson
 
 from headrace.zookeeper.errors import NodeNameTaken, OutcomeUnknown, Refused
-from headrace.zookeeper.operations import Create, Delete, Node, Op, Set
-from headrace.zookeeper.paths import node_name
-from headrace.zookeeper.session import Session, read_json
+from headrace.zookeeper.operations import Create, Delete, Node, Op, Set, read_json
+from headrace.zookeeper.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Line:
             if isinstance(error, Refused) and error.why != "node_exists":
                 raise
             node = await self._session.get(path)
-            if node is None or node.owner != self._session.session_id:
+            if not self._session.owns(node):
                 self._check_name(node)
                 return False
             self.told = bool(read_json(node.data).get("ready", True))
@@ -98,23 +97,18 @@ class Line:
 
     async def verify(self) -> None:
         """After a change that did not fit: our node may have been deleted by hand."""
-        node = await self._session.get(self._paths.candidate(self._node))
-        if node is None or node.owner != self._session.session_id:
+        if not self._session.owns(await self._session.get(self._paths.candidate(self._node))):
             self._generation = -1
 
     async def look(self, *, watch: bool) -> View:
         """Who holds it, who waits. Only the first in line watches the holder, so that a release wakes one; the others
         watch the one before them, whose node changes when it takes the lock or leaves."""
         get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)
-        running, move, names = await asyncio.gather(
-            self._session.get(self._paths.running), get_move, self._session.children(self._paths.candidates)
+        running, move, nodes = await asyncio.gather(
+            self._session.get(self._paths.running), get_move, self._session.read_children(self._paths.candidates)
         )
-        names = [node_name(name) for name in names]
-        nodes = await asyncio.gather(*(self._session.get(self._paths.candidate(name)) for name in names))
         places = sorted(
-            (not read_json(node.data).get("ready", True), node.created, name)
-            for name, node in zip(names, nodes, strict=True)
-            if node is not None
+            (not read_json(node.data).get("ready", True), node.created, name) for name, node in nodes.items()
         )
         holder = read_json(running.data).get("node") if running is not None else None
         waiting = [name for _, _, name in places if name != holder]

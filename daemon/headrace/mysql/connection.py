@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +112,29 @@ class SourceConnection:
             raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+
+    async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one statement, in which each %s stands for a value. Raises as query()."""
+        return (await self._run(sql, values))[0]
+
+    async def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """How many rows a statement has changed. Raises as query()."""
+        return (await self._run(sql, values))[1]
+
+    async def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                async with self._connection.cursor() as cursor:
+                    count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
+                    return list(await cursor.fetchall()), int(count)
+        except pymysql.err.MySQLError as error:
+            raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+
+    def _literal(self, value: Any) -> str:
+        """aiomysql 0.3 can't write bytes."""
+        return f"x'{value.hex()}'" if isinstance(value, bytes) else str(self._connection.escape(value))
 
     async def binlog_end(self) -> tuple[str, int, str]:
         """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2

@@ -320,12 +320,14 @@ class Decoder(StatementFollower):
             self._count(table.name, len(rows))
         if self._statement is not None:
             self._give_statement(table.layout.schema)
-        when = self.commit_time_us
+        when, numbers = self.commit_time_us, len(rows)
+        if before is not None and self._options.two_numbers:
+            numbers *= 2
         pos = when << POS_SHIFT
         if pos <= self.last_pos or pos >= _LIMIT:
-            pos = self._next_pos(len(rows))
+            pos = self._next_pos(numbers)
         else:
-            self.last_pos = pos + len(rows) - 1
+            self.last_pos = pos + numbers - 1
         self._emit(RowsChange(table.layout.schema, operation, rows, before, pos, when, self.gtid, partial))
 
     def _new_decoder(self, table: _Table, bitmaps: bytes, count: int, images: int, diffs: bool) -> RowDecoder:

@@ -18,6 +18,8 @@ class DecoderOptions:
     ddl: bool = True
     dcl: bool = False
     dml_queries: bool = False
+    two_numbers: bool = False
+    """Whether an updated row may become two messages in different partitions, and takes two numbers."""
     partial_images: bool = True
     """Whether row images that lack columns are taken."""
     skip_broken_tables: bool = False
@@ -37,6 +39,7 @@ class DecoderOptions:
             ddl=wanted.ddl,
             dcl=wanted.dcl,
             dml_queries=wanted.dml_queries,
+            two_numbers=bool(settings.route.partition_hash),
             partial_images=source.row_image == "any",
             skip_broken_tables=wanted.table_errors == "skip",
             origins=message.format == "debezium",

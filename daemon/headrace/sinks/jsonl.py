@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from headrace.errors import SinkError
+from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.sinks.base import Sink
+from headrace.sinks.jsonl_file import LineFile
+from headrace.sinks.jsonl_pipe import LinePipe
+from headrace.sinks.jsonl_rotated import Rotation
 
 _WRITE_LIMIT = 60.0
-"""Seconds a write and its fsync may take before the sink counts as failed."""
+"""Seconds a write to a file and its fsync may take before the sink counts as failed. A pipe has none: a reader takes
+his time."""
 _CLOSE_LIMIT = 5.0
 """Seconds that the end of a sink waits for a write that has begun."""
 _HANGING: dict[str, Future[None]] = {}
@@ -25,68 +31,92 @@ class JsonlSink(Sink):
     """One line is one message's value; a tombstone is none. A thread writes, so that a slow disk or pipe
     never holds the loop."""
 
-    def __init__(self, path: str, lease: Lease) -> None:
+    def __init__(self, path: str, lease: Lease, rotation: Rotation | None = None) -> None:
         super().__init__(lease)
-        self._path = path
-        self._descriptor = -1
-        self._sync = False
+        self._path, self._rotation = path, rotation or Rotation()
+        self._out: LineFile | LinePipe | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jsonl")
         self._ended = False
         self._closing: Future[None] | None = None
+        self._clock: asyncio.Task[None] | None = None
+        self._error: HeadraceError | None = None
+        """What went wrong between two batches."""
+
+    @property
+    def _descriptor(self) -> int:
+        return self._out.descriptor if self._out is not None else -1
 
     async def start(self) -> None:
-        """Opens the file for appending. A half line that a crash left is ended first, so that it spoils no other."""
+        """Opens the file for appending. Half a line that a crash left is cut off first, so that it spoils no other."""
         if (hanging := _HANGING.get(self._path)) is not None and not hanging.done():
             raise SinkError(f"an earlier write to {self._path} has not come to its end")
         _HANGING.pop(self._path, None)
-        try:
-            await self._run(self._open)
-        except TimeoutError as error:
-            raise SinkError(f"{self._path} took more than {_WRITE_LIMIT:.0f} s to be opened") from error
-        except OSError as error:
-            raise SinkError(f"{self._path} can't be opened: {error.strerror}") from error
+        await self._run(self._open, doing="opened")
+        if isinstance(self._out, LineFile) and self._rotation.after:
+            self._clock = asyncio.create_task(self._run_clock(self._out), name=f"rotation of {self._path}")
 
     def _open(self) -> None:
         if self._path == "-":
-            self._descriptor = os.dup(1)
+            self._out = LinePipe(os.dup(1), "standard output", shared=True)
             return
-        folder = os.path.dirname(self._path)
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
-        info = os.fstat(self._descriptor)
-        self._sync = stat.S_ISREG(info.st_mode)
-        if self._sync and info.st_size and os.pread(self._descriptor, 1, info.st_size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")
+        path = os.path.realpath(self._path)  # a file is rotated in its own folder, not in that of a link to it
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            self._out = file = LineFile(path, descriptor, self._rotation)
+            file.begin()
+            return
+        self._out = LinePipe(descriptor, self._path, shared=False)
+        if self._rotation:
+            raise SinkRejected(
+                f"{self._path} is no regular file, so it can't be rotated",
+                remedy="take rotate_bytes and rotate_after away",
+            )
 
-    async def _run(self, call: object, *arguments: object) -> None:
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(_WRITE_LIMIT):
-            await loop.run_in_executor(self._thread, call, *arguments)  # type: ignore[arg-type]
+    async def _run(self, call: Callable[[], None], *, doing: str) -> None:
+        """Lets the thread do it. Raises SinkError and what `call` raises of ours."""
+        limit = None if isinstance(self._out, LinePipe) else _WRITE_LIMIT
+        try:
+            async with asyncio.timeout(limit):
+                await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        except TimeoutError as error:
+            raise SinkError(f"{self._path} took more than {_WRITE_LIMIT:.0f} s to be {doing}") from error
+        except OSError as error:
+            raise SinkError(f"{self._path} can't be {doing}: {error.strerror}") from error
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            if self._ended:
-                raise SinkError(f"{self._path} is written no more: the sink was ended")
-            self._lease.check()
-            view = view[os.write(self._descriptor, view) :]
-        if self._sync:
-            os.fdatasync(self._descriptor)
+        self._check_open()
+        assert self._out is not None
+        self._out.write(data, self._check_open)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise SinkError(f"{self._path} is written no more: the sink was ended")
+        self._lease.check()
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """See Sink; the batch is on disk when this returns."""
-        try:
-            await self._run(self._write, b"".join(value + b"\n" for value in batch.values if value is not None))
-        except BrokenPipeError as error:
-            raise SinkError("the reader of standard output is gone") from error
-        except TimeoutError as error:
-            raise SinkError(f"{self._path} took more than {_WRITE_LIMIT:.0f} s for a write") from error
-        except OSError as error:
-            raise SinkError(f"{self._path} can't be written: {error.strerror}") from error
+        if self._error is not None:
+            raise self._error
+        data = b"".join(value + b"\n" for value in batch.values if value is not None)
+        await self._run(lambda: self._write(data), doing="written")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
+
+    async def _run_clock(self, file: LineFile) -> None:
+        """Rotates also when no line comes."""
+        while True:
+            await asyncio.sleep(file.next_period + 0.001)
+            try:
+                await self._run(lambda: self._rotate(file), doing="rotated")
+            except HeadraceError as error:
+                self._error = error
+                return
+
+    def _rotate(self, file: LineFile) -> None:
+        self._check_open()
+        file.rotate_if_due()
 
     async def abort(self) -> None:
         """See Sink. A write that has begun can only be waited for."""
@@ -95,6 +125,10 @@ class JsonlSink(Sink):
     async def close(self) -> None:
         """See Sink."""
         self._ended = True
+        clock, self._clock = self._clock, None
+        if clock is not None:
+            clock.cancel()
+            await asyncio.gather(clock, return_exceptions=True)
         if self._closing is None:
             # In the thread, behind what it still writes: the file's number may be another file's right after.
             self._closing = self._thread.submit(self._close)
@@ -104,9 +138,9 @@ class JsonlSink(Sink):
             _HANGING[self._path] = self._closing
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        if self._out is not None:
+            with contextlib.suppress(OSError):
+                self._out.close()
 
     async def check(self) -> list[str]:
         """See Sink."""
@@ -116,9 +150,14 @@ class JsonlSink(Sink):
         """Looks and touches nothing: a daemon may be writing the file."""
         if self._path == "-":
             return []
-        if os.path.exists(self._path):
-            return [] if os.access(self._path, os.W_OK) else [f"{self._path} can't be written"]
-        folder = os.path.dirname(os.path.abspath(self._path))
+        path = os.path.realpath(self._path)
+        folder = os.path.dirname(path)
+        if os.path.exists(path):
+            if not os.access(path, os.W_OK):
+                return [f"{self._path} can't be written"]
+            if not self._rotation or os.access(folder, os.W_OK):
+                return []
+            return [f"{self._path} can't be rotated: nothing can be made in {folder}"]
         while not os.path.exists(folder):
             folder = os.path.dirname(folder)
         return [] if os.access(folder, os.W_OK) else [f"{self._path} can't be made in {folder}"]

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, SinkError
+from headrace.kafka.failed_topic import FailedTopic, Record
 from headrace.kafka.producer import largest_of
+from headrace.kafka.topics import Topics
 from headrace.kafka.transactor import Transactor
 from headrace.model import MessageBatch, Position
+from headrace.parked import FailedMessage
 from headrace.settings import KafkaSinkSettings
-from headrace.sinks.base import Sink
+from headrace.sinks.base import Desk, Sink
+from headrace.sinks.kafka_sizes import Sizes
+from headrace.sinks.plan import Plan
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
+_GATHER_MOST = 1.0
+"""Seconds that are gathered for at most because commits take long; transaction_interval may be longer."""
 
 
 class ExactlyOnceKafkaSink(Sink):
     """Publishes all batches, also those that only move the position. A Kafka transaction ends after
     transaction_interval or transaction_bytes, at the next batch with a position: in the midst of a MySQL transaction
-    where that is a long one.
+    where that is a long one. Where commits take long, half of what the last one took is gathered for: else most of the
+    time would go into commits of the little that comes in an interval, and what waits would grow.
 
     start() fences every other producer of the destination. Then the state has to be read, and an epoch begun, through
     the KafkaStore with the same Transactor, before anything is published.
@@ -28,11 +37,21 @@ class ExactlyOnceKafkaSink(Sink):
 
     keeps_position = True
 
-    def __init__(self, settings: KafkaSinkSettings, transactor: Transactor) -> None:
-        super().__init__(transactor.lease)
-        self._transactor = transactor
+    def __init__(
+        self,
+        settings: KafkaSinkSettings,
+        transactor: Transactor,
+        desk: Desk | None = None,
+        plan: Plan | None = None,
+        failed: FailedTopic | None = None,
+    ) -> None:
+        super().__init__(transactor.lease, desk)
+        self._transactor, self._failed = transactor, failed
+        plan = plan or Plan()
+        self._sizes = Sizes(settings, Topics(settings, plan.partitions), plan, desk)
         # The brokers end a transaction that takes longer than its timeout, so it is committed long before.
-        self._interval = min(settings.transaction_interval, settings.transaction_timeout / 4)
+        self._longest = settings.transaction_timeout / 4
+        self._interval = self._gather = min(settings.transaction_interval, self._longest)
         self._bytes = settings.transaction_bytes
         self._turn = asyncio.Lock()
         """Of whoever uses the transactor: publish(), or the clock."""
@@ -75,10 +94,9 @@ class ExactlyOnceKafkaSink(Sink):
             self._waiting.append(done)
             try:
                 if batch.values:
-                    self._since = self._since or loop.time()
-                    largest = largest_of(batch)
-                    for part in self._transactor.build(batch):
-                        await self._transactor.send(part, batch.topic, batch.partition, largest=largest)
+                    batch = await self._sizes.fit(self._transactor.producer, batch)
+                if batch.values:
+                    await self._send(batch)
                 self._size += batch.size
                 self._complete = batch.position is not None
                 if batch.position is not None:
@@ -93,6 +111,57 @@ class ExactlyOnceKafkaSink(Sink):
             self._changed.set()
         return done
 
+    async def _send(self, batch: MessageBatch) -> None:
+        """Within the present Kafka transaction."""
+        self._since = self._since or asyncio.get_running_loop().time()
+        largest = largest_of(batch)
+        if batch.barrier:
+            await self._transactor.settle()
+        for part in self._transactor.build(batch, self._sizes.limit(batch.topic)):
+            await self._transactor.send(part, batch.topic, batch.partition, largest=largest)
+        if batch.barrier:
+            await self._transactor.settle()
+
+    async def resend(self, batch: MessageBatch) -> None:
+        """See Sink: within the present Kafka transaction, or one of its own; confirmed once it is committed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        self._check()
+        # Nothing of the transaction: what is found ends nothing, and publish() does not wait for it.
+        await self._sizes.check_again(self._transactor.producer, batch)
+        async with self._turn:
+            self._check()
+            try:
+                self._waiting.append(done)
+                await self._send(batch)
+                if self._failed is not None:
+                    await self._write(self._failed, self._failed.removed([batch.failed]))
+            except HeadraceError as error:
+                self._fail(error)
+                raise
+        self._changed.set()
+        await done
+
+    async def write(self, records: Sequence[Record]) -> None:
+        """Writes records of the failed messages, as resend() sends a message."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        async with self._turn:
+            self._check()
+            try:
+                if self._failed is not None:
+                    await self._write(self._failed, records)
+            except HeadraceError as error:
+                self._fail(error)
+                raise
+            self._since = self._since or asyncio.get_running_loop().time()
+            self._waiting.append(done)
+        self._changed.set()
+        await done
+
+    async def _write(self, failed: FailedTopic, records: Sequence[Record]) -> None:
+        await self._transactor.send_records(failed.topic.name, failed.topic.partition, records)
+
     def hurry(self) -> None:
         """From here on whatever is complete is committed at once: a stop waits for it."""
         self._hurried = True
@@ -104,7 +173,7 @@ class ExactlyOnceKafkaSink(Sink):
         if self._hurried:
             return 0.0
         idle = self._committed_at + _IDLE_INTERVAL
-        return min(self._since + self._interval, idle) if self._since else idle
+        return min(self._since + self._gather, idle) if self._since else idle
 
     async def _run_clock(self) -> None:
         """Commits what no further batch comes to commit."""
@@ -125,16 +194,31 @@ class ExactlyOnceKafkaSink(Sink):
                     self._fail(error)
 
     async def _commit(self) -> None:
-        if not self._complete or not self._waiting or self._position is None:
+        position = self._position or self._transactor.head.position
+        if not self._complete or not self._waiting or position is None:
             return
-        head, records = self._transactor.head.moved(self._position, self._entries)
+        aside: Sequence[FailedMessage] = ()
+        if self._failed is not None and self._desk is not None:
+            aside = self._desk.unstored()
+            await self._write(self._failed, self._failed.added(aside))
+        head, records = self._transactor.head.moved(position, self._entries)
+        began = asyncio.get_running_loop().time()
         await self._transactor.commit(head, records)
+        if aside and self._desk is not None:
+            self._desk.stored(aside)
         waiting, self._waiting = self._waiting, []
         self._entries, self._size, self._since = [], 0, 0.0
         self._committed_at = asyncio.get_running_loop().time()
+        slow = min((self._committed_at - began) / 2, _GATHER_MOST, self._longest)
+        self._gather = max(self._interval, slow)
         for done in waiting:
             if not done.done():
                 done.set_result(None)
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """See Sink."""
+        return self._error
 
     def _check(self) -> None:
         if self._error is not None:

@@ -26,12 +26,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One atomic write: the position, entries of the schema history, messages parked after a failed delivery."""
+    """One atomic write: the position, and entries of the schema history."""
 
     position: Position | None
     """None takes the stored one away, so that the destination begins by [source] start; its `last_pos` is kept."""
     schema_entries: tuple[dict[str, Any], ...] = ()
-    parked: tuple[dict[str, Any], ...] = ()
     actor: str = "checkpoint"
     """Who moved the position: checkpoint, operator or policy."""
     details: dict[str, Any] = field(default_factory=dict)
@@ -79,10 +78,6 @@ class StateStore(ABC):
     @abstractmethod
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
         """The last changes of the position, newest first."""
-
-    @abstractmethod
-    async def parked(self, destination: str) -> list[dict[str, Any]]:
-        """The parked messages in the order they were parked."""
 
     @abstractmethod
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ class KafkaStore(StateStore):
             compare(transactor.head)
             await transactor.commit(
                 *transactor.head.moved(
-                    change.position, change.schema_entries, change.parked, actor=change.actor, details=change.details
+                    change.position, change.schema_entries, actor=change.actor, details=change.details
                 )
             )
             return Guard(guard.epoch, transactor.head.version, guard.fence)
@@ -108,10 +108,6 @@ class KafkaStore(StateStore):
             HistoryEntry(raw["actor"], raw["epoch"], raw["version"], raw["position"], raw["details"], raw["changed_us"])
             for raw in found[:limit]
         ]
-
-    async def parked(self, destination: str) -> list[dict[str, Any]]:
-        """The parked messages in their order. Raises StateStoreError."""
-        return (await self._read(destination)).parked()
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
         """The schema history in the order it was written. Raises StateStoreError."""

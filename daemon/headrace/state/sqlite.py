@@ -21,7 +21,7 @@ from headrace.state.base import NO_TENURE, Guard, HistoryEntry, StateChange, Sta
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
-LAYOUT = 2
+LAYOUT = 3
 """The version of the tables below (SQLite's user_version). Older ones are brought up to it when they are opened."""
 HISTORY_LENGTH = 1000
 """Position changes kept for each destination and actor, so that checkpoints don't crowd out an operator's. The very
@@ -41,10 +41,16 @@ create table schema_entries (
     id integer primary key, destination text not null, entry blob not null, changed_us integer not null
 );
 create index schema_entries_of on schema_entries (destination, id);
-create table parked (
-    id integer primary key, destination text not null, message blob not null, changed_us integer not null
+"""
+_FAILED_TABLES = """
+create table failed_messages (
+    destination text not null, number integer not null, id text not null, scope text not null, topic text not null,
+    partition integer not null, unit blob not null, reason text not null, attempts integer not null,
+    state text not null, created_us integer not null, tried_us integer not null, due_us integer not null,
+    size integer not null, tag text not null, commit_time_us integer not null, headers blob not null, key blob,
+    body blob, primary key (destination, number), unique (destination, id, topic, partition)
 );
-create index parked_of on parked (destination, id);
+create table failed_changes (destination text primary key, changes integer not null) without rowid;
 """
 
 _TAKEN_AWAY = b"null"
@@ -59,7 +65,7 @@ class StoreDamagedError(StateStoreError):
 
 
 class SqliteStore(StateStore):
-    """Positions, their history, schema history and parked messages in one file.
+    """Positions, their history, schema history and failed messages in one file.
 
     `timeout` is the limit of each call in seconds. After a call that passed it, whether it took effect is unknown:
     the guard is then void, and the destination loads again.
@@ -100,11 +106,19 @@ class SqliteStore(StateStore):
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
         """The schema history in the order it was written. Raises StateStoreError."""
-        return await self._call("read", lambda: self._entries("schema_entries", "entry", destination))
+        return await self._call("read", lambda: self._entries(destination))
 
-    async def parked(self, destination: str) -> list[dict[str, Any]]:
-        """The parked messages in the order they were parked. Raises StateStoreError."""
-        return await self._call("read", lambda: self._entries("parked", "message", destination))
+    async def run(self, verb: str, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:
+        """Runs statements in the store's thread, in a transaction when they `write`. Raises StateStoreError, and what
+        `work` raises."""
+
+        def call() -> _T:
+            if not write:
+                return work(self._open_connection())
+            with self._transaction() as connection:
+                return work(connection)
+
+        return await self._call(verb, call)
 
     async def close(self) -> None:
         """Gives the file back; safe to call twice."""
@@ -159,12 +173,15 @@ class SqliteStore(StateStore):
         if empty or _layout(connection) != LAYOUT:
             with self._transaction():
                 if _examine(connection, self._path):  # another daemon may have been faster
-                    for statement in _TABLES.split(";"):
+                    for statement in (_TABLES + _FAILED_TABLES).split(";"):
                         connection.execute(statement)
                     connection.execute(f"pragma application_id = {APPLICATION_ID}")
                     connection.execute(f"pragma user_version = {LAYOUT}")
-                elif _layout(connection) == 1:
-                    self._from_layout_1(connection)
+                else:
+                    if _layout(connection) == 1:
+                        self._from_layout_1(connection)
+                    if _layout(connection) == 2:
+                        self._from_layout_2(connection)
 
     def _from_layout_1(self, connection: sqlite3.Connection) -> None:
         """Layout 2 keeps the last `_pos` beside the position, so that it outlives it."""
@@ -174,6 +191,13 @@ class SqliteStore(StateStore):
             last_pos = self._position(stored, name).last_pos
             connection.execute("update destinations set last_pos = ? where name = ?", (last_pos, name))
         connection.execute("pragma user_version = 2")
+
+    def _from_layout_2(self, connection: sqlite3.Connection) -> None:
+        """Layout 3 has other tables for failed messages; the former one never held any."""
+        connection.execute("drop table parked")
+        for statement in _FAILED_TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute("pragma user_version = 3")
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -259,10 +283,6 @@ class SqliteStore(StateStore):
                 "insert into schema_entries (destination, entry, changed_us) values (?, ?, ?)",
                 [(destination, orjson.dumps(entry), now) for entry in change.schema_entries],
             )
-            connection.executemany(
-                "insert into parked (destination, message, changed_us) values (?, ?, ?)",
-                [(destination, orjson.dumps(message), now) for message in change.parked],
-            )
         return Guard(guard.epoch, version)
 
     def _fenced(self, destination: str, guard: Guard) -> Fenced:
@@ -290,9 +310,9 @@ class SqliteStore(StateStore):
             for actor, epoch, version, stored, details, changed_us in rows
         ]
 
-    def _entries(self, table: str, column: str, destination: str) -> list[dict[str, Any]]:
+    def _entries(self, destination: str) -> list[dict[str, Any]]:
         rows = self._open_connection().execute(
-            f"select {column} from {table} where destination = ? order by id", (destination,)
+            "select entry from schema_entries where destination = ? order by id", (destination,)
         )
         return [orjson.loads(row[0]) for row in rows]
 

@@ -88,8 +88,6 @@ class ZooKeeperStore(StateStore):
         A large schema history goes ahead in requests of its own. It counts only once the position node says how many
         pieces there are, so what an interrupted write left behind is overwritten by the next.
         """
-        if change.parked:
-            raise StateStoreError("ZooKeeper keeps no parked messages: they would be too many")
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             known = self._known_for(destination, guard)
@@ -128,10 +126,6 @@ class ZooKeeperStore(StateStore):
                 found[head.version] = read_entry(head.entry(), paths.position)
         return sorted(found.values(), key=lambda entry: entry.version, reverse=True)[:limit]
 
-    async def parked(self, destination: str) -> list[dict[str, Any]]:
-        """Nothing: they are kept elsewhere."""
-        return []
-
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
         """The schema history in the order it was written. Raises StateStoreError."""
         paths = self._session.paths.destination(destination)
@@ -146,11 +140,6 @@ class ZooKeeperStore(StateStore):
         return await asyncio.to_thread(join, found)
 
     # -- for commands ---------------------------------------------------------------------------------------------
-
-    async def exists(self, destination: str) -> bool:
-        """Whether anything was ever stored for the destination. Raises StateStoreError."""
-        with _as_store_error():
-            return await self._session.get(self._session.paths.destination(destination).position) is not None
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
         """What is wrong with the store of one destination, a sentence each; nothing is made or changed."""
@@ -284,11 +273,6 @@ class ZooKeeperStore(StateStore):
         self._known.pop(destination, None)
         _log.warning("a write of the state was refused", destination=destination, reason=why)
         return Fenced(f"nothing was written for {destination}, which is not ours any more: {why}")
-
-
-async def inspect(session: Session, destination: str, *, must_exist: bool = False) -> list[str]:
-    """See ZooKeeperStore.problems()."""
-    return await ZooKeeperStore(session).problems(destination, must_exist=must_exist)
 
 
 def _size(operation: Op) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +67,12 @@ class Link(NamedTuple):
     session: int
     timeout: float
     """Seconds, as the servers granted it."""
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """An object that some daemon wrote; empty when it is none."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import orjson
 import structlog
@@ -16,8 +15,9 @@ from headrace import __version__
 from headrace.errors import LockServiceError
 from headrace.settings import ZooKeeperSettings
 from headrace.zookeeper.client import Client
+from headrace.zookeeper.counts import Counts
 from headrace.zookeeper.errors import Disconnected, NodeNameTaken, OutcomeUnknown, Refused, SessionOver
-from headrace.zookeeper.operations import Create, Link, Node, Op, Set
+from headrace.zookeeper.operations import Create, Link, Node, Op, Set, read_json
 from headrace.zookeeper.paths import Paths, node_name
 from headrace.zookeeper.proofs import Proofs
 
@@ -25,18 +25,6 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 _LOOK = 0.5
 """Seconds between two attempts at what ZooKeeper did not do."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """For metrics."""
-
-    sessions: int = 0
-    suspensions: int = 0
-    fenced_writes: dict[str, int] = field(default_factory=dict)
-    """By destination: writes of the state store that were refused because the destination is somebody else's."""
-    attempts: int = 0
-    """To take a lock."""
 
 
 class Session:
@@ -158,6 +146,17 @@ class Session:
         """Names below a node; none when it is not there. Waits for the connection. Raises LockServiceError."""
         return await self._read(lambda client: client.children(path, self._limit))
 
+    async def read_children(self, path: str) -> dict[str, Node]:
+        """The nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
+        names = await self.children(path)
+        nodes = await asyncio.gather(*(self.get(f"{path}/{name}") for name in names))
+        found = zip(names, nodes, strict=True)  # one may have gone since
+        return {node_name(name): node for name, node in found if node is not None}
+
+    def owns(self, node: Node | None) -> TypeGuard[Node]:
+        """Whether it is there and belongs to the present session."""
+        return node is not None and node.owner == self.session_id != 0
+
     async def sync(self) -> None:
         """Reads from here on see all that was written before. Waits for the connection. Raises LockServiceError."""
         await self._read(lambda client: client.sync(self.paths.root, self._limit))
@@ -269,14 +268,8 @@ class Session:
 
     async def members(self) -> dict[str, dict[str, Any]]:
         """The live daemons by name, as each describes itself. Raises LockServiceError."""
-        names = await self.children(self.paths.cluster)
-        nodes = await asyncio.gather(*(self.get(f"{self.paths.cluster}/{name}") for name in names))
-        found = zip(names, nodes, strict=True)
-        return {node_name(name): read_json(node.data) for name, node in found if node is not None}
-
-    def describe(self, **info: Any) -> None:
-        """Changes what others know of us; they see it with the next proof."""
-        self._info.update(info)
+        nodes = await self.read_children(self.paths.cluster)
+        return {name: read_json(node.data) for name, node in nodes.items()}
 
     async def _make_parents(self) -> None:
         await self.make_parents(self.paths.cluster, self.paths.destinations, self.paths.drains)
@@ -298,7 +291,7 @@ class Session:
                     raise
                 gone = asyncio.Event()
                 node = await self.get(path, gone.set)
-                if node is not None and node.owner == self.session_id:
+                if self.owns(node):
                     self._registered = True
                 elif node is not None:
                     await self._wait_for_name(node, gone, deadline)
@@ -395,12 +388,3 @@ class Session:
         if self._client is client:
             self._client = Client(self.settings, self._on_link)
             self._client.begin()
-
-
-def read_json(data: bytes) -> dict[str, Any]:
-    """An object that some daemon wrote; empty when it is none."""
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -1,0 +1,250 @@
+"""`headrace failed`: shows messages that the sink refused, has them sent again, or gives them up."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from headrace.cli.position_common import (
+    CommandRefused,
+    aligned,
+    confirmed,
+    coordinated,
+    open_store,
+    require_answer,
+    time_text,
+)
+from headrace.cli.position_common import destination as named
+from headrace.parked import FailedContent, FailedEntry, FailedState, FailedStore
+from headrace.rules.patterns import compile_filter
+from headrace.settings import DestinationSettings, Settings
+
+HELP = "show, send again or give up messages that the sink refused"
+DESCRIPTION = (
+    "Messages that the sink refused wait where [failed] says, with those behind them that are about the same rows. The "
+    "daemon sends them again by itself until [failed] attempts; then they are MANUAL. Exit status 0: done; 1: "
+    "something failed, is refused, or there is no such message; 2: the configuration or the command is wrong."
+)
+_LIST = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+    """The commands below `headrace failed`."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, text: str, call: Any) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+        add_config(command)
+        command.add_argument("name", metavar="DEST", help="the destination")
+        command.set_defaults(call=call)
+        return command
+
+    listing = add("list", "list the messages, in the order in which they wait", _list)
+    _add_filters(listing)
+    listing.add_argument("--limit", type=int, default=_LIST, metavar="N", help="so many (default: %(default)s)")
+    listing.add_argument("--json", action="store_true", help="as JSON, all of them")
+
+    show = add("show", "show one message whole", _show)
+    show.add_argument("number", type=int, metavar="NUMBER", help="its number in the list")
+    show.add_argument("--json", action="store_true", help="as JSON")
+
+    for name, text, call in (
+        ("retry", "have messages sent again now, and count their attempts anew", _retry),
+        ("discard", "give messages up: nobody will ever get them from headrace", _discard),
+    ):
+        command = add(name, text, call)
+        command.add_argument("numbers", type=int, nargs="*", metavar="NUMBER", help="their numbers in the list")
+        command.add_argument("--all", action="store_true", help="all, or all that the filters leave")
+        _add_filters(command)
+        command.add_argument("--json", action="store_true", help="as JSON")
+        if name == "discard":
+            command.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_filters(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--state", choices=["PENDING", "MANUAL"], type=str.upper, help="only those in this state")
+    command.add_argument("--topic", metavar="TOPIC", help="only those for this topic or routing key")
+    command.add_argument("--table", metavar="TABLES", help="only those about these tables, as in [filter] include")
+    command.add_argument("--id", metavar="TEXT", help="only those whose headrace-id holds the text")
+
+
+async def _list(settings: Settings, given: argparse.Namespace) -> int:
+    async with _opened(settings, given.name) as store:
+        entries = _chosen(await store.entries(), given)
+    if given.json:
+        print(orjson.dumps([_plain(entry) for entry in entries], option=orjson.OPT_INDENT_2).decode())
+        return 0
+    if not entries:
+        print(f"{given.name}: no failed messages")
+        return 0
+    for entry in entries[: given.limit]:
+        print(_line(entry))
+    if len(entries) > given.limit:
+        print(f"... and {len(entries) - given.limit:,} more (--limit, --json)")
+    return 0
+
+
+async def _show(settings: Settings, given: argparse.Namespace) -> int:
+    async with _opened(settings, given.name) as store:
+        (entry,) = _by_number(await store.entries(), [given.number], given.name)
+        contents = await store.contents([given.number])
+    content = contents.get(given.number)
+    if content is None:
+        raise CommandRefused(f"{given.name} has no failed message {given.number} any more")
+    if given.json:
+        print(orjson.dumps({**_plain(entry), **_plain_content(content)}, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    print(aligned([(key, _text(value)) for key, value in {**_plain(entry), **_plain_content(content)}.items()], ""))
+    return 0
+
+
+async def _retry(settings: Settings, given: argparse.Namespace) -> int:
+    _require_choice(given)
+    async with _opened(settings, given.name) as store:
+        entries = _picked(await store.entries(), given)
+        now = time.time_ns() // 1000
+        fresh = [replace(entry, attempts=0, state=FailedState.PENDING, due_us=now) for entry in entries]
+        count = await store.update(None, fresh) if fresh else 0
+    return _told(given, count, "are sent again as soon as a daemon runs the destination")
+
+
+async def _discard(settings: Settings, given: argparse.Namespace) -> int:
+    _require_choice(given)
+    require_answer(given.yes)
+    async with _opened(settings, given.name) as store:
+        entries = _picked(await store.entries(), given)
+        if entries and not given.yes:
+            for entry in entries[:_LIST]:
+                print(_line(entry))
+            print(f"{len(entries):,} messages of {given.name} are given up; nobody will get them.")
+            if not await confirmed(given.yes):
+                return 1
+            now = {entry.number: entry.id for entry in await store.entries()}  # a number may be another's by now
+            entries = [entry for entry in entries if now.get(entry.number) == entry.id]
+        count = await store.remove(None, [entry.number for entry in entries]) if entries else 0
+    return _told(given, count, "were given up")
+
+
+def _told(given: argparse.Namespace, count: int, what: str) -> int:
+    if given.json:
+        print(orjson.dumps({"destination": given.name, "messages": count}).decode())
+    else:
+        print(f"{given.name}: {count:,} messages {what}")
+    return 0 if count else 1
+
+
+@contextlib.asynccontextmanager
+async def _opened(settings: Settings, name: str) -> AsyncIterator[FailedStore]:
+    destination = named(settings, name)
+    async with coordinated(settings) as shared:
+        store = shared.failed_store(destination)
+        if store is None:
+            raise CommandRefused(_why_none(destination), remedy="see docs/operations.md, 'Failed messages'")
+        if destination.failed.store == "state":
+            await open_store(shared, destination)
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def _why_none(destination: DestinationSettings) -> str:
+    key = "on_oversize" if destination.sink.type == "kafka" else "on_failure"
+    return f'{destination.name} sets no messages aside: [sink] {key} is not "park"'
+
+
+def _require_choice(given: argparse.Namespace) -> None:
+    filters = any((given.state, given.topic, given.table, given.id))
+    if not given.numbers and not given.all and not filters:
+        raise CommandRefused("which messages? Give their numbers, a filter, or --all")
+    if given.numbers and (given.all or filters):
+        raise CommandRefused("numbers go without filters and --all")
+
+
+def _picked(entries: list[FailedEntry], given: argparse.Namespace) -> list[FailedEntry]:
+    if given.numbers:
+        return _by_number(entries, given.numbers, given.name)
+    return _chosen(entries, given)
+
+
+def _by_number(entries: list[FailedEntry], numbers: Sequence[int], name: str) -> list[FailedEntry]:
+    known = {entry.number: entry for entry in entries}
+    if missing := [number for number in numbers if number not in known]:
+        raise CommandRefused(f"{name} has no failed message {', '.join(map(str, missing))}")
+    return [known[number] for number in dict.fromkeys(numbers)]
+
+
+def _chosen(entries: list[FailedEntry], given: argparse.Namespace) -> list[FailedEntry]:
+    try:
+        tables = compile_filter(given.table or "", "--table")
+    except ValueError as error:
+        raise CommandRefused(f"--table: {error}") from None
+    return [
+        entry
+        for entry in entries
+        if (not given.state or entry.state == given.state)
+        and (not given.topic or entry.topic == given.topic)
+        and (not given.id or given.id in entry.id)
+        and (not tables or any(one.fullmatch(table) for table in entry.unit.tables for one in tables))
+    ]
+
+
+def _line(entry: FailedEntry) -> str:
+    about = ", ".join(entry.unit.tables) + (f" {', '.join(entry.unit.keys)}" if entry.unit.keys else "")
+    when = "by hand" if entry.state is FailedState.MANUAL else f"due {time_text(entry.due_us)}"
+    return (
+        f"{entry.number:>8}  {entry.state:<7}  {entry.attempts:>3} attempts  {when}  {entry.topic}"
+        f"[{entry.partition}]  {about}  {entry.id}  {entry.reason}"
+    )
+
+
+def _plain(entry: FailedEntry) -> dict[str, Any]:
+    """An entry as JSON shows it."""
+    return {
+        "number": entry.number,
+        "id": entry.id,
+        "scope": entry.scope,
+        "topic": entry.topic,
+        "partition": entry.partition,
+        "tables": list(entry.unit.tables),
+        "keys": list(entry.unit.keys),
+        "state": str(entry.state),
+        "attempts": entry.attempts,
+        "reason": entry.reason,
+        "created_at": time_text(entry.created_us),
+        "tried_at": time_text(entry.tried_us),
+        "due_at": time_text(entry.due_us),
+        "size": entry.size,
+    }
+
+
+def _plain_content(content: FailedContent) -> dict[str, Any]:
+    return {
+        "key": _readable(content.key),
+        "tag": content.tag,
+        "headers": {name: _readable(value) for name, value in content.headers},
+        "body": _readable(content.body),
+    }
+
+
+def _readable(value: bytes | None) -> str | None:
+    """Text as it is; other bytes as 0x and hexadecimal digits."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "-" if value is None else orjson.dumps(value).decode()

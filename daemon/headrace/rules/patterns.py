@@ -1,0 +1,202 @@
+"""Regexes for `schema.table` in Canal's grammar, with a bound on the time that one match may take.
+
+The grammar is that of Canal's `AviaterRegexFilter`: regexes with commas between, one of which has to match the whole
+name, whatever the case of its letters. Canal's regexes are Perl 5's (jakarta-oro, with `.` for every character); the
+`regex` package takes the same notation. What that package reads otherwise than Perl, a brace that is no repeat, is
+refused. A plain name in a rule is what `MQMessageUtils.isWildCard` says: it has none of `*?+|(){}[]\\$^`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import regex
+
+from headrace.errors import HeadraceError
+
+MATCH_LIMIT = 0.05
+"""Seconds of CPU time that one match may take: the event loop stands still meanwhile. The `regex` package goes by the
+process's CPU time, so that a process that was stopped, or waited for a processor, is not taken for a bad pattern."""
+_MS = round(MATCH_LIMIT * 1000)
+MAX_PATTERN = 20_000
+"""Characters of one regex."""
+_WILD = frozenset("*?+|(){}[]\\$^")
+_REPEAT = re.compile(r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}")
+_NAME_LENGTH = 64
+"""Characters of a schema's or table's name in MySQL, at most."""
+
+
+class PatternTooSlow(HeadraceError):
+    """A regex of the configuration took longer on a name than the loop may stand still."""
+
+    reason = "config"
+    retriable = False
+
+
+class Pattern:
+    """A compiled regex; `pattern` is its text, `key` the setting that it stands in."""
+
+    __slots__ = ("_fullmatch", "key", "pattern")
+
+    def __init__(self, pattern: str, key: str = "", *, plain: bool = False) -> None:
+        """`plain`: the text is a name and no regex. Raises ValueError that says what is wrong, with the character's
+        place as its second argument (counted from 0, -1 when there is none)."""
+        self.pattern = pattern
+        self.key = key
+        self._fullmatch = _compile(re.escape(pattern) if plain else pattern).fullmatch
+
+    def fullmatch(self, name: str) -> bool:
+        """Whether the regex matches the whole name, whatever its case. Raises PatternTooSlow."""
+        found = _timed(self._fullmatch, name)
+        if found is None:
+            where = f" of {self.key}" if self.key else ""
+            raise PatternTooSlow(
+                f"the regex {self.pattern[:200]!r}{where} took more than {_MS} ms on the name {name[:200]!r}",
+                remedy=f"write the regex {self.pattern[:200]!r}{where} without repeats within repeats and without "
+                "repeats of alternatives that begin alike, such as (a|aa)+",
+            )
+        return found
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.pattern!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and (self.pattern, self.key) == (other.pattern, other.key)
+
+    def __hash__(self) -> int:
+        return hash((self.pattern, self.key))
+
+
+def _timed(fullmatch: Any, name: str) -> bool | None:
+    """Whether it matches; None when it took too long."""
+    try:
+        return fullmatch(name, timeout=MATCH_LIMIT) is not None
+    except TimeoutError:
+        return None
+
+
+class _Invalid(ValueError):
+    """What is wrong with a regex, and where: (sentence, index of the character or -1)."""
+
+
+@lru_cache(maxsize=4096)
+def _compile(text: str) -> Any:
+    """The compiled regex, tried on names on which bad ones take for ever. Raises _Invalid."""
+    if len(text) > MAX_PATTERN:
+        raise _Invalid(f"it has more than {MAX_PATTERN:,} characters", -1)
+    _refuse_fuzzy(text)
+    try:
+        with warnings.catch_warnings():  # "possible nested set": it is valid today, and a filter is not our code
+            warnings.simplefilter("ignore", FutureWarning)
+            compiled = regex.compile(text, regex.IGNORECASE | regex.DOTALL)
+    except regex.error as error:
+        raise _Invalid(error.msg, -1 if error.pos is None else error.pos) from None
+    except (OverflowError, RecursionError, MemoryError) as error:
+        raise _Invalid(str(error) or type(error).__name__, -1) from None
+    for name in _nasty_names(text):
+        if _timed(compiled.fullmatch, name) is None:
+            raise _Invalid(
+                f"on the name {name[:20]!r}... it takes more than {_MS} ms; write it without repeats within repeats "
+                "and without repeats of alternatives that begin alike, such as (a|aa)+",
+                -1,
+            )
+    return compiled
+
+
+def _refuse_fuzzy(text: str) -> None:
+    r"""`x{e<=1}` and `x{s}` are approximate matches to the `regex` package, and plain characters to Perl: say `\{`."""
+    for index, char in _outside_classes(text):
+        named = re.search(r"\\[pPN]$", text[max(0, index - 2) : index])
+        if char == "{" and not _REPEAT.match(text, index) and not named:
+            raise _Invalid(r"a brace that is no repeat such as {2,4} should be written as \{", index)
+
+
+def _outside_classes(text: str) -> Iterator[tuple[int, str]]:
+    """The characters of a regex that are neither behind a backslash nor within [], with their indexes."""
+    in_class = escaped = False
+    for index, char in enumerate(text):
+        if escaped:
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        else:
+            yield index, char
+
+
+def _nasty_names(text: str) -> Iterator[str]:
+    """Names as long as MySQL allows, of characters that the regex speaks of, with one at the end that it may not."""
+    chars = dict.fromkeys([*"a0_-中", *(char.lower() for char in text if char.isalnum())])
+    words = [word for word in dict.fromkeys(re.findall(r"[\w-]+", text)) if 1 < len(word) <= _NAME_LENGTH]
+    for part in [
+        *list(chars)[:24],
+        *words[:12],
+        *("".join(pair) for pair in zip(chars, list(chars)[1:6], strict=False)),
+    ]:
+        name = (part * _NAME_LENGTH)[:_NAME_LENGTH]
+        yield f"{name}.{name}"
+        yield f"{name}.{name[:-1]}!"
+        yield f"{name[:-1]}!.{name}"
+        for word in words[:3]:  # a regex that is slow only behind its schema
+            yield f"{word}.{name[:-1]}!"
+
+
+def is_plain(text: str) -> bool:
+    """Whether a rule's text is a name as it stands; Canal does not read such a text as a regex."""
+    return _WILD.isdisjoint(text)
+
+
+def top_level(text: str, marks: str) -> Iterator[int]:
+    """The indexes of those characters of `marks` that stand outside of (), [] and {} and not after a backslash."""
+    depth = 0
+    for index, char in _outside_classes(text):
+        if char in "({":
+            depth += 1
+        elif char in ")}":
+            depth = max(0, depth - 1)
+        elif depth == 0 and char in marks:
+            yield index
+
+
+def split_patterns(text: str, marks: str = ",") -> list[tuple[int, str]]:
+    """Cuts a filter in Canal's grammar at its commas: (index of the first character, regex) for each part.
+
+    A comma inside (), [] or {} and one after a backslash belong to the regex. Empty parts are dropped. `marks` are the
+    characters that cut.
+    """
+    parts: list[tuple[int, str]] = []
+    start = 0
+    for end in [*top_level(text, marks), len(text)]:
+        part = text[start:end]
+        if part.strip():
+            parts.append((start + len(part) - len(part.lstrip()), part.strip()))
+        start = end + 1
+    return parts
+
+
+def compile_filter(text: str, key: str = "") -> tuple[Pattern, ...]:
+    """The regexes of a filter in Canal's grammar, for use with `fullmatch` on `schema.table`; `key` is the setting.
+
+    As in Canal the case of letters does not count. Raises ValueError that names the pattern and the character.
+    """
+    return tuple(
+        compile_part(part, at, f"regex {number}", key) for number, (at, part) in enumerate(split_patterns(text), 1)
+    )
+
+
+def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = False) -> Pattern:
+    """One regex that begins at index `at` of a setting. Raises ValueError that begins with `what` and has the place."""
+    try:
+        return Pattern(part, key, plain=plain)
+    except _Invalid as error:
+        sentence, place = error.args
+        if place >= 0:
+            raise ValueError(f"{what} is invalid at character {at + place + 1}: {sentence}") from None
+        raise ValueError(f"{what}, from character {at + 1}, is invalid: {sentence}") from None

@@ -1,0 +1,191 @@
+"""Conditions on rows: which rows of a table are published.
+
+The language is in predicate_parser.py. Comparisons are SQL's, with three values: what is compared with NULL is neither
+true nor false but None, and only True counts as a match. How types compare:
+
+- numbers and DECIMAL exactly; FLOAT and DOUBLE as numbers;
+- DATE, DATETIME, TIMESTAMP, TIME and YEAR as times; `"2026-01-31"` is that day's midnight. A TIMESTAMP has the time
+  zone that messages have;
+- CHAR, VARCHAR, TEXT, ENUM and SET as texts, character by character: unlike in most of MySQL's collations the case of
+  letters counts, and so do spaces at the end;
+- JSON, binary strings and geometries can only be asked for `is null`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.model import ABSENT, Column, Row
+from headrace.rules.likes import like
+from headrace.rules.predicate_parser import Compare, In, IsNull, Like, Literal, Many, Node, Not, parse_condition
+from headrace.rules.predicate_types import Family, family_of, literal_for
+
+Match = Callable[[Row], bool | None]
+# Truth as two bits, so that "and" is &, "or" is | and both can stop early: 0 false, 1 unknown, 3 true
+_NOT = (3, 1, None, 0)
+_TRUTH = (False, None, None, True)
+
+
+class UnknownColumn(ValueError):
+    """A condition names a column that the table does not have."""
+
+
+class LiteralMismatch(ValueError):
+    """A condition compares a column with something that its type does not fit."""
+
+
+class ColumnAbsent(HeadraceError):
+    """The row image lacks a column of the condition, so nobody can say whether the row is wanted."""
+
+    reason = "row_image"
+    retriable = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the row image has no column {name}, which a condition of [[filter.where]] asks for",
+            remedy="SET GLOBAL binlog_row_image = FULL on the source, or leave the column out of the condition",
+        )
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition. `columns` are the names that it asks for, in lower case."""
+
+    text: str
+    columns: frozenset[str]
+    _root: Node = field(repr=False)
+
+    def bind(self, columns: Sequence[Column]) -> Match:
+        """The condition for rows with these columns: True, False or None (unknown).
+
+        Raises UnknownColumn or LiteralMismatch, both ValueErrors. The function raises ColumnAbsent for a row that lacks
+        one of the condition's columns, whatever the others hold.
+        """
+        return _Binder(columns).bind(self._root)
+
+
+def parse(text: str) -> Predicate:
+    """Reads a condition. Raises ValueError with the character's place and what was expected there."""
+    root = parse_condition(text)
+    return Predicate(text, frozenset(_names(root)), root)
+
+
+def _names(node: Node) -> set[str]:
+    if isinstance(node, Many):
+        return set().union(*map(_names, node.parts))
+    return _names(node.part) if isinstance(node, Not) else {node.column.lower()}
+
+
+class _Binder:
+    """Writes one Python function for a condition. Its source holds numbers and names of our own; what the user wrote
+    and the columns' names come in as bound values."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._indexes = {column.name.lower(): index for index, column in enumerate(columns)}
+        self._used: dict[int, None] = {}
+        self._bound: dict[str, Any] = {"absent": ABSENT, "not_": _NOT, "truth": _TRUTH}
+        self._temporaries = 0
+
+    def bind(self, root: Node) -> Match:
+        expression = self._code(root)
+        used = tuple(self._used)
+        names = [self._columns[index].name for index in used]
+
+        def missing(row: Row) -> None:
+            raise ColumnAbsent(next(name for i, name in zip(used, names, strict=True) if row[i] is ABSENT))
+
+        self._bound["missing"] = missing
+        lines = ["def match(row):"]
+        lines += [f"    v{index} = row[{index}]" for index in used]
+        lines += [f"    if {' or '.join(f'v{index} is absent' for index in used)}: missing(row)"]
+        lines += [f"    return truth[{expression}]"]
+        exec("\n".join(lines), self._bound)
+        match: Match = self._bound["match"]
+        return match
+
+    def _code(self, node: Node) -> str:
+        """An expression for 0, 1 or 3, in brackets of its own."""
+        if isinstance(node, Many):
+            return self._many(node)
+        if isinstance(node, Not):
+            return self._opposite(node.part)
+        return self._leaf(node, "3", "0")
+
+    def _many(self, node: Many) -> str:
+        first, *others = [self._code(part) for part in node.parts]
+        self._temporaries += 1
+        t = f"t{self._temporaries}"
+        if node.every:
+            return "(" + " and ".join([f"({t} := {first})", *(f"({t} := {t} & {part})" for part in others)]) + ")"
+        steps = [f"({t} := {first}) == 3", *(f"({t} := {t} | {part}) == 3" for part in others)]
+        return f"(3 if {' or '.join(steps)} else {t})"
+
+    def _opposite(self, part: Node) -> str:
+        if isinstance(part, Not):
+            return self._code(part.part)
+        if isinstance(part, Many):
+            return f"not_[{self._many(part)}]"
+        return self._leaf(part, "0", "3")
+
+    def _leaf(self, node: Compare | In | Like | IsNull, yes: str, no: str) -> str:
+        index = self._index(node.column)
+        if isinstance(node, IsNull):
+            return f"({yes} if v{index} is None else {no})"
+        return f"(1 if v{index} is None else {yes} if {self._test(node, index)} else {no})"
+
+    def _test(self, node: Compare | In | Like, index: int) -> str:
+        """What is asked of a value that is not NULL."""
+        column = self._columns[index]
+        literal = _first_literal(node)
+        family = family_of(column)
+        if family is None:
+            raise LiteralMismatch(
+                f"{column.name} ({column.kind}) can't be compared with {literal.text[:60]}, only be asked for null"
+            )
+        value = f"v{index}"
+        if family.value is not None:
+            value = f"{self._constant(family.value)}(v{index})"
+        if isinstance(node, In):
+            values = frozenset(self._literal(column, family, each) for each in node.literals)
+            return f"{value} in {self._constant(values)}"
+        if isinstance(node, Like):
+            if not family.likes:
+                raise LiteralMismatch(f"{column.name} ({column.kind}) is {family.said}, and like is for texts")
+            return f"{self._constant(like(str(literal.value)))}({value})"
+        return f"{value} {node.operator} {self._constant(self._literal(column, family, literal))}"
+
+    def _literal(self, column: Column, family: Family, literal: Literal) -> Any:
+        try:
+            return literal_for(column, family, literal)
+        except ValueError as error:
+            raise LiteralMismatch(
+                f"{literal.text[:60]} at character {literal.at + 1}, compared with {column.name} ({column.kind}), "
+                f"{error}"
+            ) from None
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self._bound)}"
+        self._bound[name] = value
+        return name
+
+    def _index(self, name: str) -> int:
+        index = self._indexes.get(name.lower())
+        if index is None:
+            near = difflib.get_close_matches(name.lower(), self._indexes, 3)
+            names = [self._columns[self._indexes[each]].name for each in near]
+            hint = f"did you mean {' or '.join(names)}?" if names else f"it has {', '.join(list(self._indexes)[:10])}"
+            raise UnknownColumn(f"the table has no column {name}; {hint}")
+        self._used[index] = None
+        return index
+
+
+def _first_literal(node: Compare | In | Like) -> Literal:
+    if isinstance(node, In):
+        return node.literals[0]
+    return node.pattern if isinstance(node, Like) else node.literal

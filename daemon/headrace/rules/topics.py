@@ -1,0 +1,199 @@
+"""Topics by table, in the grammar of Canal's `canal.mq.dynamicTopic` and `canal.mq.dynamicTopicPartitionNum`.
+
+The grammar comes from `MQMessageUtils` (messageTopics, matchTopics, matchDynamicTopic, parseDynamicTopicPartition).
+Entries have commas or semicolons between; each is a pattern, or a topic, a colon and a pattern:
+
+- a plain name (none of `*?+|(){}[]\\$^`) is compared as it is, with `schema.table` or with the schema;
+- a regex with `\\.` in it is for `schema.table`, one without it for the schema alone.
+
+First the entries are tried in order on `schema.table`, then all again on the schema; without a match the table goes to
+the default topic. Without a topic in the entry the topic is the matched name in lower case with `_` for each `.`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.rules.patterns import Pattern, compile_part, is_plain, split_patterns, top_level
+from headrace.rules.templates import Template
+
+PLACEHOLDERS = ("schema", "table")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Which names a sink takes for a topic; `system` is its name for people."""
+
+    system: str
+    pattern: re.Pattern[str]
+    said: str
+
+    def fault(self, topic: str) -> str:
+        """Why the name can't be a topic's, "" when it can."""
+        if self.pattern.fullmatch(topic) and topic not in (".", ".."):
+            return ""
+        return f"{self.system} takes no topic {topic!r}: it should have {self.said}"
+
+
+KAFKA = TopicNames(
+    "Kafka",
+    re.compile(r"[A-Za-z0-9._-]{1,249}"),
+    'letters a-z, digits, ".", "_" and "-", at most 249, and not be "." or ".."',
+)
+"""org.apache.kafka.common.internals.Topic."""
+ROCKETMQ = TopicNames(
+    "RocketMQ", re.compile(r"[%|A-Za-z0-9_-]{1,127}"), 'letters a-z, digits, "_", "-", "%" and "|", at most 127'
+)
+"""org.apache.rocketmq.common.topic.TopicValidator."""
+ANY_NAME = TopicNames("the sink", re.compile(r"[^\0]{1,1000}", re.DOTALL), "1 to 1000 characters")
+
+
+class TopicNotAllowed(HeadraceError):
+    """A rule makes a topic's name out of a table's that the sink does not take."""
+
+    reason = "config"
+    retriable = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """Where a table's changes go, and the text of the rule that says so."""
+
+    topic: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    rule: str
+    template: Template | None
+    pattern: Pattern
+    for_table: bool
+    for_schema: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """The entries of a dynamic topic."""
+
+    _entries: tuple[_Entry, ...]
+    _names: TopicNames = KAFKA
+
+    @classmethod
+    def parse(cls, text: str, key: str = "route.dynamic_topic", names: TopicNames = KAFKA) -> TopicRules:
+        """`names` are those that the sink takes. Raises ValueError with the rule's number and place."""
+        parts = split_patterns(text, ",;")
+        return cls(tuple(_entry(part, at, f"rule {n}", key, names) for n, (at, part) in enumerate(parts, 1)), names)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The text of each entry, in order."""
+        return tuple(entry.rule for entry in self._entries)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Those that are named as a whole, in order."""
+        templates = [entry.template for entry in self._entries]
+        return tuple(template.render() for template in templates if template is not None and not template.names)
+
+    def choose(self, schema: str, table: str) -> TopicChoice | None:
+        """The topic of a table; None: the default topic, as also without a schema or table. Not cached. Raises
+        TopicNotAllowed and PatternTooSlow."""
+        if not schema or not table:
+            return None
+        name = f"{schema}.{table}"
+        for entry in self._entries:
+            if entry.for_table and entry.pattern.fullmatch(name):
+                return self._choice(entry, schema, table, name)
+        for entry in self._entries:
+            if entry.for_schema and entry.pattern.fullmatch(schema):
+                return self._choice(entry, schema, table, schema)
+        return None
+
+    def _choice(self, entry: _Entry, schema: str, table: str, matched: str) -> TopicChoice:
+        if entry.template is None:
+            topic = matched.lower().replace(".", "_")
+        else:
+            topic = entry.template.render(schema=schema, table=table)
+        if fault := self._names.fault(topic):
+            raise TopicNotAllowed(
+                f"the rule {entry.rule!r} for {schema}.{table}: {fault}",
+                remedy=f"give the table a topic of its own in route.dynamic_topic, as in topic:{re.escape(matched)}, "
+                "or leave the table out with filter.exclude",
+            )
+        return TopicChoice(topic, entry.rule)
+
+
+def _entry(text: str, at: int, what: str, key: str, names: TopicNames) -> _Entry:
+    where = f"{what}, from character {at + 1},"
+    topic, pattern, pattern_at = _split(text, at, where)
+    template = None
+    if topic is not None:
+        try:
+            template = Template.parse(topic, PLACEHOLDERS)
+        except ValueError as error:
+            raise ValueError(f"the topic of {where} is invalid: {error}") from None
+        probe = template.render(schema="s", table="t")
+        if fault := names.fault(probe):
+            raise ValueError(f"the topic of {where} is invalid: {fault}")
+    plain = is_plain(pattern)
+    for_table = plain or "\\." in pattern
+    compiled = compile_part(pattern, pattern_at, what, key, plain=plain)
+    return _Entry(text, template, compiled, for_table, plain or not for_table)
+
+
+def _split(text: str, at: int, where: str) -> tuple[str | None, str, int]:
+    """The topic (None without one), the pattern, and the index of the pattern's first character."""
+    colons = list(top_level(text, ":"))
+    if not colons:
+        return None, text, at
+    if len(colons) > 1:
+        raise ValueError(f"{where} has a second colon at character {at + colons[1] + 1} (write `\\:` within a regex)")
+    topic, rest = text[: colons[0]].strip(), text[colons[0] + 1 :]
+    if not topic:
+        raise ValueError(f"{where} should have a topic before its colon, or no colon")
+    if not rest.strip():
+        raise ValueError(f"{where} should have a schema or table behind its colon")
+    return topic, rest.strip(), at + colons[0] + 1 + len(rest) - len(rest.lstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    """How many partitions single topics have: (text, pattern, number) in order."""
+
+    _entries: tuple[tuple[str, Pattern, int], ...]
+
+    @classmethod
+    def parse(cls, text: str, key: str = "route.dynamic_topic_partitions") -> TopicPartitions:
+        """Entries `topic:number`, the topic a name or a regex. Raises ValueError with the rule's number and place."""
+        entries = []
+        for number, (at, part) in enumerate(split_patterns(text, ",;"), 1):
+            topic, colon, count = part.rpartition(":")
+            topic, count = topic.strip(), count.strip()
+            if not colon or not topic or not re.fullmatch(r"[0-9]{1,6}", count) or int(count) == 0:
+                raise ValueError(
+                    f"rule {number}, from character {at + 1}, should be a topic and its number of partitions, as in "
+                    "orders:8"
+                )
+            pattern = compile_part(topic, at, f"rule {number}", key, plain=is_plain(topic))
+            entries.append((part, pattern, int(count)))
+        return cls(tuple(entries))
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The text of each entry, in order."""
+        return tuple(text for text, _, _ in self._entries)
+
+    @property
+    def most(self) -> int:
+        """The largest number of them all; 0 without entries."""
+        return max((count for _, _, count in self._entries), default=0)
+
+    def of(self, topic: str) -> int | None:
+        """The partitions of a topic by the first entry that matches its whole name; None: as for all others."""
+        for _, pattern, count in self._entries:
+            if pattern.fullmatch(topic):
+                return count
+        return None

@@ -1,0 +1,96 @@
+"""Messages as AMQP 0-9-1 frames, many in one piece: Basic.Publish, header and bodies, without an object a frame."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from headrace.errors import SinkRejected
+from headrace.model import MessageBatch
+
+# AMQP 0-9-1 specification, 2.3 (frames), 4.2.5.5 (tables), 4.2.6 (content): amqp0-9-1.pdf of amqp.org. Types of table
+# fields are RabbitMQ's: rabbitmq.com/amqp-0-9-1-errata, 3.
+_METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"
+_FRAME = struct.Struct(">BHI")
+"""Kind, channel, bytes of the payload."""
+_FRAME_EXTRA = _FRAME.size + len(_END)
+_BASIC, _PUBLISH = 60, 40
+_MANDATORY = 1
+_CONTENT = struct.Struct(">HHQH")
+"""Class, weight, bytes of the body, flags of the properties that follow."""
+_CONTENT_TYPE, _HEADERS, _DELIVERY_MODE, _MESSAGE_ID, _TIMESTAMP = 1 << 15, 1 << 13, 1 << 12, 1 << 7, 1 << 6
+_SHORT_LIMIT = 255
+_UINT = struct.Struct(">I")
+_FIXED_PROPERTIES = b"\x10application/json"
+
+
+def _short(text: bytes) -> bytes:
+    return bytes((len(text),)) + text
+
+
+class Encoder:
+    """For one exchange on one channel. `frame_max` is what was agreed with the broker: bytes of the largest frame."""
+
+    def __init__(self, exchange: str, channel: int, frame_max: int, *, mandatory: bool, persistent: bool) -> None:
+        self._exchange, self._channel = _short(exchange.encode()), channel
+        self._body_max = (frame_max or 131_072) - _FRAME_EXTRA
+        self._mandatory = bytes((_MANDATORY if mandatory else 0,))
+        self._mode = b"\x02" if persistent else b"\x01"
+        self._names: dict[str, bytes] = {}
+        """Names of headers as they stand in a table, with the type behind them."""
+
+    def encode(self, batch: MessageBatch, indexes: Sequence[int]) -> bytes:
+        """The frames of some messages of a batch, in order. The routing key is the batch's topic; message id is the
+        first header, headrace-id. Raises SinkRejected when the routing key is too long."""
+        publish, when = self._publish(batch.topic), batch.commit_time_us // 1_000_000
+        flags = _CONTENT_TYPE | _HEADERS | _DELIVERY_MODE | _MESSAGE_ID | (_TIMESTAMP if when > 0 else 0)
+        time = struct.pack(">Q", when) if when > 0 else b""
+        partition = self._name("headrace-partition") + _long(b"%d" % batch.partition)
+        channel, body_max, mode, name = self._channel, self._body_max, self._mode, self._name
+        values, headers, keys = batch.values, batch.headers, batch.keys
+        out: list[bytes] = []
+        for index in indexes:
+            body, own = values[index] or b"", headers[index]
+            fields = [name(key) + _long(value) for key, value in own[1:]]
+            fields.append(partition)
+            if keys is not None and (key := keys[index]) is not None:
+                fields.append(name("headrace-key") + _long(key))
+            table = b"".join(fields)
+            id_ = own[0][1][-_SHORT_LIMIT:]  # what tells ids apart stands at their end
+            properties = b"".join((_FIXED_PROPERTIES, _long(table), mode, _short(id_), time))
+            size = len(body)
+            out += (
+                publish,
+                _FRAME.pack(_HEADER, channel, _CONTENT.size + len(properties)),
+                _CONTENT.pack(_BASIC, 0, size, flags),
+                properties,
+                _END,
+            )
+            if size <= body_max:
+                if size:
+                    out += (_FRAME.pack(_BODY, channel, size), body, _END)
+                continue
+            for at in range(0, size, body_max):
+                part = body[at : at + body_max]
+                out += (_FRAME.pack(_BODY, channel, len(part)), part, _END)
+        return b"".join(out)
+
+    def _publish(self, routing_key: str) -> bytes:
+        key = routing_key.encode()
+        if len(key) > _SHORT_LIMIT:
+            raise SinkRejected(
+                f"the routing key {routing_key} has {len(key)} bytes; AMQP allows {_SHORT_LIMIT}",
+                remedy="choose a shorter [sink] routing_key, or topics in [route]",
+            )
+        payload = b"".join((struct.pack(">HHH", _BASIC, _PUBLISH, 0), self._exchange, _short(key), self._mandatory))
+        return _FRAME.pack(_METHOD, self._channel, len(payload)) + payload + _END
+
+    def _name(self, name: str) -> bytes:
+        made = self._names.get(name)
+        if made is None:
+            made = self._names[name] = _short(name.encode()) + b"S"
+        return made
+
+
+def _long(value: bytes) -> bytes:
+    return _UINT.pack(len(value)) + value
