@@ -9,11 +9,25 @@ from typing import Any
 
 import pymysql
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from devstack import Stack
 from tests.support import DaemonProcess, destination_toml
 
 _numbers = itertools.count(1)
+HEAVY = ("tests/chaos/", "tests/consume/", "tests/e2e/", "tests/spark/")
+"""Each of these keeps two cores busy for itself."""
+
+
+class Scheduling(LoadFileScheduling):
+    """A file's tests in one worker, and all heavy ones in the same: two of them at once would measure the machine."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "heavy" if nodeid.startswith(HEAVY) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +50,17 @@ def kafka(stack: Stack) -> Any:
 @pytest.fixture(scope="session")
 def zookeeper(stack: Stack) -> Any:
     return stack.zookeeper()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(stack: Stack) -> Any:
+    """The broker that tests share; one that raises its memory alarm or kills it starts its own."""
+    return stack.rabbitmq()
+
+
+@pytest.fixture(scope="session")
+def rocketmq(stack: Stack) -> Any:
+    return stack.rocketmq()
 
 
 @pytest.fixture

@@ -67,8 +67,9 @@ class HeldDelivery:
     """A sink under a lease, with a store; `renewed` counts the sinks that were asked for after a lapse, `watched` says
     whether the watchdog looks."""
 
-    def __init__(self, sink: HeldSink, store: Any, lease: Lease | None = None) -> None:
-        self.sink, self.store, self.lease = sink, store, lease or Lease()
+    def __init__(self, sink: HeldSink, store: Any, lease: Lease | None = None, parking: Any = None) -> None:
+        self.sink, self.store, self.lease, self.parking = sink, store, lease or Lease(), parking
+        self.resending = sink
         self.renewed = 0
         self.watched = False
 
@@ -92,10 +93,11 @@ class HeldDelivery:
 class HeldSink:
     """Takes everything; confirms at once, or from `flow()` on when it is held."""
 
-    keeps_position, version = False, 0
+    keeps_position, version, failure = False, 0, None
 
     def __init__(self, *, held: bool = False) -> None:
         self.aborted = False
+        self.resent = list[MessageBatch]()
         self.held, self.batches, self.waiting = held, list[MessageBatch](), list[asyncio.Future[None]]()
 
     async def start(self) -> None:
@@ -108,6 +110,13 @@ class HeldSink:
         if not self.held:
             self.flow()
         return done
+
+    async def resend(self, batch: MessageBatch) -> None:
+        """Confirmed with flow() only."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.resent.append(batch)
+        self.waiting.append(done)
+        await done
 
     def hurry(self) -> None:
         pass
@@ -170,6 +179,8 @@ def layouts() -> Any:
 
 
 START = Position("server", "b.000001", 4)
+QUICK = {"stall_after": 0.2, "connect_timeout": 1.0}
+"""Settings of a source whose silence counts soon."""
 
 
 class Run:
@@ -182,7 +193,10 @@ class Run:
         self.reopened: list[OpenSource | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
         self.sink, self.behind, self.status = sink or HeldSink(), Behind(), DestinationStatus("shop")
-        self.dump, self.delivery = Dump(*steps), HeldDelivery(self.sink, store, more.pop("lease", None))
+        self.dump, self.delivery = (
+            Dump(*steps),
+            HeldDelivery(self.sink, store, more.pop("lease", None), more.pop("parking", None)),
+        )
         made: Any = Stream(
             self.config,
             self.daemon,
@@ -208,6 +222,18 @@ class Run:
 
     def task(self) -> asyncio.Task[None]:
         return asyncio.create_task(self.stream.run(self.stop))
+
+
+async def begin(store: Any, *steps: Step, **more: Any) -> Run:
+    """A run that has just taken the destination over."""
+    return Run(store, await store.begin_epoch("shop"), *steps, **more)
+
+
+async def stored(store: Any) -> Position:
+    """The position that stands in the store; there has to be one."""
+    position = (await store.load("shop")).position
+    assert isinstance(position, Position)
+    return position
 
 
 async def until(condition: Any, limit: float = 5.0) -> None:

@@ -254,5 +254,7 @@ class Fleet:
             daemon.kill()
 
     def tails(self) -> str:
-        """The end of each daemon's log."""
-        return "\n".join(f"--- {node}\n{daemon.tail()}" for node, daemon in self.daemons.items())
+        """What each daemon says of its health, and the end of its log."""
+        return "\n".join(
+            f"--- {node}: {json.dumps(daemon.health())}\n{daemon.tail()}" for node, daemon in self.daemons.items()
+        )

@@ -14,7 +14,7 @@ from tests.chaos.checker import Findings
 from tests.chaos.faults import KINDS
 from tests.chaos.fleet import Fleet, Wanted
 from tests.chaos.run import judge, length, run_seed
-from tests.chaos.servers import Servers
+from tests.chaos.servers import Links, Servers
 from tests.chaos.writer import Writer, create
 from tests.support import eventually
 
@@ -47,22 +47,42 @@ def test_three_minutes_of_faults_leave_both_topics_sound(servers: Servers, tmp_p
 class Scene:
     """One destination, at least once, run by one of three daemons; what happens to them is the test's."""
 
-    def __init__(self, servers: Servers, folder: Path, schema: str, broken: str, checkpoint: str) -> None:
+    def __init__(
+        self, servers: Servers, folder: Path, schema: str, broken: str, checkpoint: str, session_timeout: float = 6.0
+    ) -> None:
         create(servers.mysql, schema)
         self.servers, self.schema = servers, schema
         # Long limits: what ends a broken daemon is to be the checker's verdict, not a silence of its servers.
         source = 'heartbeat = "30s"'
         self.wanted = Wanted(schema, schema, rows_per_message=1, request_timeout="60s", source=source)
-        self.fleet = Fleet(servers, folder, [self.wanted], root=f"/{schema}", broken=broken, checkpoint=checkpoint)
+        self.fleet = Fleet(
+            servers,
+            folder,
+            [self.wanted],
+            root=f"/{schema}",
+            broken=broken,
+            checkpoint=checkpoint,
+            session_timeout=session_timeout,
+        )
         self.writer = Writer(servers.mysql, schema, 1)
-        self.fleet.start()
-        self.active = self.fleet.wait_active(schema)
-        self.links = self.fleet.links(self.active)
-        self.insert(1, 100)
-        eventually(lambda: length(servers, schema) >= 100, 30, self.fleet.tails)
+        self.active = ""
+        """The node that runs it at first."""
 
     def __enter__(self) -> Scene:
+        try:
+            self.fleet.start()
+            self.active = self.fleet.wait_active(self.schema)
+            self.insert(1, 100)
+            eventually(lambda: length(self.servers, self.schema) >= 100, 30, self.fleet.tails)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    @property
+    def links(self) -> Links:
+        """Of that node."""
+        return self.fleet.links(self.active)
 
     def __exit__(self, *_: object) -> None:
         self.servers.heal()
@@ -92,7 +112,8 @@ class Scene:
 
 def test_a_daemon_that_stores_positions_before_confirmation_is_caught(servers: Servers, tmp_path: Path) -> None:
     """Its brokers do not answer, it goes on all the same, and then it is killed."""
-    with Scene(servers, tmp_path, "early", "position_before_confirmation", "200ms") as scene:
+    # A long session: a lease that lapses has to wait for the brokers, and then nothing is broken.
+    with Scene(servers, tmp_path, "early", "position_before_confirmation", "200ms", session_timeout=20.0) as scene:
         for proxy in scene.links.kafka.values():
             proxy.freeze()
         scene.insert(1000, 50)

@@ -1,8 +1,9 @@
-"""Fixtures of several files here: column types on a server of their own, and sites with a daemon that streams them."""
+"""Fixtures of several files here: column types on a server of their own, sites with a daemon that streams them, and a
+root in ZooKeeper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from devstack import Stack
 from tests.site import Site
 from tests.support import DaemonProcess, destination_toml
 from tests.type_bench import Bench
+from tests.zookeeper_bench import Ensemble
 
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
@@ -30,6 +32,14 @@ def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
 @pytest.fixture(scope="session")
 def mariadb(stack: Stack) -> Any:
     return stack.mariadb()
+
+
+@pytest.fixture
+async def zoo(zookeeper: Any) -> AsyncIterator[Ensemble]:
+    """A root of the test's own on the shared ensemble; sessions that a test opens there end with it."""
+    ensemble = Ensemble(zookeeper)
+    yield ensemble
+    await ensemble.close()
 
 
 @pytest.fixture(params=["mysql", "mariadb"])

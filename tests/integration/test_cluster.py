@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,10 @@ def test_a_standby_is_healthy_and_not_ready_and_takes_over_after_a_clean_stop(
     execute("INSERT INTO t VALUES (2)")
     eventually(lambda: len(ids(tmp_path / "out.jsonl")) == 2)
     assert ids(tmp_path / "out.jsonl") == ["1", "2"], "a clean stop leaves nothing to send twice"
+    with urllib.request.urlopen(f"http://127.0.0.1:{two.port}/metrics", timeout=5) as answer:
+        metrics = answer.read().decode().splitlines()
+    assert "headrace_zookeeper_sessions_total 1.0" in metrics
+    assert 'headrace_fenced_writes_total{destination="shop"} 0.0' in metrics
 
 
 def test_a_killed_daemon_is_replaced_once_its_session_has_ended(

@@ -140,7 +140,7 @@ async def test_a_refused_message_takes_the_whole_transaction_with_it(kafka: Clus
     name, small = new_name(), f"{new_name()}-small"
     await make_topic(kafka.direct, name)
     await make_topic(kafka.direct, small, max_message_bytes="2000")
-    async with run(kafka.settings(), name) as first:
+    async with run(kafka.settings(max_request_size="1MiB"), name) as first:  # so that the brokers have to refuse
         good = await first.sink.publish(batch(name, (b"good",), None))
         if at_once:  # the commit follows before the brokers have refused anything
             first.sink.hurry()

@@ -297,11 +297,10 @@ def test_a_server_restored_from_an_older_copy_is_noticed_and_continue_publishes_
 def test_a_read_only_or_lagging_replica_is_refused_when_the_configuration_says_so(
     pair: Pair, daemon: Make, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out.jsonl"
     pair.second.sql("SET GLOBAL read_only = 1; STOP REPLICA")
     texts = {
-        "readonly": destination_toml(pair.second, "shop", jsonl(out), source='read_only = "refuse"'),
-        "lagging": destination_toml(pair.second, "shop", jsonl(out), source='max_replica_lag = "5s"'),
+        "readonly": destination_toml(pair.second, "shop", jsonl(tmp_path / "a"), source='read_only = "refuse"'),
+        "lagging": destination_toml(pair.second, "shop", jsonl(tmp_path / "b"), source='max_replica_lag = "5s"'),
         "taken": destination_toml(pair.second, "shop", 'type = "null"'),
     }
     process = daemon(**texts).start()

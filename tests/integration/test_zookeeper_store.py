@@ -6,49 +6,22 @@ import asyncio
 import random
 import string
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from devstack import Stack
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Tenure
 from headrace.lock.zookeeper import ZooKeeperLock
-from headrace.model import OpenXa, Position
 from headrace.state import zookeeper_records
 from headrace.state.base import Guard, StateChange, Stored
 from headrace.state.zookeeper import ZooKeeperStore
 from headrace.zookeeper.session import Session
+from tests.positions import POSITION
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble, no_floor, within
 
 pytestmark = pytest.mark.server
-
-POSITION = Position(
-    server_uuid="3e11fa47-71ca-11e1-9e33-c80aa9429562",
-    file="mysql-bin.000003",
-    offset=4711,
-    gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23",
-    events_done=2,
-    rows_done=7,
-    open_xa=(OpenXa("x'31'", "mysql-bin.000002", 120),),
-    last_pos=(1 << 63) - 1,
-    commit_time_us=1_700_000_000_000_000,
-)
-
-
-@pytest.fixture(scope="module")
-def server(stack: Stack) -> Any:
-    return stack.zookeeper()
-
-
-@pytest.fixture
-async def zoo(server: Any) -> AsyncIterator[Ensemble]:
-    ensemble = Ensemble(server)
-    yield ensemble
-    await ensemble.close()
 
 
 async def _held(session: Session, destination: str = "shop") -> tuple[ZooKeeperStore, ZooKeeperLock, Guard]:
@@ -62,8 +35,6 @@ async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
     assert await store.load("shop") == Stored(None, 0, 0)
     assert await store.schema_entries("shop") == []
     assert await store.history("shop") == []
-    assert await store.parked("shop") == []
-    assert not await store.exists("shop")
     assert await store.problems("shop") == []
     assert "shop" in (await store.problems("shop", must_exist=True))[0]
 
@@ -240,10 +211,8 @@ async def test_a_write_after_the_session_is_lost_is_fenced(zoo: Ensemble) -> Non
         assert stored.position.offset == 1
 
 
-async def test_parked_messages_and_foreign_contents_are_refused(zoo: Ensemble) -> None:
-    store, _, guard = await _held(await zoo.session("a"))
-    with pytest.raises(StateStoreError, match="parked"):
-        await store.commit("shop", guard, StateChange(POSITION, parked=({"message": 1},)))
+async def test_a_lock_without_tenure_and_foreign_contents_are_refused(zoo: Ensemble) -> None:
+    store, _, _ = await _held(await zoo.session("a"))
     with pytest.raises(StateStoreError, match="lock"):
         await store.begin_epoch("shop")
     zoo.operator.set(zoo.node("destinations/shop/position"), b"{}")

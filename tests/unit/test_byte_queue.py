@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.batching import ByteQueue
+from headrace.byte_queue import ByteQueue
 from headrace.model import MessageBatch
 
 

@@ -20,6 +20,8 @@ from headrace.mysql.column_types import ValueOptions
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.schema_history import SchemaHistory
+from headrace.planning import Planner
+from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "canal"
 WRONG_THERE = {
@@ -40,7 +42,8 @@ BY_VALUE = {"id", "tu", "su", "mu", "iu", "st", "j"}
 def ours() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Canal's messages and ours."""
     head, *recorded = map(json.loads, (FOLDER / "messages.jsonl").read_text().splitlines())
-    outlet = Outlet(CompatFormat("latin1", enum_index=True), "rows", 0, 0, "", one_log=True)
+    fmt = CompatFormat("latin1", enum_index=True)
+    outlet = Outlet(fmt, Planner(stream_settings(route={"topic": "rows"}), fmt), one_log=True)
     outlet.tick()
 
     def captures(schema: str, table: str) -> bool:

@@ -32,7 +32,7 @@ class FullDisk:
 async def test_entries_of_the_schema_history_stay_with_their_position_when_a_write_fails() -> None:
     stream: Any = Stream.__new__(Stream)
     store = FullDisk()
-    stream._delivery = SimpleNamespace(store=store, sink=SimpleNamespace(keeps_position=False))
+    stream._delivery = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
     stream._name, stream.guard = "shop", Guard(1, 1)
     stream._status, stream._saved = DestinationStatus("shop"), None
     stream._confirmed, stream._entries = Position("server", "b.000001", 400, last_pos=2), [ENTRY]

@@ -20,7 +20,9 @@ from headrace.model import Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.binlog_file import packets
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.schema_history import SchemaHistory
+from headrace.planning import Planner
 from headrace.settings import DebeziumSettings
+from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -41,7 +43,8 @@ Record = tuple[str, Any, Any, list[str]]
 
 def ours(name: str, begin: int) -> list[Record]:
     settings = DebeziumSettings(name="srv", transaction_topic="srv.transaction", schema_topic="srv", **SETTINGS[name])
-    outlet = Outlet(DebeziumFormat(settings), "rows", 0, 0, "", one_log=True)
+    fmt = DebeziumFormat(settings)
+    outlet = Outlet(fmt, Planner(stream_settings(route={"topic": "rows"}), fmt), one_log=True)
     outlet.tick()
     (path,) = (FOLDER / name).glob("mysql-bin.*")
 

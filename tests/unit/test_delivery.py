@@ -104,3 +104,29 @@ async def test_after_a_lapse_another_sink_takes_the_place_and_is_watched_until_i
     assert (made.sink, made.store, sinks[1].started) == (sinks[1], "store 2", True)
     await made.close()
     assert (covers, sinks[1].closed, sinks[1].aborted) == (set(), True, False)
+
+
+async def test_messages_are_sent_again_only_through_a_sink_that_has_started_and_is_not_ended(
+    sinks: list[Sink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, starting, go = delivery(Lease()), asyncio.Event(), asyncio.Event()
+    assert made.resending is None
+    await made.start()
+    assert made.resending is sinks[0]
+    await made.abort()
+    assert made.resending is None
+
+    async def slow(self: Sink) -> None:
+        starting.set()
+        await go.wait()
+
+    monkeypatch.setattr(Sink, "start", slow)
+    renewing = asyncio.create_task(made.renew())
+    await starting.wait()
+    assert (made.sink, made.resending) == (sinks[1], None)
+    go.set()
+    await renewing
+    assert made.resending is sinks[1]
+    await made.rest(idle=True)
+    assert made.resending is None
+    await made.close()

@@ -22,6 +22,8 @@ from headrace.model import Gap, Position, State
 from headrace.mysql import event_types
 from headrace.settings import load
 from headrace.status import DestinationStatus
+from headrace_consume import cli as consume_cli
+from headrace_consume import status as consume_status
 from headrace_spark import cli as spark_cli
 from tests.chaos import __main__ as chaos
 
@@ -29,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMES = {"headrace_spark", "headrace_consume", "headrace_documents", "headrace_failed_message", "headrace_failed_owner"}
+"""What is named like a metric and is none."""
 DESTINATION = """
 [source]
 host = "127.0.0.1"
@@ -90,6 +94,8 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
             headrace_cli._parser().parse_args(words[1:])
         elif program == "headrace-spark":
             spark_cli._parser().parse_args(words[1:])
+        elif program == "headrace-consume":
+            consume_cli.make_parser().parse_args(words[1:])
         elif words[:3] == ["python", "-m", "tests.fuzz"]:
             assert words[3].isdigit(), words
         elif words[:3] == ["python", "-m", "devstack"]:
@@ -99,15 +105,21 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
         elif words[0] == "cp":
             assert (ROOT / words[1]).exists(), words
         else:
-            assert program in {"pip", "python3.11", "curl", "export", "systemctl"}, words
+            assert program in {"pip", "python3.11", "curl", "export", "systemctl", "rabbitmqctl", "rabbitmqadmin"}, (
+                words
+            )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_inline_commands_exist(page: Path) -> None:
     text = FENCE.sub("", page.read_text())
-    for program, command in re.findall(r"`(headrace|headrace-spark) ([a-z]+)\b[^`]*`", text):
-        ours = {"run", "check", "decode", "position", *cluster.HELP}
-        known = {"headrace": ours, "headrace-spark": {"run", "check"}}[program]
+    for program, command in re.findall(r"`(headrace|headrace-spark|headrace-consume) ([a-z-]+)\b[^`]*`", text):
+        ours = {"run", "check", "decode", "position", "route", "failed", *cluster.HELP}
+        known = {
+            "headrace": ours,
+            "headrace-spark": {"run", "check"},
+            "headrace-consume": {"run", "check", "dead-letters"},
+        }[program]
         assert command in known, f"{program} {command}"
     for script in re.findall(r"`(scripts/[\w.-]+)", text):
         assert (ROOT / script).is_file(), script
@@ -116,11 +128,17 @@ def test_inline_commands_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
     for text in blocks(page, "toml"):
-        main, destination = ("", text) if "source" in tomllib.loads(text) else (text, DESTINATION)
+        sections = tomllib.loads(text).keys()
+        main, destination = ("", text) if "source" in sections else (text, DESTINATION)
+        if "source" not in sections and sections & {"filter", "route"}:  # a part of a destination's file
+            rest = DESTINATION.split("[route]")[0] + ("" if "route" in sections else '[route]\ntopic = "t"\n')
+            main, destination = "", f'{rest}{text}\n[sink]\ntype = "kafka"\nbootstrap_servers = "k:9092"\n'
         (tmp_path / "headrace.toml").write_text(main)
         (tmp_path / "destinations").mkdir(exist_ok=True)
         (tmp_path / "destinations" / "shop.toml").write_text(destination)
-        assert load(tmp_path / "headrace.toml", {"SHOP_PASSWORD": "p"}).destinations.keys() == {"shop"}
+        assert load(tmp_path / "headrace.toml", {"SHOP_PASSWORD": "p", "SHOP_SALT": "s"}).destinations.keys() == {
+            "shop"
+        }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -184,7 +202,7 @@ def test_metrics_are_those_of_the_code() -> None:
     text = read("docs/operations.md")
     assert set(re.findall(r"^\| `(headrace_\w+)` \|", text, re.MULTILINE)) == real
     for page in PAGES:
-        mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - {"headrace_spark"}
+        mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - NAMES
         assert mentioned <= real, name(page)
 
 
@@ -204,6 +222,13 @@ def test_fields_of_health_are_those_of_the_code() -> None:
     assert parts["lost"] == {kind.value for kind in LostKind}
     for field in body.keys() - {"destinations"}:
         assert f"`{field}`" in section.partition("| Field |")[0]
+
+
+def test_the_states_of_the_consumer_are_those_of_the_code() -> None:
+    section = read("docs/consume.md").partition("| `state` |")[2].partition("\n\n")[0]
+    rows = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert told == set(consume_status.STATES)
 
 
 def test_the_readme_stays_short_and_the_licence_is_whole() -> None:

@@ -14,6 +14,7 @@ from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.status import DestinationStatus
+from headrace.zookeeper.counts import Counts
 
 
 @pytest.fixture
@@ -135,6 +136,23 @@ async def test_metrics_are_prometheus_text(url: str, statuses: dict[str, Destina
     assert samples["headrace_oldest_unconfirmed_seconds", "shop"] == 0
     assert samples["process_resident_memory_bytes",] > 1e6
     assert ("headrace_loop_delay_seconds",) in samples
+
+
+async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_where_there_is_one(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    assert "headrace_fenced_writes_total{" not in str((await get(url + "/metrics"))[2])
+    counts = Counts(sessions=1, suspensions=2, attempts=3)
+    server = HttpServer(("127.0.0.1", 0), statuses, "relay-1", counts=counts)
+    await server.start()
+    counts.fenced_writes["shop"] = 4
+    lines = str((await get(f"http://127.0.0.1:{server.port}/metrics"))[2]).splitlines()
+    await server.close()
+    assert 'headrace_fenced_writes_total{destination="shop"} 4.0' in lines
+    assert 'headrace_fenced_writes_total{destination="stock"} 0.0' in lines
+    assert "headrace_zookeeper_sessions_total 1.0" in lines
+    assert "headrace_zookeeper_suspensions_total 2.0" in lines
+    assert "headrace_lock_attempts_total 3.0" in lines
 
 
 async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:

@@ -43,7 +43,7 @@ def test_what_was_written_is_read_back_and_compaction_takes_nothing_away() -> No
         entries = [{"n": number}] if number % 7 == 0 else []
         head, records = head.moved(position(number, open_xa=(OpenXa("1:a:b", "f", 4),)), entries)
         log += records
-    head, records = head.moved(None, (), [{"parked": 1}], actor="operator", details={"why": "a test"})
+    head, records = head.moved(None, actor="operator", details={"why": "a test"})
     log += records
     for found in (read(log), read(compacted(log))):
         assert found.head == head
@@ -51,7 +51,6 @@ def test_what_was_written_is_read_back_and_compaction_takes_nothing_away() -> No
         assert found.head.position is None
         assert found.head.last_pos == 199 << 11, "the numbers go on behind what was given out"
         assert found.schema_entries() == [{"n": number} for number in range(0, 200, 7)]
-        assert found.parked() == [{"parked": 1}]
         assert [(entry["actor"], entry["version"]) for entry in found.history()] == [
             ("operator", 201),
             ("checkpoint", 1),

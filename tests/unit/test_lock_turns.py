@@ -17,9 +17,13 @@ from headrace.zookeeper.paths import Paths
 OURS, THEIRS = 7, 8
 
 
+def owned(node: Node | None) -> bool:
+    return node is not None and node.owner == OURS
+
+
 def lock(*, held: bool = False) -> Any:
     proofs = SimpleNamespace(holding=lambda name: held)
-    session: Any = SimpleNamespace(paths=Paths("/headrace"), session_id=OURS, generation=1, proofs=proofs)
+    session: Any = SimpleNamespace(paths=Paths("/headrace"), generation=1, proofs=proofs, owns=owned)
     return ZooKeeperLock(session, "shop", "b", "b:9180")
 
 

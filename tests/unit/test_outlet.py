@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,11 +17,14 @@ from headrace.model import (
     MessageBatch,
     Operation,
     Position,
+    Row,
     RowsChange,
     SchemaChange,
     TableSchema,
     TransactionMark,
 )
+from headrace.planning import Planner
+from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("name", "varchar(9)", 12)), (0,))
 END = Position("u", "bin.000001", 900)
@@ -38,6 +42,9 @@ class TwoTopics(KeyedFormat):
         made.headers[1] = ("extra", b"x")
         return made
 
+    def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
+        return lambda row: b"%d" % row[0]
+
     def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
         made = Messages(topic="schema")
         made.add(b"ddl")
@@ -50,7 +57,8 @@ class TwoTopics(KeyedFormat):
 
 
 def outlet(fmt: ValueFormat | KeyedFormat, *, rows_per_message: int = 0, one_log: bool = False) -> Outlet:
-    made = Outlet(fmt, "shop", 0, rows_per_message, "uuid", one_log=one_log)
+    planner = Planner(settings(route={"topic": "shop"}), fmt)
+    made = Outlet(fmt, planner, rows_per_message=rows_per_message, server_uuid="uuid", one_log=one_log)
     made.bind(
         cast(
             Any,
@@ -148,8 +156,8 @@ def test_topics_of_a_broker_fill_beside_each_other() -> None:
     batches = made.take(END, 7.0)
     assert told(batches) == [
         ("marks", [b"begin", b"end"] * 2),
-        ("schema", [b"ddl"]),
         ("shop", [b"row", None] * 2),
+        ("schema", [b"ddl"]),
     ]
     assert [batch.position for batch in batches] == [None, None, END]
     assert {batch.received for batch in batches} == {7.0}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.errors import Fenced, LeaseLapsed, SinkError
+from headrace.failed.parking import Parking
+from headrace.failed.sqlite_store import SqliteFailedStore
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State
-from tests.streams import IDS, HeldSink, Run, open_store, three, until
+from tests import failed
+from tests.streams import IDS, HeldSink, Run, daemon_settings, three, until
 
 
 class Clock:
@@ -23,13 +24,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Any]:
-    made = await open_store(tmp_path)
-    yield made
-    await made.close()
 
 
 async def begin(store: Any, sink: HeldSink, *, apart: bool = False) -> tuple[Run, Lease, Clock]:
@@ -201,3 +195,37 @@ async def test_a_batch_that_was_handed_over_in_part_is_cut_at_the_end(store: Any
     run.stop.set()
     await task
     assert sink.aborted
+
+
+async def parked(store: Any, guard: Any) -> Parking:
+    """A desk where one message waits and is due."""
+    desk = failed.parking(SqliteFailedStore(store, "shop"))
+    await desk.open(guard)
+    desk.park("shop", failed.batch(failed.unit("7")), 0, "", 0)
+    await desk.flush(guard)
+    return desk
+
+
+async def test_a_stop_waits_for_what_is_being_sent_again(store: Any) -> None:
+    guard = await store.begin_epoch("shop")
+    run = Run(store, guard, parking=await parked(store, guard), daemon=daemon_settings(drain_timeout=60))
+    task = run.task()
+    await until(lambda: run.sink.resent)
+    run.stop.set()
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    run.sink.flow()
+    await asyncio.wait_for(task, 5)
+    assert not run.sink.aborted
+    assert await SqliteFailedStore(store, "shop").entries() == []
+
+
+async def test_what_was_sent_again_and_not_answered_in_time_is_cut_at_the_end(store: Any) -> None:
+    guard = await store.begin_epoch("shop")
+    run = Run(store, guard, parking=await parked(store, guard), daemon=daemon_settings(drain_timeout=0.2))
+    task = run.task()
+    await until(lambda: run.sink.resent)
+    run.stop.set()
+    await task
+    assert run.sink.aborted
+    assert [entry.attempts for entry in await SqliteFailedStore(store, "shop").entries()] == [0]

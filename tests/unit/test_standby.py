@@ -83,7 +83,7 @@ async def test_a_lock_that_can_not_be_waited_for_ends_the_wait(monkeypatch: pyte
 
 async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     class Away:
-        async def schema_entries(self, name: str) -> Any:
+        async def load(self, name: str) -> Any:
             raise StateStoreError("the store is away")
 
     async def nowhere(address: Any) -> Any:

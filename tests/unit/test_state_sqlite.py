@@ -14,21 +14,9 @@ import orjson
 import pytest
 
 from headrace.errors import Fenced, StateStoreError
-from headrace.model import OpenXa, Position
 from headrace.state.base import Guard, StateChange, Stored
 from headrace.state.sqlite import HISTORY_LENGTH, SqliteStore, StoreDamagedError, inspect
-
-POSITION = Position(
-    server_uuid="3e11fa47-71ca-11e1-9e33-c80aa9429562",
-    file="mysql-bin.000003",
-    offset=4711,
-    gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23",
-    events_done=2,
-    rows_done=7,
-    open_xa=(OpenXa("x'31'", "mysql-bin.000002", 120),),
-    last_pos=(1 << 63) - 1,
-    commit_time_us=1_700_000_000_000_000,
-)
+from tests.positions import POSITION
 
 LAYOUT_1 = """
 create table destinations (
@@ -94,10 +82,9 @@ async def test_only_the_newest_guard_writes(store: SqliteStore, path: Path) -> N
     try:
         new = await other.begin_epoch("shop")
         with pytest.raises(Fenced, match="epoch 2"):
-            await store.commit("shop", old, StateChange(POSITION, schema_entries=({"a": 1},), parked=({"b": 2},)))
+            await store.commit("shop", old, StateChange(POSITION, schema_entries=({"a": 1},)))
         assert await store.load("shop") == Stored(None, 2, 0)
         assert await store.schema_entries("shop") == []
-        assert await store.parked("shop") == []
         assert await store.history("shop") == []
         await other.commit("shop", new, StateChange(POSITION))
         with pytest.raises(Fenced, match="version 1"):
@@ -108,18 +95,16 @@ async def test_only_the_newest_guard_writes(store: SqliteStore, path: Path) -> N
         await other.close()
 
 
-async def test_one_write_holds_position_schema_and_parked_messages(store: SqliteStore) -> None:
+async def test_one_write_holds_position_and_schema(store: SqliteStore) -> None:
     guard = await store.begin_epoch("shop")
     change = StateChange(
         POSITION,
         schema_entries=({"ddl": "create table 订单"}, {"ddl": "drop"}),
-        parked=({"id": "1"},),
         actor="operator",
         details={"why": "try"},
     )
     await store.commit("shop", guard, change)
     assert await store.schema_entries("shop") == [{"ddl": "create table 订单"}, {"ddl": "drop"}]
-    assert await store.parked("shop") == [{"id": "1"}]
     (entry,) = await store.history("shop")
     assert (entry.actor, entry.details, entry.position) == ("operator", {"why": "try"}, POSITION)
 
@@ -127,9 +112,9 @@ async def test_one_write_holds_position_schema_and_parked_messages(store: Sqlite
 async def test_a_write_that_fails_in_the_middle_leaves_nothing(store: SqliteStore) -> None:
     guard = await store.begin_epoch("shop")
     with pytest.raises(TypeError):
-        await store.commit("shop", guard, StateChange(POSITION, parked=({"good": 1}, {"bad": object()})))
+        await store.commit("shop", guard, StateChange(POSITION, schema_entries=({"good": 1}, {"bad": object()})))
     assert await store.load("shop") == Stored(None, 1, 0)
-    assert await store.parked("shop") == []
+    assert await store.schema_entries("shop") == []
     assert await store.commit("shop", guard, StateChange(POSITION)) == Guard(1, 1)
 
 

@@ -3,54 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import struct
 import time
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace import streaming
-from headrace.errors import Fenced, PositionLost, SourceEnded, SourceSilent, SourceUnreachable
-from headrace.model import Column, Position, State, TableSchema
+from headrace.errors import Fenced, HeadraceError, PositionLost, SourceSilent, SourceUnreachable
+from headrace.model import Column, MessageBatch, Position, State, TableSchema
 from headrace.mysql.schema_history import Reading, TableReading
 from tests.made_binlog import SID, Binlog
 from tests.streams import (
     IDS,
-    START,
+    QUICK,
     Beats,
-    Dump,
     HeldSink,
-    Run,
+    begin,
     daemon_settings,
     error_packet,
-    open_store,
-    opened,
     settings,
+    stored,
     three,
     until,
 )
-
-ENDED = SourceEnded("the source closed the binlog stream")
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Any]:
-    made = await open_store(tmp_path)
-    yield made
-    await made.close()
-
-
-async def begin(store: Any, *steps: Any, **more: Any) -> Run:
-    return Run(store, await store.begin_epoch("shop"), *steps, **more)
-
-
-async def stored(store: Any) -> Position:
-    position = (await store.load("shop")).position
-    assert isinstance(position, Position)
-    return position
 
 
 async def test_a_stop_waits_for_what_is_in_flight_and_stores_its_end(store: Any) -> None:
@@ -179,7 +156,30 @@ async def test_what_is_not_confirmed_in_time_stays_behind_and_is_told(store: Any
     assert (await store.load("shop")).position is None
 
 
-QUICK = {"stall_after": 0.2, "connect_timeout": 1.0}
+async def test_a_run_that_has_ended_keeps_no_messages_however_long_a_cycle_keeps_it(store: Any) -> None:
+    log, _, packets = three()
+    for _ in range(20):
+        log.event(161, b"checkpoint")
+    data = bytes(log.packets)
+    cuts = [0, *packets[1:], len(data)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(cuts)]
+
+    def batches() -> list[MessageBatch]:
+        return [each for each in gc.get_objects() if type(each) is MessageBatch]
+
+    before = len(batches())
+    daemon = daemon_settings(drain_timeout=0.1)
+    run = await begin(store, *pieces, SourceSilent("silence"), sink=HeldSink(held=True), daemon=daemon)
+    task = run.task()
+    await until(lambda: len(run.sink.batches) == len(packets) - 1)
+    held = len(batches()) - before
+    with pytest.raises(SourceSilent):
+        await task
+    del task
+    run.sink.batches.clear()
+    gc.collect()
+    left = len(batches()) - before
+    assert (held >= 3, left <= 2) == (True, True), "at most what its two tasks had in their hands"
 
 
 @pytest.mark.parametrize("end", [("b.000001", 1 << 20), ("b.000002", 4), SourceUnreachable("away"), TimeoutError()])
@@ -255,131 +255,6 @@ async def test_a_sink_that_confirms_nothing_is_a_stall_and_one_that_is_slow_is_n
     await task
 
 
-@pytest.fixture
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every dump counts as one that has lasted."""
-    monkeypatch.setattr(streaming, "_STEADY", 0.0)
-
-
-@pytest.mark.parametrize("cut", ["between", "inside"])
-async def test_an_ended_dump_is_begun_again_in_place_and_nothing_comes_twice(
-    cut: str, steady: None, store: Any
-) -> None:
-    log, starts, packets = three()
-    data = bytes(log.packets)
-    inside = data.index(b"\x0c\0\0\0\x01b")  # the row of the second rows event of the second transaction
-    inside = data.rindex(b"\x04shop", 0, inside) - 22  # in the event that describes its table
-    where = packets[2] if cut == "between" else inside
-    config = settings()
-    run = await begin(store, data[:where], ENDED, config=config)
-    task = run.task()
-    again = data[packets[2] if cut == "between" else packets[1] :]
-
-    async def reopen(position: Position) -> Any:
-        run.asked.append(position)
-        return opened(Dump(again), position, config)
-
-    run.stream._reopen = reopen
-    await until(lambda: run.sink.messages == 6)
-    run.stop.set()
-    await task
-    assert run.sink.ids == IDS
-    ((asked),) = run.asked
-    expected = (starts[2], 0) if cut == "between" else (starts[1], 1)
-    assert (asked.offset, asked.events_done) == expected
-    assert run.status.reconnects == 1
-    assert run.dump.closed
-    numbers = [int(dict(h)["headrace-pos"]) for batch in run.sink.batches for h in batch.headers]
-    assert numbers == sorted(set(numbers))
-    assert (run.status.transactions, (await stored(store)).offset) == (3, starts[3])
-
-
-async def test_a_dump_that_ends_soon_is_a_failure(store: Any) -> None:
-    run = await begin(store, ENDED)
-    with pytest.raises(SourceEnded):
-        await run.stream.run(run.stop)
-    assert run.asked == []
-
-
-async def test_a_dump_that_ends_soon_after_the_sink_held_us_up_is_begun_again(store: Any) -> None:
-    log, _, _ = three()
-    config = settings()
-    again = opened(Dump(bytes(log.packets)), START, config)
-    run = await begin(store, ENDED, config=config, reopened=[again])
-    run.stream._blocked_until = time.monotonic()
-    task = run.task()
-    await until(lambda: run.sink.messages == 6)
-    run.stop.set()
-    await task
-    assert run.asked == [START]
-
-
-async def test_when_it_can_not_be_begun_again_the_end_of_the_dump_is_the_failure(steady: None, store: Any) -> None:
-    log, starts, _ = three()
-    run = await begin(store, bytes(log.packets), ENDED, reopened=[SourceUnreachable("away")])
-    with pytest.raises(SourceEnded) as told:
-        await run.stream.run(run.stop)
-    assert isinstance(told.value.__cause__, SourceUnreachable)
-    assert (await stored(store)).offset == starts[3]
-    assert run.status.reconnects == 0
-
-
-async def test_another_server_at_the_address_begins_everything_anew(steady: None, store: Any) -> None:
-    log, _, _ = three()
-    config = settings()
-    other = Dump(bytes(log.packets))
-    run = await begin(
-        store, ENDED, config=config, reopened=[opened(other, replace(START, server_uuid="other"), config)]
-    )
-    with pytest.raises(SourceEnded):
-        await run.stream.run(run.stop)
-    assert other.closed
-    assert run.sink.batches == []
-
-
-async def test_a_transaction_whose_begin_was_told_is_not_begun_again_in_place(steady: None, store: Any) -> None:
-    log, _, packets = three()
-    data = bytes(log.packets)
-    config = settings(filter={"transactions": True})
-    run = await begin(store, data[: packets[3] - 60], ENDED, config=config)
-    with pytest.raises(SourceEnded):
-        await run.stream.run(run.stop)
-    assert run.asked == []
-    assert (await stored(store)).events_done == 0
-
-
-async def test_a_stop_while_the_dump_is_begun_again_ends_at_once(steady: None, store: Any) -> None:
-    log, starts, _ = three()
-    run = await begin(store, bytes(log.packets), ENDED)
-    waiting = asyncio.Event()
-
-    async def reopen(position: Position) -> Any:
-        waiting.set()
-        await asyncio.Event().wait()
-
-    run.stream._reopen = reopen
-    task = run.task()
-    await waiting.wait()
-    run.stop.set()
-    async with asyncio.timeout(2):
-        await task
-    assert (await stored(store)).offset == starts[3]
-
-
-async def test_a_dump_that_takes_long_to_begin_again_is_no_silence(steady: None, store: Any) -> None:
-    log, starts, _ = three()
-    run = await begin(store, bytes(log.packets), ENDED, config=settings(source=QUICK), companion=Beats(("b.000002", 4)))
-
-    async def reopen(position: Position) -> Any:
-        await asyncio.sleep(0.6)
-        raise SourceUnreachable("away")
-
-    run.stream._reopen = reopen
-    with pytest.raises(SourceEnded):
-        await run.stream.run(run.stop)
-    assert (await stored(store)).offset == starts[3]
-
-
 async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows_follow(store: Any) -> None:
     log = Binlog().begin_file()
     log.gtid(1, 1_700_000_000_000_000)
@@ -432,3 +307,14 @@ async def test_a_higher_epoch_that_a_beat_has_met_ends_the_run(store: Any) -> No
     companion.fenced = True
     with pytest.raises(Fenced, match="another one"):
         await asyncio.wait_for(task, 3)
+
+
+async def test_a_library_that_breaks_our_task_off_is_a_failure_that_is_told(store: Any) -> None:
+    class Sink(HeldSink):
+        async def publish(self, batch: Any) -> Any:
+            raise asyncio.CancelledError
+
+    log, _, _ = three()
+    run = await begin(store, bytes(log.packets), sink=Sink())
+    with pytest.raises(HeadraceError, match="'shop: send' was broken off from within"):
+        await asyncio.wait_for(run.task(), 5)

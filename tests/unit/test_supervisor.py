@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 import structlog
 
-from headrace.errors import LostKind, NotUnderstood, PositionLost, ServerIdTaken, SinkError, SourceMisconfigured
+from headrace.errors import (
+    LostKind,
+    NotUnderstood,
+    OutputClosed,
+    PositionLost,
+    ServerIdTaken,
+    SinkError,
+    SourceMisconfigured,
+)
 from headrace.model import State
 from headrace.settings import DestinationSettings
 from headrace.status import DestinationStatus
@@ -44,6 +52,30 @@ async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> No
     assert boss.statuses["bad"].restarts == 4
     assert boss.statuses["good"].last_error == ""
     assert {status.state for status in boss.statuses.values()} == {State.STOPPED}
+
+
+async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends_the_process() -> None:
+    starts = {"one": 0, "two": 0}
+    second = asyncio.Event()
+
+    async def one(status: DestinationStatus, stop: asyncio.Event) -> None:
+        starts["one"] += 1
+        raise OutputClosed("whoever read standard output is gone")
+
+    async def two(status: DestinationStatus, stop: asyncio.Event) -> None:
+        starts["two"] += 1
+        await second.wait()
+        raise OutputClosed("whoever read standard output is gone")
+
+    boss = supervisor(settings("one", "two"), {"one": one, "two": two}, tick=0.01)
+    running = asyncio.create_task(boss.run())
+    await until(lambda: boss.statuses["one"].state is State.FAILED)
+    await asyncio.sleep(0.1)
+    assert not running.done(), "the other one goes on"
+    second.set()
+    assert await asyncio.wait_for(running, 30) == 1
+    assert starts == {"one": 1, "two": 1}
+    assert boss.statuses["one"].last_error == "whoever read standard output is gone"
 
 
 async def test_an_unexpected_error_is_one_sentence_and_a_traceback_in_the_log() -> None:
@@ -249,7 +281,6 @@ def test_why_a_position_is_lost_is_said_until_the_destination_is_well_again() ->
     one.look(1.0)
     assert one.status.lost_kind == "position_purged"
     one.status.enter(State.STREAMING)
-    one.look(2.0)
     assert one.status.lost_kind == ""
 
 

@@ -6,14 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-UNIT = Path(__file__).parents[2] / "systemd" / "headrace.service"
+import pytest
+
+SYSTEMD = Path(__file__).parents[2] / "systemd"
+UNIT = SYSTEMD / "headrace.service"
+CONSUME = SYSTEMD / "headrace-consume.service"
 
 
-def keys(section: str) -> dict[str, list[str]]:
+def keys(section: str, unit: Path = UNIT) -> dict[str, list[str]]:
     """The section's keys with their values, in order; systemd allows a key many times."""
     found: dict[str, list[str]] = {}
     current = ""
-    for line in UNIT.read_text().splitlines():
+    for line in unit.read_text().splitlines():
         if re.match(r"\s*([#;]|$)", line):
             continue
         if header := re.fullmatch(r"\[(\w+)\]", line):
@@ -27,16 +31,17 @@ def keys(section: str) -> dict[str, list[str]]:
     return found
 
 
-def test_systemd_accepts_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unit", "kind"), [(UNIT, "notify"), (CONSUME, "exec")], ids=lambda value: str(value))
+def test_systemd_accepts_it(unit: Path, kind: str, tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
         # A machine without systemd: what the other test reads is all that can be known here.
-        assert keys("Service")["Type"] == ["notify"]
+        assert keys("Service", unit)["Type"] == [kind]
         return
     # The program's path must exist for the check, so a program that does takes its place; the rest is as shipped.
-    text = UNIT.read_text().replace("/opt/headrace/bin/headrace", sys.executable)
-    (tmp_path / UNIT.name).write_text(text)
-    done = subprocess.run([program, "verify", str(tmp_path / UNIT.name)], capture_output=True, text=True, timeout=60)
+    text = re.sub(r"/opt/headrace/bin/headrace[a-z-]*", sys.executable, unit.read_text())
+    (tmp_path / unit.name).write_text(text)
+    done = subprocess.run([program, "verify", str(tmp_path / unit.name)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -56,3 +61,17 @@ def test_it_is_hardened_and_gives_the_drain_its_time() -> None:
     for key in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "DynamicUser", "ProtectKernelModules"):
         assert service[key] == ["yes"], key
     assert keys("Install")["WantedBy"] == ["multi-user.target"]
+
+
+def test_the_consumers_unit_is_hardened_as_the_daemons_and_gives_the_drain_its_time() -> None:
+    ours, daemons = keys("Service", CONSUME), keys("Service")
+    assert ours["ExecStart"] == ["/opt/headrace/bin/headrace-consume run --config /etc/headrace/consume.toml"]
+    assert ours["RestartPreventExitStatus"] == ["2"]
+    # The drain, and the closing of two connections and of the store of ids with their own limits.
+    assert int(ours["TimeoutStopSec"][0]) >= 10 + 2 * 10 + 2
+    own = {"Type", "ExecStart", "ExecReload", "EnvironmentFile", "WorkingDirectory", "User", "StateDirectory"}
+    own |= {"NotifyAccess", "TimeoutStartSec", "WatchdogSec", "TimeoutStopSec"}
+    assert {key: value for key, value in ours.items() if key not in own} == {
+        key: value for key, value in daemons.items() if key not in own
+    }
+    assert keys("Install", CONSUME)["WantedBy"] == ["multi-user.target"]

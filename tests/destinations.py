@@ -1,0 +1,122 @@
+"""A destination without servers: a lock that nobody else wants, a source that opens as it is told to, a held sink."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace import destination as module
+from headrace.destination import Destination
+from headrace.errors import PositionLost
+from headrace.lease import Lease, Tenure
+from headrace.model import Gap, Position
+from headrace.mysql.relocate import Move
+from headrace.mysql.schema_history import Reading
+from headrace.settings import DestinationSettings
+from headrace.state.base import StateChange
+from headrace.status import DestinationStatus
+from tests.streams import START, Dump, HeldSink, daemon_settings, opened, settings
+
+STORED = Position("server", "b.000001", 4, last_pos=5)
+
+
+class FreeLock:
+    """A lock that nobody else wants."""
+
+    holder, declined, shared, tenure = "", "", False, Tenure()
+
+    def __init__(self) -> None:
+        self.lease = Lease()
+        self.taken = self.released = 0
+        self.floors = list[int]()
+        self.away = asyncio.Event()
+        """Set when somebody else is preferred; then it is not to be had for us."""
+        self.back = asyncio.Event()
+        """Set when the lock service is back."""
+
+    async def try_acquire(self, floor: Any) -> bool:
+        self.floors.append(await floor())
+        self.taken += not self.away.is_set()
+        return not self.away.is_set()
+
+    async def acquire(self, floor: Any) -> None:
+        while not await self.try_acquire(floor):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def asked_away(self) -> str:
+        await self.away.wait()
+        return "somebody else is to run it"
+
+    async def recovered(self) -> None:
+        await self.back.wait()
+
+    async def set_ready(self, ready: bool) -> None:
+        pass
+
+    async def release(self) -> None:
+        self.released += 1
+
+
+class DestinationSite:
+    """A destination whose source opens as `answers` say, one after the other: an error, or the bytes of a dump."""
+
+    def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch, **source: Any) -> None:
+        self.config: DestinationSettings = settings(source=source, heartbeat={"enabled": False, "interval": 0.01})
+        monkeypatch.setattr(module, "_SIGNS_MARGIN", 0.1)
+        self.store, self.status, self.sink = store, DestinationStatus("shop"), HeldSink()
+        self.answers, self.asked, self.readers = list[Any](), list[list[str]](), list[Any]()
+        self.moves, self.looked = list[Position](), list[Position]()
+        self.dumps, self.meanwhile = list[Dump](), None
+        self.lock: Any = FreeLock()
+        self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), store, self.lock, self.status)
+        self.stop = asyncio.Event()
+        monkeypatch.setattr(module, "open_any", self._open_any)
+        monkeypatch.setattr(module, "open_source", self._open_source)
+        monkeypatch.setattr(module, "relocate_by_policy", self._relocate)
+        monkeypatch.setattr("headrace.delivery.open_delivery", lambda _, store, *__: (self.sink, store))
+        monkeypatch.setattr("headrace.layouts.read_schemas", self._nothing)
+
+    async def _nothing(self, *_: Any, **__: Any) -> Any:
+        return Reading()
+
+    async def _open_any(self, candidates: list[Any], position: Position | None, **how: Any) -> Any:
+        self.asked.append([one.host for one in candidates])
+        self.readers.append(how["reader"])
+        answer = self.answers.pop(0)
+        if callable(answer):
+            answer = await answer()
+        if isinstance(answer, Exception):
+            raise answer
+        steps, host = (answer, candidates[0].host) if isinstance(answer, list) else answer
+        self.dumps.append(Dump(*steps))
+        made = opened(self.dumps[-1], position or START, self.config)
+        made.settings = next(one for one in candidates if one.host == host)
+        await how["before_dump"](made)
+        return made
+
+    async def _open_source(self, one: Any, position: Position, **how: Any) -> Any:
+        self.asked.append([f"again {one.host} {one.on_diverged}"])
+        return opened(Dump(), position, self.config)
+
+    async def _relocate(self, source: Any, policy: str, lost: PositionLost, stored: Position) -> Move | None:
+        self.looked.append(stored)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        if not self.moves:
+            return None
+        return Move(
+            self.moves.pop(0), Gap(lost.kind.value, "a", "b"), ({"kind": "doubt", "pos": 5, "at": "", "why": ""},)
+        )
+
+    async def put(self, position: Position | None = STORED) -> None:
+        """Somebody else stores a position."""
+        guard = await self.store.begin_epoch("shop")
+        await self.store.commit("shop", guard, StateChange(position, actor="operator"))
+
+    async def stored(self) -> Any:
+        return (await self.store.load("shop")).position
+
+    def task(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.actor.run(self.stop))

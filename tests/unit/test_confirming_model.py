@@ -1,0 +1,180 @@
+"""Sinks with confirms against a model: whatever a broker answers, and when, each row's last message is the newest."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import HeadraceError
+from headrace.model import MessageBatch, Unit
+from headrace.ordering import Blocks
+from headrace.sinks.base import MessageRefused
+from tests import virtual_time
+from tests.brokers import FakeDesk, FakeSink, batch_of, row
+
+RETRIES = 2
+UNITS = [row("a"), row("b"), row("c"), row("a", "b"), row("d"), Unit(("shop.t",)), Unit(("shop.u",), ("e",)), Unit(())]
+WEIGHTS = [6, 6, 6, 2, 6, 1, 3, 1]
+
+
+class World:
+    """One run: a producer, a broker with moods, and with `parks` somebody who sends again what was set aside."""
+
+    def __init__(self, random: Random, *, parks: bool, told_apart: bool) -> None:
+        self.random, self.told_apart = random, told_apart
+        self.desk = FakeDesk() if parks else None
+        self.limit, self.byte_limit = random.choice([1, 2, 5, 1000]), random.choice([1024, 3000, 1 << 20])
+        self.sink = FakeSink(
+            self.desk,
+            max_in_flight=self.limit,
+            max_in_flight_bytes=self.byte_limit,
+            retries=RETRIES,
+            retry_delay=random.choice([0.001, 1.0]),
+            request_timeout=100_000,
+        )
+        self.sink.refuses = self.refuses
+        self.sink.pace = lambda: random.choice([0, 0, 0.01])
+        self.moods: dict[str, int] = {}
+        """How often each message is still refused."""
+        self.order: list[tuple[str, Unit]] = []
+        self.batches: list[MessageBatch] = []
+        self.finished: list[int] = []
+        self.published = False
+
+    def refuses(self, name: str) -> str:
+        count, size = len(self.sink.waiting) + 1, self.sink.in_flight[1]
+        assert count <= self.limit
+        assert count == 1 or size < self.byte_limit
+        if self.moods[name]:
+            self.moods[name] -= 1
+            if self.random.random() < 0.2:  # one of two queues took it
+                self.sink.seen.append(name)
+            return "no"
+        return ""
+
+    def make(self) -> None:
+        worst = 2 * RETRIES + 2 if self.desk is not None else RETRIES
+        for number in range(self.random.randrange(1, 8)):
+            units = self.random.choices(UNITS, WEIGHTS, k=self.random.randrange(1, 12))
+            names = [f"{number}.{i}" for i in range(len(units))]
+            for name, unit in zip(names, units, strict=True):
+                self.moods[name] = self.random.randrange(worst + 1) if self.random.random() < 0.25 else 0
+                self.order.append((name, unit if self.told_apart else Unit(())))
+            size = self.random.choice([10, 500, 2000])
+            self.batches.append(batch_of(*names, units=units if self.told_apart else None, size=size))
+
+    async def produce(self) -> None:
+        futures = []
+        for number, batch in enumerate(self.batches):
+            futures.append(await self.sink.publish(batch))
+            futures[-1].add_done_callback(lambda _, number=number: self.finished.append(number))
+            await asyncio.sleep(self.random.choice([0, 0, 0.5, 5]))
+        await asyncio.gather(*futures)
+
+    async def answer(self) -> None:
+        sink, random = self.sink, self.random
+        while True:
+            await asyncio.sleep(random.choice([0, 0.01, 0.3]))
+            if not sink.waiting:
+                continue
+            tags = sorted(sink.waiting)
+            if random.random() < 0.5:
+                sink.answer(random.choice(tags))
+                continue
+            same = [tag for tag in tags if sink.waiting[tag][2] == sink.waiting[tags[0]][2]]
+            last = next((a for a, b in zip(same, tags, strict=False) if a != b), None)
+            upper = tags[-1] if last is None and len(same) == len(tags) else None
+            sink.answer_up_to(upper if upper is not None else tags[0])
+
+    async def compensate(self, desk: FakeDesk) -> None:
+        """Sends the first of a unit again, sooner or later."""
+        while True:
+            await asyncio.sleep(self.random.choice([0.1, 3]))
+            before, at = Blocks(), 0
+            while at < len(desk.parked):
+                batch, index, _, _ = desk.parked[at]
+                unit = desk.unit(at)
+                if before.blocks("x", unit) or self.random.random() < 0.3:
+                    before.add("x", unit)
+                    at += 1
+                    continue
+                name = batch.headers[index][0][1].decode()
+                one = batch_of(name, units=[unit])
+                try:
+                    await self.sink.resend(one)
+                except MessageRefused:
+                    before.add("x", unit)
+                    at += 1
+                else:
+                    desk.take(at)
+
+    async def run(self) -> None:
+        self.make()
+        await self.sink.start()
+        helpers = [asyncio.create_task(self.answer())]
+        if self.desk is not None:
+            helpers.append(asyncio.create_task(self.compensate(self.desk)))
+        producing = asyncio.create_task(self.produce_all())
+        done, late = await asyncio.wait({producing, *helpers}, timeout=3000, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        await self.sink.close()
+        for task in done:
+            task.result()
+        assert producing in done, f"it came to a standstill: {self.sink.waiting}"
+
+    async def produce_all(self) -> None:
+        """Until nothing is set aside any more."""
+        await self.produce()
+        while self.desk is not None and self.desk.parked:  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(1)
+
+    def judge(self) -> None:
+        assert self.finished == list(range(len(self.batches)))
+        last = {name: place for place, name in enumerate(self.sink.seen)}
+        for at, (name, unit) in enumerate(self.order):
+            assert name in last, f"{name} was lost"
+            alone = Blocks()
+            alone.add("x", unit)
+            for other, later in self.order[at + 1 :]:
+                if alone.blocks("x", later):
+                    assert last[name] < last[other], f"the last {name} comes behind the last {other}"
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(0, 1 << 32), st.booleans(), st.booleans())
+def test_whatever_the_broker_answers_the_last_message_of_each_row_is_the_newest(
+    seed: int, parks: bool, told_apart: bool
+) -> None:
+    world = World(Random(seed), parks=parks, told_apart=told_apart or parks)
+    virtual_time.run(world.run())
+    world.judge()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1 << 32), st.booleans(), st.integers(1, 40))
+def test_a_connection_that_is_lost_at_any_time_ends_every_confirmation(seed: int, parks: bool, after: int) -> None:
+    world = World(Random(seed), parks=parks, told_apart=True)
+
+    async def break_it() -> None:
+        world.make()
+        await world.sink.start()
+        answering = asyncio.create_task(world.answer())
+        producing = asyncio.create_task(world.produce())
+        for _ in range(after):
+            await asyncio.sleep(0.05)
+        world.sink._lost(HeadraceError("away"))
+        seen = len(world.sink.handed)
+        outcome = await asyncio.gather(producing, return_exceptions=True)
+        assert outcome == [None] or isinstance(outcome[0], HeadraceError)
+        await asyncio.sleep(100)
+        assert len(world.sink.handed) == seen
+        answering.cancel()
+        await world.sink.abort()
+
+    virtual_time.run(break_it())
+    assert world.finished == sorted(world.finished)

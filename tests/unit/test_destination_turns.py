@@ -1,0 +1,201 @@
+"""Who runs a destination, without servers: giving it away and getting it, standing by, being fenced, and failing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace import destination as module
+from headrace.errors import Fenced, SourceUnreachable, SplitBrain
+from headrace.model import State
+from tests.destinations import DestinationSite
+from tests.streams import daemon_settings, three, until
+
+
+async def test_a_destination_that_is_wanted_elsewhere_is_drained_stored_and_given_back(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, starts, _ = three()
+    site = DestinationSite(store, monkeypatch)
+    monkeypatch.setattr("headrace.standby.Standby._problems", nothing_wrong)
+    await site.put()
+    site.answers = [[bytes(log.packets)], []]
+    site.sink.held = True
+    task = site.task()
+    await until(lambda: site.sink.messages == 6)
+    assert site.status.role == "ACTIVE"
+    site.lock.away.set()
+    await asyncio.sleep(0.05)
+    assert site.lock.released == 0, "what is in flight is waited for"
+    site.sink.flow()
+    await until(lambda: site.status.state is State.STANDBY)
+    assert (site.lock.released, site.status.role) == (1, "STANDBY")
+    assert (await site.stored()).offset == starts[3]
+    site.lock.away.clear()
+    await until(lambda: site.status.role == "ACTIVE")
+    assert site.status.takeovers == 2
+    site.stop.set()
+    await task
+
+
+async def nothing_wrong(self: Any) -> list[str]:
+    return []
+
+
+async def test_a_floor_is_that_of_the_store_and_of_the_heartbeat_row(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+
+    async def row(self: Any) -> int:
+        return 40
+
+    monkeypatch.setattr("headrace.companion.Companion.stored_epoch", row)
+    await store.begin_epoch("shop", above=6)
+    site.answers = [[]]
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE")
+    assert site.lock.floors == [40]
+    site.stop.set()
+    await task
+
+
+async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    monkeypatch.setattr(module, "_FLOOR_LIMIT", 0.05)
+
+    async def silent(self: Any) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr("headrace.companion.Companion.stored_epoch", silent)
+    await store.begin_epoch("shop", above=6)
+    site.answers = [[]]
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE")
+    assert site.lock.floors == [7]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_whoever_was_fenced_stays_away_while_another_shows_signs_of_life(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    await site.put()
+    site.answers = [Fenced("somebody else")]
+    with pytest.raises(Fenced):
+        await site.actor.run(site.stop)
+    assert site.status.fenced == 1
+    busy = asyncio.create_task(keep_moving(site))
+    with pytest.raises(SplitBrain, match="another daemon runs shop too"):
+        await site.actor.run(site.stop)
+    busy.cancel()
+    await asyncio.gather(busy, return_exceptions=True)
+    site.answers = [[]]
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE")
+    site.stop.set()
+    await task
+
+
+async def keep_moving(site: DestinationSite) -> None:
+    while True:
+        await site.put()
+        await asyncio.sleep(0.01)
+
+
+async def test_a_lock_service_that_is_back_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = DestinationSite(store, monkeypatch)
+    waiting = asyncio.create_task(site.actor.changed())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    site.lock.back.set()
+    async with asyncio.timeout(1):
+        await waiting
+
+
+async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _, _ = three()
+    site = DestinationSite(store, monkeypatch)
+    monkeypatch.setattr("headrace.standby.Standby._problems", nothing_wrong)
+    await site.put()
+    site.answers, site.sink.held = [[bytes(log.packets)], []], True
+    task = site.task()
+    await until(lambda: site.sink.messages == 6 and site.status.oldest_unconfirmed_at > 0)
+    site.status.troubles["heartbeat"] = "none can be written"
+    site.status.headroom_warning = "little is left"
+    site.lock.away.set()
+    await until(lambda: site.status.state is State.STANDBY)  # not all is confirmed within drain_timeout
+    status = site.status
+    ages = (status.oldest_unconfirmed_at, status.last_event_at, status.last_checkpoint_at, status.beat_seen_at)
+    assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
+    assert site.actor._behind.since == 0.0, "whoever runs it sees to what waits"
+    assert (status.lag_seconds, status.queue_bytes, status.troubles, status.headroom_warning) == (0.0, 0, {}, "")
+    status.standby_problems, status.holder = ["the sink is away"], "somebody else"
+    site.sink.held = False
+    site.lock.away.clear()
+    await until(lambda: status.role == "ACTIVE")
+    assert (status.standby_problems, status.holder, status.lease) == ([], "", site.lock.lease)
+    site.stop.set()
+    await task
+    assert (status.role, status.lease, status.takeovers) == ("STANDBY", None, 2)
+
+
+async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take long when the store is away, and nobody looks at the lease meanwhile."""
+    log, starts, packets = three()
+    site = DestinationSite(store, monkeypatch)
+    await site.put()
+    data = bytes(log.packets)
+    site.answers, site.sink.held = [[data[: packets[1]], data[packets[1] :]]], True
+    cut, commit = dict[int, bool](), store.commit
+
+    async def noted(name: str, guard: Any, change: Any) -> Any:
+        cut[change.position.offset] = site.sink.aborted
+        return await commit(name, guard, change)
+
+    monkeypatch.setattr(store, "commit", noted)
+    site.actor._daemon = daemon_settings(drain_timeout=0.1, checkpoint_interval=60)
+    task = site.task()
+    await until(lambda: site.sink.messages == 6)
+    site.sink.flow(1)
+    site.stop.set()
+    await task
+    assert site.sink.aborted
+    assert cut == {starts[1]: True}
+
+
+async def test_under_a_lock_that_all_share_whoever_was_fenced_stands_in_line_again_at_once(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    site.lock.shared = True
+    await site.put()
+    site.answers = [Fenced("somebody else"), []]
+    with pytest.raises(Fenced):
+        await site.actor.run(site.stop)
+    task = site.task()
+    await until(lambda: site.status.role == "ACTIVE", limit=1.5)  # two heartbeats would be more
+    site.stop.set()
+    await task
+
+
+async def test_a_run_that_fails_cuts_its_sink_and_gives_the_lock_back(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    await site.put()
+    site.answers = [SourceUnreachable("away")]
+    with pytest.raises(SourceUnreachable):
+        await site.actor.run(site.stop)
+    assert site.sink.aborted
+    assert (site.lock.taken, site.lock.released, site.status.role) == (1, 1, "STANDBY")

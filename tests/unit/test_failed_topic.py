@@ -1,0 +1,119 @@
+"""Failed messages as records of a compacted topic: written, read back, changed, taken away, and compacted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from headrace.errors import StateStoreError
+from headrace.failed.kafka_store import KafkaFailedStore
+from headrace.kafka.failed_topic import FailedLog, FailedTopic, Record, _packed, _unpacked
+from headrace.kafka.state_records import PIECE_BYTES
+from headrace.lease import Guard
+from headrace.model import Unit
+from headrace.parked import FailedContent, FailedEntry, FailedMessage, FailedState
+from headrace.settings import KafkaSinkSettings
+
+EVERY = bytes(range(256))
+CONTENTS = [
+    FailedContent(b"body", b"key", (("headrace-id", b"g#1"), ("x", EVERY)), "tag", 5),
+    FailedContent(None, None, ()),
+    FailedContent(b"", b"", (("empty", b""),)),
+    FailedContent(EVERY * 20, None, (("a\nb", b"\n\n"),)),
+]
+
+
+def entry(number: int, **more: object) -> FailedEntry:
+    known = {"scope": "t", "topic": "t", "partition": 3, "unit": Unit(("s.t",), ("家",)), "reason": "too large"}
+    rest = {"attempts": 2, "state": FailedState.PENDING, "created_us": 1, "tried_us": 2, "due_us": 3, "size": 4}
+    return FailedEntry(**{"number": number, "id": f"g#{number}", **known, **rest, **more})  # type: ignore[arg-type]
+
+
+def topic() -> FailedTopic:
+    return FailedTopic(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
+
+
+def written(made: FailedTopic, records: list[Record]) -> None:
+    """As if they had come back from the broker."""
+    for key, value in records:
+        made.log.take(made.log.end, key, value)
+        made.log.end += 1
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_content_comes_back_byte_by_byte(content: FailedContent) -> None:
+    assert _unpacked(_packed(content)) == content
+
+
+def test_entries_come_back_and_large_contents_in_pieces() -> None:
+
+    made = topic()
+    large = FailedContent(os.urandom(2 * PIECE_BYTES), None, ())
+    records = made.added([FailedMessage(entry(1), CONTENTS[0]), FailedMessage(entry(2), large)])
+    assert [key for key, _ in records] == [
+        b"shop/failed/1/0",
+        b"shop/failed/1",
+        b"shop/failed/2/0",
+        b"shop/failed/2/1",
+        b"shop/failed/2/2",
+        b"shop/failed/2",
+    ]
+    assert max(len(value or b"") for _, value in records) <= PIECE_BYTES
+    written(made, records)
+    assert [stored.entry for stored in made.log.entries.values()] == [entry(1), entry(2)]
+    assert [made.log.offsets[2, piece] for piece in range(3)] == [2, 3, 4]
+
+
+def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry() -> None:
+    made = topic()
+    written(made, made.added([FailedMessage(entry(1), CONTENTS[0]), FailedMessage(entry(2), CONTENTS[1])]))
+    later = entry(2, attempts=9, state=FailedState.MANUAL)
+    updated = made.updated([later, entry(7)])
+    assert len(updated) == 1, "one that is gone is not brought back"
+    written(made, [*updated, made.told()])
+    assert made.log.entries[2].entry == later
+    assert made.log.changes == 1
+    gone = made.removed([1])
+    assert gone == [(b"shop/failed/1", None), (b"shop/failed/1/0", None)]
+    written(made, gone)
+    assert list(made.log.entries) == [2]
+    assert [number for number, _ in made.log.offsets] == [2]
+
+
+def test_one_that_takes_the_place_of_another_takes_that_away_with_all_its_pieces() -> None:
+    made = topic()
+    large = FailedContent(os.urandom(2 * PIECE_BYTES), None, ())
+    written(made, made.added([FailedMessage(entry(1), large), FailedMessage(entry(2), CONTENTS[0])]))
+    written(made, made.added([FailedMessage(entry(3, id="g#1"), CONTENTS[1], replaces=1)]))
+    assert list(made.log.entries) == [2, 3]
+    assert sorted(number for number, _ in made.log.offsets) == [2, 3]
+
+
+def test_other_destinations_are_passed_over_and_rubbish_is_refused() -> None:
+    log = FailedLog("shop")
+    for key in (b"shop2/failed/1", b"orders/failed/1", b"", None):
+        log.take(1, key, b"rubbish")
+    assert log.entries == {}
+    with pytest.raises(StateStoreError, match=r"shop/failed/1.*can't be read"):
+        log.take(1, b"shop/failed/1", b"rubbish")
+
+
+async def test_an_entry_that_an_operator_brought_back_at_its_delivery_is_taken_away_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = KafkaFailedStore(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
+    written(store.topic, store.topic.added([FailedMessage(entry(1), CONTENTS[0])]))
+    sent = list[Record]()
+
+    async def refresh(**_: object) -> FailedLog:
+        return store.topic.log
+
+    async def write(records: Sequence[Record]) -> None:
+        sent.extend(records)
+
+    monkeypatch.setattr(store.topic, "refresh", refresh)
+    store.writer = write
+    assert await store.remove(Guard(1, 0), [1, 2]) == 2
+    assert sent == store.topic.removed([1])

@@ -1,0 +1,99 @@
+"""How often the exactly-once sink commits while brokers are slow, in virtual time; a transactor stands for Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headrace.lease import Lease
+from headrace.model import MessageBatch, Position
+from headrace.settings import KafkaSinkSettings
+from headrace.sinks.kafka_once import ExactlyOnceKafkaSink
+from tests import virtual_time
+
+
+class Head:
+    version = 0
+    position = None
+
+    def moved(self, position: Position, entries: list[Any]) -> tuple[Head, list[Any]]:
+        return self, []
+
+
+class SlowTransactor:
+    """Sending a batch takes 10 ms, a commit as long as is said."""
+
+    def __init__(self, commit_takes: float) -> None:
+        self.lease, self.transactional_id, self.head, self.known, self.producer = Lease(), "t", Head(), True, None
+        self.commit_takes = commit_takes
+        self.sent = 0
+        self.commits: list[int] = []
+        """How many messages had been sent at each."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def build(self, batch: MessageBatch, limit: int) -> list[MessageBatch]:
+        return [batch]
+
+    async def send(self, part: MessageBatch, topic: str, partition: int, *, largest: int) -> None:
+        await asyncio.sleep(0.01)
+        self.sent += len(part.values)
+
+    async def commit(self, head: Head, records: list[Any]) -> None:
+        await asyncio.sleep(self.commit_takes)
+        self.commits.append(self.sent)
+
+
+def one_row(number: int) -> MessageBatch:
+    at = Position("u", "binlog.000001", number)
+    return MessageBatch(values=[b"x"], headers=[[]], topic="shop", partition=0, rows=1, size=1, position=at)
+
+
+async def published(commit_takes: float, count: int) -> tuple[SlowTransactor, float]:
+    """A backlog of one-row transactions, and how long it took until all of them were confirmed."""
+    settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
+    transactor = SlowTransactor(commit_takes)
+    sink = ExactlyOnceKafkaSink(settings, transactor)  # type: ignore[arg-type]
+    sink._sizes._topics._limits["shop"] = 1 << 20
+    await sink.start()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await asyncio.gather(*[await sink.publish(one_row(number)) for number in range(count)])
+    took = loop.time() - began
+    await sink.close()
+    return transactor, took
+
+
+def test_a_backlog_before_slow_brokers_is_not_committed_in_crumbs() -> None:
+    transactor, took = virtual_time.run(published(2.0, 1000))
+    # 10 s go into sending; were every interval of 100 ms committed by itself, commits would take 200 s.
+    assert took < 35
+    assert len(transactor.commits) <= 12
+
+
+def test_quick_brokers_get_a_commit_each_interval() -> None:
+    transactor, took = virtual_time.run(published(0.01, 1000))
+    assert took < 12
+    assert len(transactor.commits) >= 80
+
+
+def test_after_a_slow_commit_quick_ones_are_frequent_again() -> None:
+    async def run() -> list[float]:
+        settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
+        transactor = SlowTransactor(20.0)
+        sink = ExactlyOnceKafkaSink(settings, transactor)  # type: ignore[arg-type]
+        sink._sizes._topics._limits["shop"] = 1 << 20
+        await sink.start()
+        await (await sink.publish(one_row(1)))
+        transactor.commit_takes = 0.01
+        loop, waits = asyncio.get_running_loop(), list[float]()
+        for number in (2, 3):
+            began = loop.time()
+            await (await sink.publish(one_row(number)))
+            waits.append(round(loop.time() - began, 2))
+        await sink.close()
+        return waits
+
+    assert virtual_time.run(run()) == [1.01, 0.11]

@@ -1,0 +1,159 @@
+"""[sink] of types kafka and jsonl: what goes together, what does not, and what two destinations can't share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from headrace.coordination import plan_of
+from headrace.errors import ConfigError
+from headrace.reload import Reloader
+from headrace.settings import DestinationSettings, JsonlSinkSettings, KafkaSinkSettings, load
+
+Write = Callable[..., Path]
+EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
+SOURCE = '[source]\nhost = "h"\nuser = "u"\npassword = ""\nserver_id = {}\n'
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes headrace.toml and destinations that go into the given file each."""
+
+    def write(**files: str) -> Path:
+        (tmp_path / "destinations").mkdir(exist_ok=True)
+        (tmp_path / "headrace.toml").write_text("")
+        for number, (name, path) in enumerate(files.items(), 1):
+            text = SOURCE.format(number) + f'[sink]\ntype = "jsonl"\npath = "{path}"\n'
+            (tmp_path / "destinations" / f"{name}.toml").write_text(text)
+        return tmp_path / "headrace.toml"
+
+    return write
+
+
+# -- jsonl ------------------------------------------------------------------------------------------------------------
+
+
+def test_two_destinations_can_t_write_one_file_under_whatever_name(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "out.jsonl")
+    with pytest.raises(ConfigError) as caught:
+        load(write(a=f"{tmp_path}/out.jsonl", b=f"{tmp_path}/x/../out.jsonl", c=f"{tmp_path}/link"), {})
+    assert len(caught.value.problems) == 2
+    assert "b.toml: sink.path: " in caught.value.problems[0]
+    assert "is also the file of the destination a; each needs its own" in caught.value.problems[0]
+
+
+def test_standard_output_may_be_shared_and_files_beside_each_other_are_fine(write: Write, tmp_path: Path) -> None:
+    settings = load(write(a="-", b="-", c=f"{tmp_path}/c", d=f"{tmp_path}/d"), {})
+    assert len(settings.destinations) == 4
+
+
+async def test_a_file_that_another_destination_writes_is_refused_while_the_daemon_runs(
+    write: Write, tmp_path: Path
+) -> None:
+    settings = load(write(a=f"{tmp_path}/out"), {})
+    reloader = Reloader(settings, {})
+    write(a=f"{tmp_path}/out", b=f"{tmp_path}/out")
+    wanted = await reloader.read(settings.destinations, everything=True)
+    assert list(wanted) == ["a"]
+    assert "is also the file of the destination a" in reloader.errors[0]
+
+
+def jsonl(**more: Any) -> JsonlSinkSettings:
+    return JsonlSinkSettings.model_validate({"type": "jsonl", "path": "out", **more})
+
+
+def test_rotation_is_read_with_units() -> None:
+    made = jsonl(rotate_bytes="64MiB", rotate_after="1h", keep_files="7", compression="zstd")
+    assert (made.rotate_bytes, made.rotate_after, made.keep_files) == (64 << 20, 3600.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"path": "-", "rotate_bytes": 1000}, "no meaning with path"),
+        ({"path": "-", "rotate_after": "1h"}, "no meaning with path"),
+        ({"keep_files": 3}, "need rotate_bytes or rotate_after"),
+        ({"compression": "gzip"}, "need rotate_bytes or rotate_after"),
+        ({"rotate_bytes": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_rotation_that_makes_no_sense_is_refused(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        jsonl(**more)
+
+
+def test_the_example_is_right(tmp_path: Path) -> None:
+    (tmp_path / "destinations").mkdir()
+    (tmp_path / "headrace.toml").write_text("")
+    (tmp_path / "destinations" / "shop.toml").write_text((EXAMPLES / "jsonl.toml").read_text())
+    sink = load(tmp_path / "headrace.toml", {"SHOP_PASSWORD": "x"}).destinations["shop"].sink
+    assert isinstance(sink, JsonlSinkSettings)
+    assert set(sink.model_fields_set) == set(JsonlSinkSettings.model_fields), "every key is shown"
+
+
+# -- kafka ------------------------------------------------------------------------------------------------------------
+
+
+def kafka(**more: Any) -> KafkaSinkSettings:
+    return KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "h:9092", **more})
+
+
+ACCOUNT = {"security": "sasl", "user": "relay", "password": "x"}
+TOKEN = ACCOUNT | {"sasl_mechanism": "OAUTHBEARER", "oauth_token_url": "https://id.example.com/token"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"user": "relay"}, "user has no meaning with security"),
+        ({"security": "tls", "sasl_mechanism": "PLAIN"}, "sasl_mechanism has no meaning"),
+        (ACCOUNT | {"tls_ca": "/x"}, "tls_ca has no meaning"),
+        ({"security": "sasl"}, "needs user and password"),
+        (ACCOUNT | {"oauth_scope": "kafka"}, "oauth_scope has no meaning with sasl_mechanism"),
+        (ACCOUNT | {"sasl_mechanism": "OAUTHBEARER"}, "needs oauth_token_url"),
+        (TOKEN | {"oauth_token_url": "id.example.com"}, "should begin with"),
+        ({"security": "tls", "tls_key": "/x"}, "tls_key needs tls_certificate"),
+        ({"on_oversize": "skip"}, "halt"),
+    ],
+)
+def test_security_that_makes_no_sense_is_refused(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said) as caught:
+        kafka(**more)
+    assert "'x'" not in str(caught.value)
+
+
+def test_security_that_does_is_taken() -> None:
+    for more in ({}, {"security": "tls"}, ACCOUNT, ACCOUNT | {"security": "sasl_tls", "tls_ca": "/x"}, TOKEN):
+        assert kafka(**more).max_request_size is None
+
+
+def destination(**more: Any) -> DestinationSettings:
+    raw = {
+        "name": "shop",
+        "source": {"host": "h", "user": "u", "password": ""},
+        "sink": {"type": "kafka", "bootstrap_servers": "h:9092"},
+        **more,
+    }
+    return DestinationSettings.model_validate(raw)
+
+
+def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
+    route = {
+        "topic": "shop",
+        "partition": 2,
+        "partitions": 8,
+        "dynamic_topic": r"orders:shop\.orders,{table}-topic:shop\.x.*,shop",
+        "dynamic_topic_partitions": "orders:4,few:1",
+    }
+    plan = plan_of(destination(route=route))
+    assert plan.topics == ("shop", "orders")
+    assert [plan.partitions(topic) for topic in ("shop", "orders", "few", "else")] == [8, 4, 3, 8]
+    debezium = {"format": "debezium", "debezium": {"transaction_topic": "tx", "schema_topic": "ddl"}}
+    plan = plan_of(destination(route=route, message=debezium))
+    assert plan.topics == ("shop", "ddl", "tx", "orders")
+    assert [plan.partitions(topic) for topic in ("shop", "ddl", "tx")] == [8, 1, 1]
+    assert plan.cut(b'{"data":[1,2]}', 5) == []
