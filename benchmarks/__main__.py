@@ -19,6 +19,8 @@ from devstack import Stack
 Figures = dict[str, float]
 SLOW_SINK = 40_000_000
 """Bytes a second that the slow sink takes: about half of what one core makes."""
+ROCKETMQ_MESSAGES = 8_000
+RABBITMQ_MESSAGES = 60_000
 SEVERAL = {"live": 7, "rows": 200_000}
 """Destinations that stream the same table at the same time, and how many of its rows each."""
 
@@ -53,6 +55,7 @@ def lines(w: dict[str, Workload]) -> list[Line]:
     """All measurements; the figure is per CPU second where the target is, per second of the clock elsewhere."""
     cpu, clock = "rows_per_cpu_second", "rows_per_second"
     each, once = {"rows_per_message": 1}, {"kafka_sink": {"delivery": "exactly_once"}}
+    spread = {"to_kafka": True, **each, "partitions": 8}
     return [
         Line("raw packets, read and counted", "packets", w["bulk"], cpu),
         Line("bulk, to JSON", "pipeline", w["bulk"], cpu, 250_000),
@@ -81,9 +84,21 @@ def lines(w: dict[str, Workload]) -> list[Line]:
         ),
         Line("bulk into Kafka, a message a rows event", "pipeline", w["bulk"], clock, 150_000, {"to_kafka": True}),
         Line("bulk into Kafka, a message a row", "pipeline", w["bulk"], clock, 80_000, {"to_kafka": True, **each}),
+        Line("the same over 8 partitions by key", "pipeline", w["bulk"], clock, 70_000, spread),
         Line("one-row transactions into Kafka", "pipeline", w["singles"], clock, 40_000, {"to_kafka": True}),
         Line("bulk into Kafka, exactly once", "pipeline", w["bulk"], clock, None, {"to_kafka": True, **once}),
         Line("one-row transactions, exactly once", "pipeline", w["singles"], clock, None, {"to_kafka": True, **once}),
+        Line(
+            "one-row messages into RabbitMQ, classic queue",
+            "rabbitmq",
+            w["bulk"],
+            clock,
+            15_000,
+            {"queue_type": "classic"},
+        ),
+        Line("the same, quorum queue", "rabbitmq", w["bulk"], clock, 15_000, {"queue_type": "quorum"}),
+        Line("one-row messages into RocketMQ, 16 groups", "rocketmq", w["bulk"], clock, None, {"groups": 16}),
+        Line("the same, one group", "rocketmq", w["bulk"], clock, None, {"groups": 1}),
         Line("memory (MB), one transaction into Kafka", "pipeline", w["large"], "rss_mb", 150, {"to_kafka": True}),
         Line("seven destinations in one process", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 0}),
         Line("the same beside three dead ones", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 3}),
@@ -100,12 +115,28 @@ def large_lines(w: dict[str, Workload]) -> list[Line]:
     return made
 
 
-def run(line: Line, server: Any, bootstrap: str, sizes: dict[str, int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What runs for the measurements."""
+
+    source: Any
+    kafka: Any = None
+    rabbitmq: Any = None
+    rocketmq: Any = None
+
+
+def run(line: Line, servers: Servers, sizes: dict[str, int]) -> None:
     """One run in a process of its own."""
-    job = {"kind": line.kind, "source": server.connection(), "topic": f"bench-{uuid.uuid4().hex[:8]}"}
+    job = {"kind": line.kind, "source": servers.source.connection(), "topic": f"bench-{uuid.uuid4().hex[:8]}"}
     job |= line.workload.to_dict() | line.job | {"bytes": sizes[line.workload.file]}
     if line.kind == "kafka" or job.get("to_kafka"):
-        job["kafka"] = bootstrap
+        job["kafka"] = servers.kafka.bootstrap_servers
+    if line.kind == "rabbitmq":
+        address = (servers.rabbitmq.host, servers.rabbitmq.port)
+        job |= {"rabbitmq": address, "messages": RABBITMQ_MESSAGES, "value_bytes": 600}
+    if line.kind == "rocketmq":
+        servers.rocketmq.create_topic(job["topic"], 8, "FIFO")
+        job |= {"rocketmq": servers.rocketmq.endpoints, "messages": ROCKETMQ_MESSAGES, "value_bytes": 600}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.measure", json.dumps(job)], capture_output=True, text=True, timeout=600
     )
@@ -150,7 +181,7 @@ def main() -> int:
 
 def measure_all(runs: int, scale: int) -> list[Line]:
     """Every line of `lines`."""
-    with Stack() as stack:
+    with Stack(lasting=True) as stack:
         server = stack.mysql(None, "--max-binlog-size=1073741824", "--binlog-expire-logs-seconds=0")
         kafka = stack.kafka()
         print("bench: filling the tables", flush=True)
@@ -167,14 +198,14 @@ def measure_all(runs: int, scale: int) -> list[Line]:
         for line in measured:
             if line.kind == "several":
                 line.job["rows"] //= scale
-        run_all(measured, runs, server, kafka.bootstrap_servers)
+        run_all(measured, runs, Servers(server, kafka, stack.rabbitmq(), stack.rocketmq()))
     return measured
 
 
 def measure_large(runs: int, scale: int) -> list[Line]:
     """Every line of `large_lines`; needs some 15 GB of disk."""
     options = ("--innodb-redo-log-capacity=2G", "--innodb-buffer-pool-size=1G", "--skip-innodb-doublewrite")
-    with Stack() as stack:
+    with Stack(lasting=True) as stack:
         server = stack.mysql(None, "--max-binlog-size=1073741824", "--binlog-expire-logs-seconds=0", *options)
         print("bench: filling the tables", flush=True)
         filler = Filler(server)
@@ -184,19 +215,19 @@ def measure_large(runs: int, scale: int) -> list[Line]:
         }
         filler.close()
         measured = large_lines(w)
-        run_all(measured, runs, server, "")
+        run_all(measured, runs, Servers(server))
     return measured
 
 
-def run_all(measured: list[Line], runs: int, server: Any, bootstrap: str) -> None:
+def run_all(measured: list[Line], runs: int, servers: Servers) -> None:
     """All lines in turn, several times, so that a slow moment of the machine does not hit one line alone."""
-    sizes = {row[0]: int(row[1]) for row in server.sql("SHOW BINARY LOGS")}
+    sizes = {row[0]: int(row[1]) for row in servers.source.sql("SHOW BINARY LOGS")}
     for number in range(runs):
         for line in measured:
             if len(line.runs) > number:
                 continue  # it shares the runs of the line before
             print(f"bench: run {number + 1} of {runs}: {line.name}", flush=True)
-            run(line, server, bootstrap, sizes)
+            run(line, servers, sizes)
 
 
 def compared(measured: list[Line]) -> str:

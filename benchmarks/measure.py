@@ -15,6 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from headrace.cli.run import spare_collector
 from headrace.destination import Destination
 from headrace.lock.file import FileLock
 from headrace.model import Position, RowsChange
@@ -43,16 +46,34 @@ def _settings(job: dict[str, Any]) -> DestinationSettings:
             # Each run's own: exactly once, the brokers remember where the last one came to.
             "name": job.get("destination", job.get("topic", "bench")),
             "source": source,
-            "filter": {"include": f"bench\\.{job['table']}"},
             "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
-            "route": {"topic": job.get("topic", "bench")},
+            "route": {"topic": job.get("topic", "bench"), **_spread(job)},
+            "filter": {"include": f"bench\\.{job['table']}", **job.get("filter", {})},
             "sink": sink,
         }
     )
 
 
+def _spread(job: dict[str, Any]) -> dict[str, Any]:
+    """Over partitions by the primary key, where the job wants that."""
+    if not job.get("partitions"):
+        return {}
+    return {"partitions": job["partitions"], "partition_hash": r".*\..*:$pk$"}
+
+
+async def _make_topic(job: dict[str, Any]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=job["kafka"])
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(job["topic"], job["partitions"], 1)])
+    finally:
+        await admin.close()
+
+
 async def pipeline(job: dict[str, Any]) -> dict[str, float]:
     """The daemon's own actor, from the binlog file's start until all rows are confirmed."""
+    if job.get("partitions"):
+        await _make_topic(job)
     with TemporaryDirectory() as folder:
         reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
         settings = _settings(job)
@@ -226,6 +247,62 @@ async def kafka_only(job: dict[str, Any]) -> dict[str, float]:
     return {"rows_per_second": sent / elapsed, "rows_per_cpu_second": sent / used}
 
 
+async def rabbitmq_only(job: dict[str, Any]) -> dict[str, float]:
+    """Ready messages of one row into a queue of RabbitMQ, each confirmed."""
+    from headrace.lease import Lease
+    from headrace.model import MessageBatch
+    from headrace.settings import RabbitMqSinkSettings
+    from headrace.sinks.rabbitmq import RabbitMqSink
+
+    host, port = job["rabbitmq"]
+    names = {"exchange": job["topic"], "queue": job["topic"], "queue_type": job["queue_type"]}
+    sink = RabbitMqSink(
+        RabbitMqSinkSettings.model_validate(
+            {"type": "rabbitmq", "servers": f"{host}:{port}", "user": "guest", "password": "guest", "declare": True}
+            | names
+        ),
+        Lease(),
+    )
+    await sink.start()
+    value, count = b"x" * job["value_bytes"], 500
+    headers = [("headrace-id", b"i" * 40), ("headrace-pos", b"1" * 19), ("headrace-position", b"p" * 24)]
+    begun, cpu = time.perf_counter(), time.process_time()
+    pending = []
+    for _ in range(job["messages"] // count):
+        batch = MessageBatch(job["topic"], 0, [value] * count, [headers] * count, len(value) * count)
+        pending.append(await sink.publish(batch))
+    await asyncio.gather(*pending)
+    elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+    await sink.close()
+    sent = len(pending) * count
+    return {"rows_per_second": sent / elapsed, "rows_per_cpu_second": sent / used}
+
+
+async def rocketmq_only(job: dict[str, Any]) -> dict[str, float]:
+    """The same into a topic of RocketMQ, in turn for each of some message groups."""
+    from headrace.lease import Lease
+    from headrace.model import MessageBatch
+    from headrace.settings import RocketMqSinkSettings
+    from headrace.sinks.rocketmq import RocketMqSink
+
+    made = {"type": "rocketmq", "endpoints": job["rocketmq"]}
+    sink = RocketMqSink(RocketMqSinkSettings.model_validate(made), Lease())
+    await sink.start()
+    value, count, groups = b"x" * job["value_bytes"], 25, job["groups"]
+    headers = [("headrace-id", b"i" * 40), ("headrace-pos", b"1" * 19), ("headrace-position", b"p" * 24)]
+    await (await sink.publish(MessageBatch(job["topic"], 0, [value], [headers])))  # the client asks for the route first
+    begun, cpu = time.perf_counter(), time.process_time()
+    pending = []
+    for number in range(job["messages"] // (1 if groups > 1 else 4) // count):
+        batch = MessageBatch(job["topic"], number % groups, [value] * count, [headers] * count, len(value) * count)
+        pending.append(await sink.publish(batch))
+    await asyncio.gather(*pending)
+    elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
+    await sink.close()
+    sent = len(pending) * count
+    return {"rows_per_second": sent / elapsed, "rows_per_cpu_second": sent / used}
+
+
 def reference(job: dict[str, Any]) -> dict[str, float]:
     """mysql-replication over the same binlog, rows decoded and nothing else."""
     from pymysqlreplication import BinLogStreamReader
@@ -260,7 +337,9 @@ def main() -> None:
     """Reads the job as JSON from the command line."""
     job = json.loads(sys.argv[1])
     os.sched_setaffinity(0, {0})
+    spare_collector()
     kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only, "json": json_documents, "several": several}
+    kinds |= {"rabbitmq": rabbitmq_only, "rocketmq": rocketmq_only}
     figures = reference(job) if job["kind"] == "reference" else asyncio.run(kinds[job["kind"]](job))
     figures["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(figures))

@@ -158,7 +158,7 @@ class Pipeline:
             {"SHOP_PASSWORD": source.password, "TMPDIR": str(temporary)},
         )
         # Java asks no TMPDIR, and would write a file for each process of its own into the system's.
-        options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData"]
+        options = [f"-Djava.io.tmpdir={temporary}", "-XX:-UsePerfData", *java.short_lived(stack.cache)]
         self.consumer = Child(
             "headrace-spark",
             ["headrace_spark.cli", "run", "--config", str(folder / "spark.toml"), "--log-format", "console"],
