@@ -137,24 +137,44 @@ async def written(bootstrap: str, topic: str, value: bytes) -> None:
     await until(look)
 
 
-async def consumed(bootstrap: str, topic: str, partition: int = 0, *, committed: bool = True) -> list[bytes | None]:
-    """What a consumer is shown by now, in order."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        isolation_level="read_committed" if committed else "read_uncommitted",
-    )
-    await consumer.start()
-    try:
-        where = TopicPartition(topic, partition)
+async def consumed(
+    bootstrap: str, topic: str, partition: int = 0, *, committed: bool = True, settled: bool = True
+) -> list[bytes | None]:
+    """What a consumer is shown, in order: of what is committed once no transaction is open, unless not `settled`."""
+    level = "read_committed" if committed else "read_uncommitted"
+    where = TopicPartition(topic, partition)
+    async with consumer_of(bootstrap, level) as consumer:
         consumer.assign([where])
+        if committed and settled:
+            await nothing_open(bootstrap, where)
         end = (await consumer.end_offsets([where]))[where]
         values: list[bytes | None] = []
         while await consumer.position(where) < end:
             for records in (await consumer.getmany(where, timeout_ms=2000)).values():
                 values += [record.value for record in records]
         return values
+
+
+async def nothing_open(bootstrap: str, where: TopicPartition) -> None:
+    """Waits for the end of every transaction: a commit is answered before its marker lies in each partition, and until
+    then a consumer is not shown what was committed."""
+    async with (
+        consumer_of(bootstrap, "read_committed") as shown,
+        consumer_of(bootstrap, "read_uncommitted") as there,
+        asyncio.timeout(60),
+    ):
+        while await shown.end_offsets([where]) != await there.end_offsets([where]):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def consumer_of(bootstrap: str, level: str) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False, isolation_level=level
+    )
+    await consumer.start()
+    try:
+        yield consumer
     finally:
         await consumer.stop()
 

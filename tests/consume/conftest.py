@@ -130,11 +130,14 @@ class Line:
         return self._query(suffix, "query_messages_total")
 
     def _query(self, suffix: str, what: str) -> int:
-        # The numbers that RabbitMQ shows of a quorum queue are up to 5 s old; these are of its state itself.
+        # The numbers that RabbitMQ shows of a quorum queue are up to 5 s old; these are of its state itself. Right after
+        # a start of the broker that state is empty, also for its leader, until the queue's log has been applied: so a
+        # command that changes nothing goes through the log first.
         name = ",".join(str(byte) for byte in (self.name + suffix).encode())
         return int(
             self.broker.evaluate(
                 f'begin {{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<{name}>>)), '
+                "{ok, _, _} = ra:process_command(amqqueue:get_pid(Q), rabbit_fifo:make_purge_nodes([])), "
                 f"{{ok, {{_, N}}, _}} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:{what}/1), N end"
             )
         )

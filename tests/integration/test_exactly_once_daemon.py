@@ -54,7 +54,7 @@ async def messages_until(kafka: Any, topic: str, last: str, limit: float = 60) -
     """What a consumer that reads committed is shown, once the row with that id has come."""
     deadline = time.monotonic() + limit
     while True:
-        values = await consumed(kafka.bootstrap_servers, topic)
+        values = await consumed(kafka.bootstrap_servers, topic, settled=False)
         messages = [json.loads(value) for value in values if value]
         if messages and messages[-1]["data"] and messages[-1]["data"][-1]["id"] == last:
             return messages
@@ -101,7 +101,7 @@ async def test_a_kill_within_a_large_transaction_repeats_no_row_of_it(
     for wanted in (1000, 4000):
         process.wait(schema, lambda status, wanted=wanted: status["rows"] > wanted)  # type: ignore[misc]
         process.kill()
-        assert 0 < len(await consumed(kafka.bootstrap_servers, schema)) < 30_000
+        assert 0 < len(await consumed(kafka.bootstrap_servers, schema, settled=False)) < 30_000
         process.start()
     messages = await messages_until(kafka, schema, "29999")
     assert [row["id"] for message in messages for row in message["data"]] == [str(i) for i in range(30_000)]
