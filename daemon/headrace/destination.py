@@ -287,7 +287,9 @@ class Destination:
             return guard
         entries = (*source.entries, *layouts.history.take_entries())
         if source.gap is None:
-            return await store.commit(self.name, guard, StateChange(source.start, entries))
+            guard = await store.commit(self.name, guard, StateChange(source.start, entries))
+            self.status.position = source.start
+            return guard
         return await self._store_move(store, guard, source.start, entries, source.gap)
 
     # -- a lost place ---------------------------------------------------------------------------------------------

@@ -130,6 +130,18 @@ async def test_without_a_move_a_stall_goes_on_until_something_is_confirmed(
     await task
 
 
+async def test_a_first_start_stores_and_shows_where_it_begins_before_anything_changes(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    site.answers = [[asyncio.Event()]]
+    task = site.task()
+    await until(lambda: site.status.position is not None)
+    assert site.status.position == await site.stored() == START
+    site.stop.set()
+    await task
+
+
 async def test_a_position_that_was_moved_meanwhile_is_never_overwritten(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
