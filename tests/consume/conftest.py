@@ -131,8 +131,8 @@ class Line:
 
     def _query(self, suffix: str, what: str) -> int:
         # The numbers that RabbitMQ shows of a quorum queue are up to 5 s old; these are of its state itself. After a
-        # start of the broker that state is empty, also for its leader, until the log of the queue has been applied: so a
-        # command that changes nothing goes through the log first.
+        # start of the broker that state is empty, also for its leader, until the log has been applied: so a command
+        # that changes nothing goes through the log first.
         name = ",".join(str(byte) for byte in (self.name + suffix).encode())
         return int(
             self.broker.evaluate(
