@@ -20,10 +20,13 @@ class _Link:
         self.client, self.server = client, server
         self.tasks: list[asyncio.Task[None]] = []
 
-    def close(self, *, reset: bool) -> None:
+    def close(self, loop: asyncio.AbstractEventLoop, *, reset: bool) -> None:
         for task in self.tasks:
             task.cancel()
         for end in (self.client, self.server):
+            # Else the loop learns of the cancelled tasks' ends only when another socket may have the number of this.
+            loop.remove_reader(end)
+            loop.remove_writer(end)
             if reset:  # a close with a linger time of 0 sends RST
                 with contextlib.suppress(OSError):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -222,4 +225,4 @@ class Proxy:
     def _end(self, link: _Link, *, reset: bool) -> None:
         if link in self._links:
             self._links.discard(link)
-            link.close(reset=reset)
+            link.close(self._loop, reset=reset)

@@ -123,6 +123,7 @@ class Dump(EventCutter):
 
     def __init__(self, connection: SourceConnection, file: str) -> None:
         super().__init__(file, 4, checksums=connection.writes_checksums)
+        self._data = b""
 
     def _on_unknown(self, kind: int, flags: int) -> None:
         pass
@@ -145,13 +146,12 @@ class Dump(EventCutter):
         """The error with which it ends, or None when it still goes on."""
         try:
             async with asyncio.timeout(seconds):
-                data = b""
                 while True:
-                    data = await self.stream.read(data, self.need, 10)
+                    self._data = await self.stream.read(self._data, self.need, 10)
                     at, more = 0, True
                     while more:
-                        at, more = self.feed(data, at, lambda: False)
-                    data = data[at:]
+                        at, more = self.feed(self._data, at, lambda: False)
+                    self._data = self._data[at:]
         except HeadraceError as error:
             return error
         except TimeoutError:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from headrace.failed.sqlite_store import SqliteFailedStore
+from headrace.lease import Guard
+from headrace.state.sqlite import SqliteStore
 from tests.streams import open_store
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Any]:
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     """A SQLite store of the test's own, open."""
     made = await open_store(tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def failed(store: SqliteStore) -> SqliteFailedStore:
+    return SqliteFailedStore(store, "shop")
+
+
+@pytest.fixture
+async def guard(store: SqliteStore) -> Guard:
+    return await store.begin_epoch("shop")

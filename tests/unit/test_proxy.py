@@ -126,3 +126,11 @@ def test_close_all_and_delay_and_limit(proxy: Proxy) -> None:
     with connect(proxy) as one:
         read(one, 1000)
     assert time.monotonic() - begun > 0.1
+
+
+def test_connections_that_end_at_once_do_no_harm_to_the_next(proxy: Proxy) -> None:
+    for _ in range(200):
+        for _ in range(5):
+            connect(proxy).close()
+        with connect(proxy) as one:
+            assert read(one, 1000) == b"g" * 1000
