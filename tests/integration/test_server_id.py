@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import struct
 import threading
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.server
 
 NODE, DESTINATION = "node-1", "shop"
 DERIVED = derive_server_id(NODE, DESTINATION)
+FROM = re.compile(r"connected from (one of )?127\.0\.0\.1:\d+ \('canal', connection \d+\)")
+"""One of several for as long as the source still lists the connection that it has just ended."""
 
 
 @pytest.fixture(params=["mysql", "mariadb"])
@@ -243,7 +246,7 @@ async def test_of_two_with_our_name_the_server_ends_the_older_which_then_stays_a
                 with pytest.raises(ServerIdTaken) as caught:
                     await choose(connection, server, configured, taken=7006)
                 assert f"another daemon runs destination '{DESTINATION}' as node '{NODE}'" in str(caught.value)
-                assert "connected from 127.0.0.1:" in str(caught.value)
+                assert FROM.search(str(caught.value))
             assert await newer.end_within(1) is None
         await nobody_reads(connection)
         assert await choose(connection, server, 7006, taken=7006) == 7006
@@ -329,7 +332,7 @@ def test_a_copied_configuration_throws_the_first_daemon_out_and_starts_no_war(
         for name in servers:
             status = older.wait(name, lambda s, n=before[name]: s["restarts"] > n and s["state"] == "SERVER_ID_TAKEN")
             assert f"another daemon runs destination '{name}' as node 'test'" in status["last_error"]
-            assert "connected from 127.0.0.1:" in status["last_error"]
+            assert FROM.search(status["last_error"])
     for name in servers:
         status = newer.health()[1]["destinations"][name]
         assert (status["state"], status["restarts"], status["reconnects"]) == ("STREAMING", 0, 0), "never thrown out"
