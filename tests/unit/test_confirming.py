@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.errors import LeaseLapsed, SinkError
 from headrace.lease import Lease
@@ -194,3 +195,18 @@ async def test_whoever_waits_for_room_to_send_again_is_told_that_the_sink_was_en
     with pytest.raises(SinkError, match="the sink was ended"):
         await resending
     assert sink.handed == ["1"]
+
+
+@timeless
+async def test_a_fault_of_ours_ends_the_sink_and_the_log_says_where() -> None:
+    sink = await started()
+    waiting = await sink.publish(batch_of("1"))
+
+    def fault() -> bool:
+        raise ValueError("a fault")
+
+    sink._paused = fault  # type: ignore[method-assign]
+    with capture_logs() as logs, pytest.raises(SinkError, match="an unexpected error, ValueError: a fault"):
+        await waiting
+    assert [(entry["event"], entry["exc_info"]) for entry in logs] == [("unexpected error of the sink", True)]
+    await sink.close()

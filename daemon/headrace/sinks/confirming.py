@@ -8,6 +8,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import structlog
+
 from headrace.errors import HeadraceError, SinkError
 from headrace.lease import Lease
 from headrace.model import MessageBatch
@@ -15,6 +17,8 @@ from headrace.settings import RetrySettings
 from headrace.sinks.base import Desk, Sink
 from headrace.sinks.retries import Retries
 from headrace.sinks.window import Entry, Refusals, Window
+
+log = structlog.get_logger(__name__)
 
 
 class ConfirmingSink(Sink):
@@ -183,6 +187,7 @@ class ConfirmingSink(Sink):
         except HeadraceError as error:
             self._lost(error)
         except Exception as error:
+            log.exception("unexpected error of the sink")
             self._lost(SinkError(f"an unexpected error, {type(error).__name__}: {error}"))
 
     async def _watch(self) -> None:
