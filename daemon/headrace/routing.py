@@ -16,6 +16,8 @@ OWN_SCHEMA = "headrace"
 OWN_TABLES = frozenset({"headrace_failed_message", "headrace_failed_owner"})
 """Nor are these, which live where [failed] says."""
 
+_TOPIC = Template.parse("{topic}", ("topic",))
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -52,8 +54,7 @@ class Routing:
         self.hash, self.hashes_database = route.hash, route.canal_hash_database
         self._ddl_everywhere = route.ddl_partition == "all"
         sink = settings.sink
-        template = sink.routing_key if isinstance(sink, RabbitMqSinkSettings) else "{topic}"
-        self._address = Template.parse(template, ("topic", "schema", "table", "partition"))
+        self._address = sink.key_template if isinstance(sink, RabbitMqSinkSettings) else _TOPIC
         self.widest = max(self._partitions, self._counts.most) if route.partition_hash else 1
         """Over how many partitions a topic is spread at most."""
         self.captures = lru_cache(maxsize=10_000)(self._captures)

@@ -12,7 +12,7 @@ from headrace.planning import Planner
 from headrace.rules.columns import ColumnRules
 from headrace.rules.keys import KeyRules
 from headrace.rules.patterns import Pattern, compile_filter
-from headrace.rules.topics import TopicRules
+from headrace.rules.topics import TopicPartitions, TopicRules
 from headrace.settings import DestinationSettings, topic_names
 
 Tables = Mapping[tuple[str, str], TableSchema]
@@ -70,7 +70,10 @@ def _idle_routes(settings: DestinationSettings, planner: Planner, captured: Tabl
     found = [_idle("route.dynamic_topic", rule) for rule in topics if rule not in used]
     used = {one.key.rule for one in chosen if one.key is not None}
     keys = KeyRules.parse(route.partition_hash).rules
-    return found + [_idle("route.partition_hash", rule) for rule in keys if rule not in used]
+    found += [_idle("route.partition_hash", rule) for rule in keys if rule not in used]
+    counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+    used = {counts.rule_of(one.topic) for one in chosen}
+    return found + [_idle("route.dynamic_topic_partitions", rule) for rule in counts.rules if rule not in used]
 
 
 def _unused(key: str, text: str, captured: Tables) -> list[Finding]:

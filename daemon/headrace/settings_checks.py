@@ -65,6 +65,7 @@ def destination_problems(destination: DestinationSettings, folder: Path, *, shar
     found = [
         *_state_problems(destination, shared),
         *_failed_problems(destination, shared),
+        *_filter_problems(destination),
         *_route_problems(destination),
     ]
     return [f"{file}: {problem}" for problem in found]

@@ -61,6 +61,11 @@ class RabbitMqSinkSettings(RetrySettings):
     persistent: bool = Field(default=True, description="Whether messages outlive the broker (delivery mode 2).")
     heartbeat: Seconds = Field(default=15.0, description="AMQP heartbeat, in seconds.")
 
+    @property
+    def key_template(self) -> Template:
+        """`routing_key`, ready for use."""
+        return Template.parse(self.routing_key, KEY_NAMES)
+
     @field_validator("routing_key")
     @classmethod
     def _check_key(cls, value: str) -> str:

@@ -14,6 +14,11 @@ TAG_NAMES = ("schema", "table", "type")
 """What may stand in a tag."""
 
 
+def _addresses(endpoints: str) -> list[tuple[str, int]]:
+    parts = [address.strip().removeprefix("http://").removeprefix("https://") for address in endpoints.split(";")]
+    return [parse_host_port(part) for part in parts]
+
+
 class RocketMqSinkSettings(RetrySettings):
     """[sink] type = "rocketmq": a cluster of version 5 behind its proxy."""
 
@@ -29,8 +34,7 @@ class RocketMqSinkSettings(RetrySettings):
     @field_validator("endpoints")
     @classmethod
     def _check_endpoints(cls, value: str) -> str:
-        for address in value.split(";"):
-            parse_host_port(address.strip().removeprefix("http://").removeprefix("https://"))
+        _addresses(value)
         return value
 
     @field_validator("tag")
@@ -38,6 +42,11 @@ class RocketMqSinkSettings(RetrySettings):
     def _check_tag(cls, value: str) -> str:
         Template.parse(value, TAG_NAMES)
         return value
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each of `endpoints`."""
+        return _addresses(self.endpoints)
 
     @property
     def tag_template(self) -> Template:

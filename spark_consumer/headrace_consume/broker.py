@@ -262,7 +262,7 @@ def _tls_context(settings: RabbitMqSettings) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca or None)
         if settings.tls_certificate:
-            context.load_cert_chain(settings.tls_certificate, settings.tls_key or None)
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key or None, password="")  # never a prompt
     except (ssl.SSLError, OSError) as error:
         raise BrokerError(f"the files of TLS in [rabbitmq] can't be used: {error}") from None
     return context

@@ -240,7 +240,8 @@ async def test_the_commands_say_what_the_rules_do(
     )
     route = (
         f"partitions = 4\ndynamic_topic = 'o:{schema}\\.orders,gone:{schema}\\.gone'\n"
-        f"partition_hash = '{schema}\\.orders:user_id,{schema}\\.nowhere:$pk$'"
+        f"partition_hash = '{schema}\\.orders:user_id,{schema}\\.nowhere:$pk$'\n"
+        "dynamic_topic_partitions = 'o:4,never:9'"
     )
     filters = "[[filter.where]]\ntables = '.*\\.orders'\nrows = \"city <> 'x'\"\n"
     text = site(mysql, schema, kafka, "rest", route, sink="create_topics = true").replace(
@@ -270,8 +271,9 @@ async def test_the_commands_say_what_the_rules_do(
     assert process.command("route", "orders")[0] == 2
 
     _, printed = process.command("check")
-    for rule in (f"gone:{schema}\\.gone", f"{schema}\\.nowhere:$pk$"):
+    for rule in (f"gone:{schema}\\.gone", f"{schema}\\.nowhere:$pk$", "never:9"):
         assert f"the rule {rule} decides about no table that there is now" in printed
+    assert "the rule o:4" not in printed
     assert f"o:{schema}" not in printed
 
     process.start().wait_state("shop", "STREAMING")

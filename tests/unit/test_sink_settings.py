@@ -95,6 +95,29 @@ def test_the_example_is_right(tmp_path: Path) -> None:
     assert set(sink.model_fields_set) == set(JsonlSinkSettings.model_fields), "every key is shown"
 
 
+# -- [filter] ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hiding", "key"),
+    [
+        ("exclude_columns = 'shop\\.users:phone'", "exclude_columns"),
+        ("include_columns = 'shop\\.users:id'", "include_columns"),
+        ("[[filter.where]]\ntables = 'shop\\.users'\nrows = 'id > 7'", "where"),
+        ("[[filter.mask]]\ntables = 'shop\\.users'\ncolumns = 'phone'\nmask = 'null'", "mask"),
+    ],
+)
+def test_texts_of_statements_can_t_go_out_beside_what_is_hidden(write: Write, hiding: str, key: str) -> None:
+    path = write(a="-")
+    load(path, {})
+    file = path.parent / "destinations" / "a.toml"
+    file.write_text(f"{file.read_text()}[filter]\ndml_queries = true\n{hiding}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    [problem] = caught.value.problems
+    assert problem == f"{file}: filter.dml_queries: the texts of statements hold the values that {key} hides"
+
+
 # -- kafka ------------------------------------------------------------------------------------------------------------
 
 

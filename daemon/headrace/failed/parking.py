@@ -129,10 +129,7 @@ class Parking(Desk):
         entry = self._entries.get(self._numbers.get(name, 0))
         if entry is None:
             return None, 0
-        stored = entry.number
-        for one in self._pending:
-            if one.entry.number == entry.number:
-                stored = one.replaces
+        stored = next((one.replaces for one in self._pending if one.entry.number == entry.number), entry.number)
         self._pending = [one for one in self._pending if one.entry.number != entry.number]
         self._drop(entry.number)
         return entry, stored

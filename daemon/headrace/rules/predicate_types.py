@@ -9,7 +9,6 @@ from typing import Any
 
 from headrace.model import Column
 from headrace.rules import times
-from headrace.rules.predicate_parser import Literal
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "bool", "boolean"})
 DECIMALS = frozenset({"decimal", "numeric", "dec", "fixed"})
@@ -110,8 +109,3 @@ def family_of(column: Column) -> Family | None:
     if column.kind == "set":
         return Family("a text", _set_text(column.labels), _text, likes=True)
     return _SIMPLE.get(column.kind)
-
-
-def literal_for(column: Column, family: Family, literal: Literal) -> Any:
-    """What a row's value is compared with. Raises ValueError with a sentence about the literal."""
-    return family.literal(literal.value)

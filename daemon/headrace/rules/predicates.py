@@ -22,7 +22,7 @@ from headrace.errors import HeadraceError
 from headrace.model import ABSENT, Column, Row
 from headrace.rules.likes import like
 from headrace.rules.predicate_parser import Compare, In, IsNull, Like, Literal, Many, Node, Not, parse_condition
-from headrace.rules.predicate_types import Family, family_of, literal_for
+from headrace.rules.predicate_types import Family, family_of
 
 Match = Callable[[Row], bool | None]
 # Truth as two bits, so that "and" is &, "or" is | and both can stop early: 0 false, 1 unknown, 3 true
@@ -162,7 +162,7 @@ class _Binder:
 
     def _literal(self, column: Column, family: Family, literal: Literal) -> Any:
         try:
-            return literal_for(column, family, literal)
+            return family.literal(literal.value)
         except ValueError as error:
             raise LiteralMismatch(
                 f"{literal.text[:60]} at character {literal.at + 1}, compared with {column.name} ({column.kind}), "

@@ -193,7 +193,13 @@ class TopicPartitions:
 
     def of(self, topic: str) -> int | None:
         """The partitions of a topic by the first entry that matches its whole name; None: as for all others."""
-        for _, pattern, count in self._entries:
-            if pattern.fullmatch(topic):
-                return count
-        return None
+        entry = self._first(topic)
+        return entry[2] if entry is not None else None
+
+    def rule_of(self, topic: str) -> str:
+        """The text of that entry; "" when there is none."""
+        entry = self._first(topic)
+        return entry[0] if entry is not None else ""
+
+    def _first(self, topic: str) -> tuple[str, Pattern, int] | None:
+        return next((entry for entry in self._entries if entry[1].fullmatch(topic)), None)

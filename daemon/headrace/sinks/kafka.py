@@ -188,9 +188,10 @@ class KafkaSink(Sink):
             await self.start()
         except SinkError as error:
             return [str(error)]
-        problems = await self._topics.problems(self._producer.client, self._plan.topics)
-        await self.close()
-        return problems
+        try:
+            return await self._topics.problems(self._producer.client, self._plan.topics)
+        finally:
+            await self.close()
 
 
 def _seen(done: asyncio.Future[None]) -> None:

@@ -202,9 +202,10 @@ class Line:
     async def close(self) -> None:
         """Ends it in order; when that does not come to an end in time, it is cut."""
         if self._connection is not None:
-            with contextlib.suppress(AMQPError, OSError, TimeoutError, asyncio.CancelledError, RuntimeError):
+            try:
                 await asyncio.wait([asyncio.ensure_future(self._connection.close())], timeout=CLOSE_LIMIT)
-            await self.cut()
+            finally:
+                await self.cut()
 
 
 class _Connection(aiormq.Connection):
@@ -289,7 +290,7 @@ def _url(settings: RabbitMqSinkSettings, host: str, port: int) -> URL:
 def _tls(settings: RabbitMqSinkSettings) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=settings.tls_ca)
     if settings.tls_certificate is not None:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")  # never a prompt
     return context
 
 

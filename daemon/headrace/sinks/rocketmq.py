@@ -12,7 +12,6 @@ from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.settings import RocketMqSinkSettings
-from headrace.settings_values import parse_host_port
 from headrace.sinks.base import Desk
 from headrace.sinks.confirming import ConfirmingSink
 
@@ -55,15 +54,14 @@ class RocketMqSink(ConfirmingSink):
     async def _reach(self) -> None:
         """The client itself connects only when something is sent."""
         failures = []
-        for address in self._settings.endpoints.split(";"):
-            host, port = parse_host_port(address.strip().removeprefix("http://").removeprefix("https://"))
+        for host, port in self._settings.addresses:
             try:
                 async with asyncio.timeout(self._settings.request_timeout):
                     _, writer = await asyncio.open_connection(host, port)
                 writer.transport.abort()
                 return
             except (OSError, TimeoutError) as error:
-                failures.append(f"{address}: {type(error).__name__}: {error}".rstrip(": "))
+                failures.append(f"{host}:{port}: {type(error).__name__}: {error}".rstrip(": "))
         raise SinkError(f"RocketMQ can't be reached ({'; '.join(failures)})")
 
     async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:

@@ -51,7 +51,7 @@ def _context(settings: ZooKeeperSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca)
         if settings.tls_cert is not None:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+            context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")  # never a prompt
     except (ssl.SSLError, ValueError) as error:
         raise LockServiceError(
             f"the TLS files of [zookeeper] ({', '.join(map(str, files))}) can't be used: {error}",
