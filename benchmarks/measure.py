@@ -17,19 +17,20 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from headrace.adapters.local.lock import FileLock
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.cli.run import spare_collector
-from headrace.destination import Destination
-from headrace.lock.file import FileLock
+from headrace.destination.destination import Destination
+from headrace.destination.status import DestinationStatus
 from headrace.model import Position, RowsChange
 from headrace.mysql.checks import address_of
-from headrace.mysql.column_types import JSON
-from headrace.mysql.connection import SourceConnection
 from headrace.mysql.decoder import Decoder
-from headrace.mysql.jsonb import json_text
-from headrace.settings import DaemonSettings, DestinationSettings, Settings, StateSettings
-from headrace.state.sqlite import SqliteStore
-from headrace.status import DestinationStatus
-from headrace.supervisor import Supervisor
+from headrace.mysql.values.column_types import JSON
+from headrace.mysql.values.jsonb import json_text
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.settings.daemon import DaemonSettings, StateSettings
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.supervisor.supervisor import Supervisor
 
 _LIMIT_SECONDS = 300.0
 
@@ -222,10 +223,10 @@ class _RawJson(Decoder):
 
 async def kafka_only(job: dict[str, Any]) -> dict[str, float]:
     """The limit of sending: ready messages of the size that this workload makes, into the same sink."""
+    from headrace.adapters.kafka.settings import KafkaSinkSettings
+    from headrace.adapters.kafka.sink import KafkaSink
     from headrace.lease import Lease
     from headrace.model import MessageBatch
-    from headrace.settings import KafkaSinkSettings
-    from headrace.sinks.kafka import KafkaSink
 
     settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": job["kafka"]})
     sink = KafkaSink(settings, Lease())
@@ -249,10 +250,10 @@ async def kafka_only(job: dict[str, Any]) -> dict[str, float]:
 
 async def rabbitmq_only(job: dict[str, Any]) -> dict[str, float]:
     """Ready messages of one row into a queue of RabbitMQ, each confirmed."""
+    from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
+    from headrace.adapters.rabbitmq.sink import RabbitMqSink
     from headrace.lease import Lease
     from headrace.model import MessageBatch
-    from headrace.settings import RabbitMqSinkSettings
-    from headrace.sinks.rabbitmq import RabbitMqSink
 
     host, port = job["rabbitmq"]
     names = {"exchange": job["topic"], "queue": job["topic"], "queue_type": job["queue_type"]}
@@ -280,10 +281,10 @@ async def rabbitmq_only(job: dict[str, Any]) -> dict[str, float]:
 
 async def rocketmq_only(job: dict[str, Any]) -> dict[str, float]:
     """The same into a topic of RocketMQ, in turn for each of some message groups."""
+    from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
+    from headrace.adapters.rocketmq.sink import RocketMqSink
     from headrace.lease import Lease
     from headrace.model import MessageBatch
-    from headrace.settings import RocketMqSinkSettings
-    from headrace.sinks.rocketmq import RocketMqSink
 
     made = {"type": "rocketmq", "endpoints": job["rocketmq"]}
     sink = RocketMqSink(RocketMqSinkSettings.model_validate(made), Lease())

@@ -13,12 +13,12 @@ import pymysql
 from pymysql.converters import encoders
 
 from headrace.model import ABSENT, Column, Operation, Position, RowsChange, TableSchema
-from headrace.mysql.binlog_file import packets
-from headrace.mysql.column_types import ValueOptions, java_type
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.schema_history import SchemaHistory
-from headrace.mysql.values import double_text
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.values.column_types import ValueOptions, java_type
+from headrace.mysql.values.values import double_text
+from headrace.mysql.wire.binlog_file import packets
 
 Known = Mapping[tuple[str, str], TableSchema]
 

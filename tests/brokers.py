@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
-from headrace.ordering import Blocks
-from headrace.settings import RabbitMqSinkSettings
-from headrace.sinks.base import Desk
-from headrace.sinks.confirming import ConfirmingSink
+from headrace.parking.confirming import ConfirmingSink
+from headrace.parking.ordering import Blocks
+from headrace.ports.sink import Desk
 
 
 def retry_settings(**keys: Any) -> RabbitMqSinkSettings:

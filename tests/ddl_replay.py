@@ -12,15 +12,15 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from headrace.model import Column, TableSchema
-from headrace.mysql import event_types as ev
-from headrace.mysql.binlog_file import packets
-from headrace.mysql.compressed import decompress
-from headrace.mysql.ddl.dialect import dialect_of
-from headrace.mysql.packets import EventCutter
-from headrace.mysql.query_event import QueryEvent, parse_query
-from headrace.mysql.schema_history import SchemaHistory, misfit
-from headrace.mysql.schema_tables import layouts, statements
-from headrace.mysql.table_map import TableMap
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.compressed import decompress
+from headrace.mysql.events.packets import EventCutter
+from headrace.mysql.events.query_event import QueryEvent, parse_query
+from headrace.mysql.events.table_map import TableMap
+from headrace.mysql.schema.ddl.dialect import dialect_of
+from headrace.mysql.schema.history import SchemaHistory, misfit
+from headrace.mysql.schema.tables import layouts, statements
+from headrace.mysql.wire.binlog_file import packets
 from tests.binlogs import new_file
 
 Truth = dict[tuple[str, str], TableSchema]

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from headrace import destination as module
-from headrace.destination import Destination
+from headrace.destination import destination as module
+from headrace.destination.destination import Destination
+from headrace.destination.status import DestinationStatus
 from headrace.errors import PositionLost
 from headrace.lease import Lease, Tenure
 from headrace.model import Gap, Position
-from headrace.mysql.relocate import Move
-from headrace.mysql.schema_history import Reading
-from headrace.settings import DestinationSettings
-from headrace.state.base import StateChange
-from headrace.status import DestinationStatus
+from headrace.mysql.position.move import Move
+from headrace.mysql.schema.history import Reading
+from headrace.ports.state import StateChange
+from headrace.settings.destination import DestinationSettings
 from tests.streams import START, Dump, HeldSink, daemon_settings, opened, settings
 
 STORED = Position("server", "b.000001", 4, last_pos=5)
@@ -75,8 +75,8 @@ class DestinationSite:
         monkeypatch.setattr(module, "open_any", self._open_any)
         monkeypatch.setattr(module, "open_source", self._open_source)
         monkeypatch.setattr(module, "relocate_by_policy", self._relocate)
-        monkeypatch.setattr("headrace.delivery.open_delivery", lambda _, store, *__: (self.sink, store))
-        monkeypatch.setattr("headrace.layouts.read_schemas", self._nothing)
+        monkeypatch.setattr("headrace.destination.delivery.open_delivery", lambda _, store, *__: (self.sink, store))
+        monkeypatch.setattr("headrace.mysql.table_schemas.read_schemas", self._nothing)
 
     async def _nothing(self, *_: Any, **__: Any) -> Any:
         return Reading()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace.failed.parking import Parking
+from headrace.destination.status import DestinationStatus
 from headrace.lease import Guard, Lease
 from headrace.model import MessageBatch, Unit
-from headrace.parked import FailedStore
-from headrace.settings import FailedSettings
-from headrace.sinks.base import MessageRefused, Sink
-from headrace.status import DestinationStatus
+from headrace.parking.parking import Parking
+from headrace.ports.parking import FailedStore
+from headrace.ports.sink import MessageRefused, Sink
+from headrace.settings.parking import FailedSettings
 
 
 def unit(*keys: str, table: str = "shop.t") -> Unit:

@@ -21,10 +21,10 @@ import zstandard
 
 from headrace.errors import HeadraceError
 from headrace.model import Position
-from headrace.mysql.binlog_file import packet
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.schema_history import SchemaHistory
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.wire.binlog_file import packet
 
 SEEDS = Path(__file__).parent / "fixtures" / "binlogs"
 LIMIT_SECONDS = 5

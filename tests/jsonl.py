@@ -10,10 +10,10 @@ from pathlib import Path
 
 import zstandard
 
+from headrace.adapters.jsonl.rotation import Rotation
+from headrace.adapters.jsonl.sink import JsonlSink
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.sinks.jsonl import JsonlSink
-from headrace.sinks.jsonl_rotated import Rotation
 
 
 def batch(*values: bytes) -> MessageBatch:

@@ -16,9 +16,9 @@ from typing import Any
 import pymysql
 
 from devstack import Stack
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.model import Position
-from headrace.state.base import StateChange
-from headrace.state.sqlite import SqliteStore
+from headrace.ports.state import StateChange
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 GTIDS, PLAIN, MARIADB = "mysql", "mysql-without-gtids", "mariadb"

@@ -12,13 +12,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from devstack import Stack
-from headrace.kafka.transactor import Transactor
+from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state import KafkaStore
+from headrace.adapters.kafka.transactor import Transactor
 from headrace.lease import NO_TENURE, Lease, Tenure
 from headrace.model import MessageBatch, Position
-from headrace.settings import KafkaSinkSettings
-from headrace.sinks.kafka_once import ExactlyOnceKafkaSink
-from headrace.state.base import Guard, StateChange, Stored
-from headrace.state.kafka import KafkaStore
+from headrace.ports.state import Guard, StateChange, Stored
 from tests.proxy import Proxy
 
 
@@ -181,6 +181,6 @@ async def consumer_of(bootstrap: str, level: str) -> AsyncIterator[AIOKafkaConsu
 
 def neighbour_of(name: str) -> str:
     """Another destination whose records lie in the same partition of the state topic."""
-    from headrace.kafka.state_topic import partition_of
+    from headrace.adapters.kafka.state_topic import partition_of
 
     return next(other for other in (f"{name}-{i}" for i in range(10_000)) if partition_of(other) == partition_of(name))

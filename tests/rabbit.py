@@ -9,10 +9,10 @@ from typing import Any
 
 import aio_pika
 
+from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
+from headrace.adapters.rabbitmq.sink import RabbitMqSink
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.settings import RabbitMqSinkSettings
-from headrace.sinks.rabbitmq import RabbitMqSink
 
 LIMIT = 20.0
 

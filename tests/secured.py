@@ -15,7 +15,7 @@ from aiohttp import web
 
 from devstack import Stack
 from devstack.servers.kafka_users import add_user
-from headrace.settings import KafkaSinkSettings
+from headrace.adapters.kafka.settings import KafkaSinkSettings
 from tests.certificates import Authority
 
 USER, PASSWORD = "relay", "s3cr=t,w+rd ü"

@@ -8,14 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headrace.adapters.sqlite.state import SqliteStore
+from headrace.destination.run import Behind, Stream
+from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
-from headrace.mysql.schema_history import SchemaHistory
+from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.source import OpenSource
-from headrace.settings import DaemonSettings, DestinationSettings
-from headrace.state.sqlite import SqliteStore
-from headrace.status import DestinationStatus
-from headrace.streaming import Behind, Stream
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings
 from tests.made_binlog import SID, Binlog
 
 Step = bytes | Exception | asyncio.Event

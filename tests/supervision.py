@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
+from headrace.destination.status import DestinationStatus
 from headrace.model import State
-from headrace.settings import DestinationSettings, Settings
-from headrace.status import DestinationStatus
-from headrace.supervisor import RestartPolicy, Supervisor, Wanted
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.supervisor.supervisor import RestartPolicy, Supervisor, Wanted
 
 FAST = RestartPolicy(base=0.0, cap=0.0, not_retriable=0.0, taken_cap=0.0)
 Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]

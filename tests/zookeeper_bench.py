@@ -10,9 +10,9 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from headrace.lock.zookeeper import ZooKeeperLock
-from headrace.settings import ZooKeeperSettings
-from headrace.zookeeper.session import Session
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.session import Session
+from headrace.settings.daemon import ZooKeeperSettings
 
 _roots = itertools.count(1)
 TIMEOUT = 2.0

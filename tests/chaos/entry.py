@@ -17,7 +17,7 @@ from typing import Any
 
 def position_before_confirmation() -> None:
     """Every batch counts as confirmed as soon as it was handed over, so the position runs ahead of the brokers."""
-    from headrace.sinks.kafka import KafkaSink
+    from headrace.adapters.kafka.sink import KafkaSink
 
     publish = KafkaSink.publish
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from headrace.mysql.checks import Finding, address_of, check_source
-from headrace.mysql.connection import ReplicaName, SourceConnection
-from headrace.settings import HeartbeatSettings, SourceSettings, derive_server_id
+from headrace.mysql.wire.connection import ReplicaName, SourceConnection
+from headrace.settings.destination import HeartbeatSettings, SourceSettings
+from headrace.settings.load import derive_server_id
 from tests.support import DaemonProcess, destination_toml, free_port
 
 pytestmark = pytest.mark.server

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.adapters.kafka.state import KafkaStore
 from headrace.errors import Fenced, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease, Tenure
-from headrace.state.base import Guard, StateChange
-from headrace.state.kafka import KafkaStore
+from headrace.ports.state import Guard, StateChange
 from tests.once import Cluster, Run, batch, cluster, consumed, make_topic, new_name, position, run, written
 
 pytestmark = pytest.mark.server

@@ -8,9 +8,9 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from devstack import Stack
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_topic import partition_of
 from headrace.errors import HeadraceError
-from headrace.kafka.state_topic import partition_of
-from headrace.settings import KafkaSinkSettings
 from tests.once import consumed, make_topic, new_name, run
 
 pytestmark = pytest.mark.server

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.adapters.kafka.producer import build_records
+from headrace.adapters.kafka.state import KafkaStore
 from headrace.errors import Fenced, SinkError, StateStoreError
-from headrace.kafka.producer import build_records
-from headrace.state.kafka import KafkaStore
 from tests.once import Cluster, Run, cluster, consumed, make_topic, neighbour_of, new_name, position, run, written
 
 pytestmark = pytest.mark.server

@@ -10,12 +10,12 @@ from typing import Any
 import pymysql
 import pytest
 
+from headrace.adapters.mysql_parking.store import MySqlFailedStore
 from headrace.errors import Fenced, StateStoreError
-from headrace.failed.mysql_store import MySqlFailedStore
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.parked import FailedState
-from headrace.settings import FailedSettings
+from headrace.ports.parking import FailedState
+from headrace.settings.parking import FailedSettings
 from tests.failed import batch, parking, unit
 
 _numbers = itertools.count(1)

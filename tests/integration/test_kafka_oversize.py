@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.sink import KafkaSink
 from headrace.errors import SinkError, SinkRejected
-from headrace.formats.canal import CanalFormat
+from headrace.formats.canal.format import CanalFormat
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
-from headrace.ordering import Blocks
-from headrace.settings import KafkaSinkSettings
-from headrace.sinks.base import Desk, MessageRefused
-from headrace.sinks.kafka import KafkaSink
-from headrace.sinks.plan import Plan
+from headrace.parking.ordering import Blocks
+from headrace.ports.sink import Desk, MessageRefused
+from headrace.ports.sink_plan import Plan
 from tests import failed, once
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.adapters.kafka import oauth
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.sink import KafkaSink
+from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import HeadraceError, SinkError, SinkRejected, StateStoreError
-from headrace.kafka import oauth
-from headrace.kafka.state_topic import StateTopic
 from headrace.lease import Lease
 from headrace.model import State
-from headrace.settings import KafkaSinkSettings
-from headrace.sinks.kafka import KafkaSink
 from tests import once
 from tests.certificates import Authority
 from tests.secured import PASSWORD, Secured, TokenServer, secured, token_server

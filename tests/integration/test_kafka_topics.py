@@ -11,13 +11,13 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from devstack import Stack
+from headrace.adapters.kafka.producer import packed_size
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.sink import KafkaSink
 from headrace.errors import SinkError, SinkRejected
-from headrace.kafka.producer import packed_size
 from headrace.lease import Lease
-from headrace.settings import KafkaSinkSettings
-from headrace.sinks.base import MessageRefused
-from headrace.sinks.kafka import KafkaSink
-from headrace.sinks.plan import Plan
+from headrace.ports.sink import MessageRefused
+from headrace.ports.sink_plan import Plan
 from tests import once
 from tests.support import DaemonProcess, destination_toml, read_topic
 

@@ -18,8 +18,8 @@ import orjson
 import pytest
 
 from devstack import Stack
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.model import Position
-from headrace.state.sqlite import SqliteStore
 from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = pytest.mark.server

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from headrace.mysql.gtid import GtidSet
+from headrace.mysql.events.gtid import GtidSet
 from tests.lost import GTIDS, KINDS, MARIADB, LostPlace, start_server
 from tests.support import DaemonProcess, eventually
 

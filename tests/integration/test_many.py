@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.model import Position
-from headrace.state.base import StateChange
-from headrace.state.sqlite import SqliteStore
+from headrace.ports.state import StateChange
 from tests.site import Site
 from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
 

@@ -16,16 +16,16 @@ from devstack import Stack
 from headrace.cli.position_show import _ask, judge
 from headrace.errors import LostKind, PositionLost, SourceError
 from headrace.model import OpenXa, Position
-from headrace.mysql import event_types as ev
 from headrace.mysql.checks import address_of
-from headrace.mysql.connection import SourceConnection
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.inventory import Inventory, take_inventory
-from headrace.mysql.packets import EventCutter
-from headrace.mysql.places import PlaceFinder, Truncation
-from headrace.mysql.relocate import NextFile, relocate, relocate_by_policy
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.packets import EventCutter
+from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.move import NextFile, relocate, relocate_by_policy
+from headrace.mysql.position.search import PlaceFinder, Truncation
 from headrace.mysql.source import open_source
-from headrace.settings import SourceSettings
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.settings.destination import SourceSettings
 
 pytestmark = pytest.mark.server
 

@@ -16,14 +16,14 @@ from pydantic import SecretStr
 
 from devstack import Stack
 from headrace.model import Position
-from headrace.mysql.binlog_heads import FileHeads
 from headrace.mysql.checks import address_of
-from headrace.mysql.connection import SourceConnection
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.inventory import Inventory, headroom, take_inventory
-from headrace.mysql.places import PlaceError, PlaceFinder, distance
-from headrace.mysql.relocate import parse_where, relocate
-from headrace.settings import SourceSettings
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import Inventory, headroom, take_inventory
+from headrace.mysql.position.move import parse_where, relocate
+from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.settings.destination import SourceSettings
 
 pytestmark = pytest.mark.server
 

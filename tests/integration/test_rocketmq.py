@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
+from headrace.adapters.rocketmq.sink import RocketMqSink
 from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
-from headrace.settings import RocketMqSinkSettings
-from headrace.sinks.rocketmq import RocketMqSink
 from tests.support import DaemonProcess, destination_toml
 
 pytestmark = pytest.mark.server

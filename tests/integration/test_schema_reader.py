@@ -11,10 +11,10 @@ import pytest
 
 from devstack import Stack
 from headrace.model import Position
-from headrace.mysql.query_event import QueryEvent
-from headrace.mysql.schema_history import Reading, SchemaHistory
-from headrace.mysql.schema_reader import read_schemas
-from headrace.settings import SourceSettings
+from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.history import Reading, SchemaHistory
+from headrace.mysql.schema.reader import read_schemas
+from headrace.settings.destination import SourceSettings
 from tests.ddl_replay import Recorder, Replay
 
 pytestmark = pytest.mark.server
@@ -167,7 +167,7 @@ async def test_nothing_is_scanned_or_read_when_all_is_known(shop: Shop, monkeypa
     shop.run("INSERT INTO t VALUES (3)")
     again = shop.history()
     again.restore(entries, 0)
-    monkeypatch.setattr("headrace.mysql.schema_gap.DdlScan.run_to", _never)
+    monkeypatch.setattr("headrace.mysql.schema.gap.DdlScan.run_to", _never)
     reading = await shop.read(position, again)
     assert (reading.tables, reading.schemas) == ({}, {})
     assert names(again, shop, "t") == ["id"]
@@ -179,7 +179,7 @@ async def _never(*_: object) -> None:
 
 @pytest.mark.parametrize("moment", ["before the columns are read", "after the columns are read"])
 async def test_a_reading_that_ddl_tears_is_read_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    from headrace.mysql import schema_reader
+    from headrace.mysql.schema import reader as schema_reader
 
     shop.run("CREATE TABLE t (id int, a int)")
     position = shop.here()
@@ -202,7 +202,7 @@ async def test_a_reading_that_ddl_tears_is_read_again(shop: Shop, monkeypatch: p
 
 
 async def test_a_table_that_changes_all_the_time_is_left_unknown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.mysql import schema_reader
+    from headrace.mysql.schema import reader as schema_reader
 
     shop.run("CREATE TABLE t (id int)", "CREATE TABLE still (id int)")
     original: Callable[..., Any] = schema_reader._Reader._layouts

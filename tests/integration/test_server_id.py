@@ -19,10 +19,11 @@ import pytest
 from headrace.errors import HeadraceError, ServerIdTaken, SourceMisconfigured
 from headrace.mysql import replicas as readers
 from headrace.mysql.checks import address_of
-from headrace.mysql.connection import ReplicaName, SourceConnection
-from headrace.mysql.packets import EventCutter
+from headrace.mysql.events.packets import EventCutter
 from headrace.mysql.replicas import RUN, choose_server_id, replica_name, replicas
-from headrace.settings import SourceSettings, derive_server_id
+from headrace.mysql.wire.connection import ReplicaName, SourceConnection
+from headrace.settings.destination import SourceSettings
+from headrace.settings.load import derive_server_id
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.mysql.charsets import charset_of
-from headrace.mysql.column_types import ValueOptions
+from headrace.mysql.values.charsets import charset_of
+from headrace.mysql.values.column_types import ValueOptions
 from tests.binlogs import decode, new_file
 from tests.type_bench import Bench, Columns, mysql_only
 

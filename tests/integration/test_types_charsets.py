@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
-from headrace.mysql.charsets import codec_of
+from headrace.mysql.values.charsets import codec_of
 from tests.binlogs import connect
 
 pytestmark = pytest.mark.server

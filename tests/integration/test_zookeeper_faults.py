@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import Fenced, LeaseLapsed, LockServiceError, StateStoreError
-from headrace.lock.zookeeper import ZooKeeperLock
 from headrace.model import Position
-from headrace.state.base import StateChange
-from headrace.state.zookeeper import ZooKeeperStore
+from headrace.ports.state import StateChange
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble
 

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from devstack.servers.zookeeper import four_letters
-from headrace.lock.zookeeper import ZooKeeperLock
-from headrace.zookeeper.session import Session
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.session import Session
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble, no_floor, until, within
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from headrace.adapters.zookeeper.errors import NodeNameTaken
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.session import Session
 from headrace.errors import Fenced, LeaseLapsed
-from headrace.lock.zookeeper import ZooKeeperLock
-from headrace.zookeeper.errors import NodeNameTaken
-from headrace.zookeeper.session import Session
 from tests.proxy import Proxy
 from tests.zookeeper_bench import TIMEOUT, Ensemble, no_floor, until, within
 

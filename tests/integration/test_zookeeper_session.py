@@ -12,14 +12,14 @@ import pytest
 
 from devstack import Stack
 from devstack.servers.zookeeper import Tls
+from headrace.adapters.zookeeper.errors import Disconnected, Refused
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.operations import Create
+from headrace.adapters.zookeeper.session import Session
+from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import Fenced, LockServiceError, StateStoreError
-from headrace.lock.zookeeper import ZooKeeperLock
 from headrace.model import Position
-from headrace.state.base import StateChange
-from headrace.state.zookeeper import ZooKeeperStore
-from headrace.zookeeper.errors import Disconnected, Refused
-from headrace.zookeeper.operations import Create
-from headrace.zookeeper.session import Session
+from headrace.ports.state import StateChange
 from tests.certificates import Authority
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble, no_floor, until, within

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.adapters.zookeeper import state_records as zookeeper_records
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.session import Session
+from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Tenure
-from headrace.lock.zookeeper import ZooKeeperLock
-from headrace.state import zookeeper_records
-from headrace.state.base import Guard, StateChange, Stored
-from headrace.state.zookeeper import ZooKeeperStore
-from headrace.zookeeper.session import Session
+from headrace.ports.state import Guard, StateChange, Stored
 from tests.positions import POSITION
 from tests.proxy import Proxy
 from tests.zookeeper_bench import Ensemble, no_floor, within

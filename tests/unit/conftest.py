@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.failed.sqlite_store import SqliteFailedStore
+from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.lease import Guard
-from headrace.state.sqlite import SqliteStore
 from tests.streams import open_store
 
 

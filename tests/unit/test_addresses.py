@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import LostKind, PositionLost, SourceChanged, SourceError, SourceRefused, SourceUnreachable
 from headrace.mysql import source as opening
 from headrace.mysql.source import _most_telling, addresses, open_any
-from headrace.settings import SourceSettings
+from headrace.settings.destination import SourceSettings
 
 AWAY, AWAY2 = SourceUnreachable("a is away"), SourceUnreachable("b is away")
 LOST = PositionLost("lost", kind=LostKind.GTIDS_PURGED)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from headrace.errors import SourceError, SourceMisconfigured
-from headrace.mysql.connection import Address, SourceConnection
+from headrace.mysql.wire.connection import Address, SourceConnection
 
 PASSWORD = "hunter2"
 NONCE, SECOND_NONCE = b"abcdefghijklmnopqrst", b"ABCDEFGHIJKLMNOPQRST"

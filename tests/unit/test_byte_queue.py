@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.byte_queue import ByteQueue
 from headrace.model import MessageBatch
+from headrace.pipeline.byte_queue import ByteQueue
 
 
 def batch(size: int) -> MessageBatch:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace.formats.canal import CanalFormat, CompatFormat
-from headrace.formats.debezium import DebeziumFormat
+from headrace.adapters.kafka.oversize import _numbered
+from headrace.formats.canal.format import CanalFormat, CompatFormat
+from headrace.formats.debezium.format import DebeziumFormat
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
-from headrace.sinks.kafka_sizes import _numbered
 
 TABLE = TableSchema("shop", "t", (Column("id", "int", 4), Column("名", "text", 2005)), (0,))
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.base import Messages, Place
-from headrace.formats.canal import CanalFormat, CompatFormat
-from headrace.formats.canal_text import float_text
+from headrace.formats.canal.format import CanalFormat, CompatFormat
+from headrace.formats.canal.text import float_text
 from headrace.formats.registry import make_format
 from headrace.model import (
     ABSENT,
@@ -26,7 +25,8 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.settings import DestinationSettings
+from headrace.ports.format import Messages, Place
+from headrace.settings.destination import DestinationSettings
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 VALUES = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from headrace.batching import Outlet
-from headrace.formats.canal import CompatFormat
+from headrace.formats.canal.format import CompatFormat
 from headrace.model import Position, RowsChange, SchemaChange
-from headrace.mysql.binlog_file import packets
-from headrace.mysql.column_types import ValueOptions
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.schema_history import SchemaHistory
-from headrace.planning import Planner
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.wire.binlog_file import packets
+from headrace.pipeline.message_builder import Outlet
+from headrace.pipeline.planning import Planner
 from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "canal"

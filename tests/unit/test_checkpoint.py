@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from headrace.destination.run import Stream
+from headrace.destination.status import DestinationStatus
 from headrace.errors import StateStoreError
 from headrace.model import Position
-from headrace.state.base import Guard, StateChange
-from headrace.status import DestinationStatus
-from headrace.streaming import Stream
+from headrace.ports.state import Guard, StateChange
 
 ENTRY = {"kind": "listed", "pos": 1, "at": ""}
 

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
 from headrace.mysql.checks import Finding, refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
-from headrace.settings import SourceSettings
+from headrace.settings.destination import SourceSettings
 
 GOOD = {
     "version": "9.7.4",

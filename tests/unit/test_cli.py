@@ -18,10 +18,11 @@ import pytest
 import structlog
 
 import headrace
-from headrace import logs
 from headrace.cli import check
 from headrace.mysql.checks import Finding
-from headrace.settings import LogSettings, load
+from headrace.settings.daemon import LogSettings
+from headrace.settings.load import load
+from headrace.supervisor import logs
 
 CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
 DESTINATION = """

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace import companion as module
-from headrace.companion import Companion
+from headrace.destination import heartbeat_writer as module
+from headrace.destination.heartbeat_writer import Companion
+from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
-from headrace.mysql.connection import QueryFailed
 from headrace.mysql.heartbeat import Beat
 from headrace.mysql.role import Role
-from headrace.settings import HeartbeatSettings
-from headrace.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
+from headrace.mysql.wire.connection import QueryFailed
+from headrace.settings.destination import HeartbeatSettings
 from tests.streams import settings, until
 
 LOG = structlog.get_logger("test")

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.sink import KafkaSink
+from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import LeaseLapsed, SinkError
-from headrace.failed.compensation import Compensation
-from headrace.failed.parking import Parking
-from headrace.failed.sqlite_store import SqliteFailedStore
 from headrace.lease import Guard, Lease
 from headrace.model import MessageBatch
-from headrace.parked import FailedState
-from headrace.settings import FailedSettings, KafkaSinkSettings
-from headrace.sinks.base import MessageRefused, Sink
-from headrace.sinks.kafka import KafkaSink
-from headrace.state.sqlite import SqliteStore
+from headrace.parking.compensation import Compensation
+from headrace.parking.parking import Parking
+from headrace.ports.parking import FailedState
+from headrace.ports.sink import MessageRefused, Sink
+from headrace.settings.parking import FailedSettings
 from tests.brokers import FakeSink
 from tests.failed import RefusingSink, batch, parking, unit, until
 
@@ -59,7 +60,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr("headrace.failed.compensation._LOOK", 0.01)
+    monkeypatch.setattr("headrace.parking.compensation._LOOK", 0.01)
     made = Rig(SqliteFailedStore(store, "shop"), await store.begin_epoch("shop"))
     yield made
     made.task.cancel()

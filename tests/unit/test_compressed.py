@@ -13,8 +13,8 @@ import zstandard
 
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
-from headrace.mysql.compressed import decompress
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.compressed import decompress
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
 from headrace.model import MessageBatch, Unit
-from headrace.ordering import Blocks
-from headrace.sinks.base import MessageRefused
+from headrace.parking.ordering import Blocks
+from headrace.ports.sink import MessageRefused
 from tests import virtual_time
 from tests.brokers import FakeDesk, FakeSink, batch_of, row
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import SinkRejected
-from headrace.sinks.base import MessageRefused
+from headrace.ports.sink import MessageRefused
 from tests.brokers import TABLE, A, B, FakeDesk, batch_of, no, now, row, settle, started
 from tests.virtual_time import timeless
 

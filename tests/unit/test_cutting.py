@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headrace.cutting import Part, TablePlan
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, Operation, Row, RowsChange, TableSchema
-from headrace.planning import Planner
+from headrace.pipeline.planning import Planner
+from headrace.pipeline.projection import Part, TablePlan
 from headrace.rules.hashes import kafka_partition
 from tests.streams import settings
 

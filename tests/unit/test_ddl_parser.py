@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model import DdlKind
-from headrace.mysql.ddl import StatementInfo, classify
-from headrace.mysql.ddl.actions import AlterTable, CreateTable, DropPrimary
-from headrace.mysql.query_event import QueryEvent
+from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.ddl import StatementInfo, classify
+from headrace.mysql.schema.ddl.actions import AlterTable, CreateTable, DropPrimary
 from tests.ddl_corpus import CASES
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.mysql.ddl.actions import NotParsed
-from headrace.mysql.ddl.dialect import Dialect, dialect_of
-from headrace.mysql.ddl.tokens import tokenize
+from headrace.mysql.schema.ddl.actions import NotParsed
+from headrace.mysql.schema.ddl.dialect import Dialect, dialect_of
+from headrace.mysql.schema.ddl.tokens import tokenize
 
 MYSQL = Dialect(mariadb=False, version=90704)
 MARIADB = Dialect(mariadb=True, version=101106)

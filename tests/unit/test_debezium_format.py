@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import __version__
-from headrace.formats.base import Messages, Place
-from headrace.formats.debezium import DebeziumFormat
+from headrace.formats.debezium.format import DebeziumFormat
 from headrace.formats.registry import make_format
-from headrace.model import (
-    ABSENT,
-    Column,
-    Operation,
-    RowsChange,
-    TableSchema,
-)
-from headrace.settings import DebeziumSettings, DestinationSettings
+from headrace.model import ABSENT, Column, Operation, RowsChange, TableSchema
+from headrace.ports.format import Messages, Place
+from headrace.settings.destination import DestinationSettings
+from headrace.settings.message import DebeziumSettings
 
 PLACE = Place("mysql-bin.000003", 805, 570, 223344, 7, "DELETE FROM customers")
 US = 1_465_581_902_300_123

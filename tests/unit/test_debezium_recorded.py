@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from headrace.batching import Outlet
-from headrace.formats.debezium import DebeziumFormat
+from headrace.formats.debezium.format import DebeziumFormat
 from headrace.model import Position, RowsChange, SchemaChange, TransactionMark
-from headrace.mysql.binlog_file import packets
 from headrace.mysql.decoder import Decoder
-from headrace.mysql.schema_history import SchemaHistory
-from headrace.planning import Planner
-from headrace.settings import DebeziumSettings
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.wire.binlog_file import packets
+from headrace.pipeline.message_builder import Outlet
+from headrace.pipeline.planning import Planner
+from headrace.settings.message import DebeziumSettings
 from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.formats.base import Messages
 from headrace.model import Column, DdlKind, Operation, SchemaChange, TableChange, TableSchema, TransactionMark
+from headrace.ports.format import Messages
 from tests.unit.test_debezium_format import ANNE, BOB, CUSTOMERS, PLACE, US, change, check, debezium, read
 
 # -- transactions -------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, NotUnderstood, PositionLost, ServerIdTaken
 from headrace.model import Operation, Position, RowsChange
-from headrace.mysql.column_types import Field
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.rowcode import make_decoder
-from headrace.mysql.statements import Statement, classify
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.statements import Statement, classify
+from headrace.mysql.values.column_types import Field
+from headrace.mysql.values.rowcode import make_decoder
 from tests.made_binlog import NAME, SID, Binlog, close_all, decoder, feed
 
 FUZZ = int(os.environ.get("HEADRACE_FUZZ", "500"))

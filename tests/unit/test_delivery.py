@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace import delivery as module
-from headrace.delivery import Delivery
+from headrace.destination import delivery as module
+from headrace.destination.delivery import Delivery
 from headrace.errors import Fenced, LeaseLapsed, SinkError
 from headrace.lease import Lease
 from tests.streams import HeldSink, settings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import destination as module
+from headrace.destination import destination as module
 from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SinkError, SourceUnreachable
 from headrace.model import Gap, Position, State
 from tests.destinations import STORED, DestinationSite
@@ -301,7 +301,7 @@ async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts
         made = opened(Dump(), Position("other", "", 4, f"{SID}:1"), site.config, gap=gap, entries=(doubt,))
         restore = how["before_dump"].__self__
         monkeypatch.setattr(
-            "headrace.layouts.SchemaHistory.restore", lambda self, entries, last_pos: seen.extend(entries)
+            "headrace.mysql.table_schemas.SchemaHistory.restore", lambda self, entries, last_pos: seen.extend(entries)
         )
         await how["before_dump"](made)
         assert restore.history is not None

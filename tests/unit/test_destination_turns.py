@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import destination as module
+from headrace.destination import destination as module
 from headrace.errors import Fenced, SourceUnreachable, SplitBrain
 from headrace.model import State
 from tests.destinations import DestinationSite
@@ -19,7 +19,7 @@ async def test_a_destination_that_is_wanted_elsewhere_is_drained_stored_and_give
 ) -> None:
     log, starts, _ = three()
     site = DestinationSite(store, monkeypatch)
-    monkeypatch.setattr("headrace.standby.Standby._problems", nothing_wrong)
+    monkeypatch.setattr("headrace.destination.standby.Standby._problems", nothing_wrong)
     await site.put()
     site.answers = [[bytes(log.packets)], []]
     site.sink.held = True
@@ -52,7 +52,7 @@ async def test_a_floor_is_that_of_the_store_and_of_the_heartbeat_row(
     async def row(self: Any) -> int:
         return 40
 
-    monkeypatch.setattr("headrace.companion.Companion.stored_epoch", row)
+    monkeypatch.setattr("headrace.destination.heartbeat_writer.Companion.stored_epoch", row)
     await store.begin_epoch("shop", above=6)
     site.answers = [[]]
     task = site.task()
@@ -72,7 +72,7 @@ async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
         await asyncio.Event().wait()
         return 0
 
-    monkeypatch.setattr("headrace.companion.Companion.stored_epoch", silent)
+    monkeypatch.setattr("headrace.destination.heartbeat_writer.Companion.stored_epoch", silent)
     await store.begin_epoch("shop", above=6)
     site.answers = [[]]
     task = site.task()
@@ -124,7 +124,7 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
 ) -> None:
     log, _, _ = three()
     site = DestinationSite(store, monkeypatch)
-    monkeypatch.setattr("headrace.standby.Standby._problems", nothing_wrong)
+    monkeypatch.setattr("headrace.destination.standby.Standby._problems", nothing_wrong)
     await site.put()
     site.answers, site.sink.held = [[bytes(log.packets)], []], True
     task = site.task()

@@ -14,14 +14,14 @@ import pytest
 
 from headrace.cli import cluster
 from headrace.cli import main as headrace_cli
+from headrace.destination.status import DestinationStatus
 from headrace.errors import LostKind
 from headrace.http.health import health
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import StatusCollector
 from headrace.model import Gap, Position, State
-from headrace.mysql import event_types
-from headrace.settings import load
-from headrace.status import DestinationStatus
+from headrace.mysql.events import event_types
+from headrace.settings.load import load
 from headrace_consume import cli as consume_cli
 from headrace_consume import status as consume_status
 from headrace_spark import cli as spark_cli

@@ -22,7 +22,7 @@ from headrace.errors import (
     SourceUnreachable,
 )
 from headrace.model import State
-from headrace.mysql.dump_errors import dump_error, query_error
+from headrace.mysql.wire.dump_errors import dump_error, query_error
 
 WHERE = "mysql-bin.000007:1084"
 

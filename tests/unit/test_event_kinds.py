@@ -12,14 +12,14 @@ import pytest
 
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
-from headrace.mysql.column_types import ValueOptions, field_of
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.dump_place import dump_place
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.gtid_event import parse_tagged, varint
-from headrace.mysql.partial_update import MissingBase, PartialUpdates
-from headrace.mysql.query_event import parse_query
-from headrace.mysql.schema_history import SchemaHistory
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.gtid_event import parse_tagged, varint
+from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
+from headrace.mysql.events.query_event import parse_query
+from headrace.mysql.position.dump_start import dump_place
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.values.column_types import ValueOptions, field_of
 from tests.made_binlog import RAW_SID, SID, Binlog, close_all, decoder, feed
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.state import SqliteStore
+from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, SinkRejected
-from headrace.failed.parking import TROUBLE
-from headrace.failed.sqlite_store import SqliteFailedStore
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.ordering import Blocks
-from headrace.parked import FailedState
-from headrace.state.sqlite import SqliteStore
-from headrace.status import DestinationStatus
+from headrace.parking.ordering import Blocks
+from headrace.parking.parking import TROUBLE
+from headrace.ports.parking import FailedState
 from tests.failed import batch, parking, unit
 
 NOTHING = Unit(())

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import Fenced, LeaseLapsed
-from headrace.failed.compensation import Compensation
-from headrace.failed.parking import Parking
-from headrace.failed.sqlite_store import SqliteFailedStore
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.ordering import Blocks
-from headrace.parked import FailedState
-from headrace.settings import FailedSettings
-from headrace.state.sqlite import SqliteStore
+from headrace.parking.compensation import Compensation
+from headrace.parking.ordering import Blocks
+from headrace.parking.parking import Parking
+from headrace.ports.parking import FailedState
+from headrace.settings.parking import FailedSettings
 from tests.failed import RefusingSink, batch, parking, unit, until
 
 
@@ -41,7 +41,7 @@ class Loop:
 
 @pytest.fixture
 async def loop(failed: SqliteFailedStore, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Loop]:
-    monkeypatch.setattr("headrace.failed.compensation._LOOK", 0.01)
+    monkeypatch.setattr("headrace.parking.compensation._LOOK", 0.01)
     desk = parking(failed, attempts=3)
     await desk.open(guard)
     made = Loop(desk, guard, attempts=3)

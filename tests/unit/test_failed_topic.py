@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from headrace.adapters.kafka.parking import KafkaFailedStore
+from headrace.adapters.kafka.parking_topic import FailedLog, FailedTopic, Record, _packed, _unpacked
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_records import PIECE_BYTES
 from headrace.errors import StateStoreError
-from headrace.failed.kafka_store import KafkaFailedStore
-from headrace.kafka.failed_topic import FailedLog, FailedTopic, Record, _packed, _unpacked
-from headrace.kafka.state_records import PIECE_BYTES
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.parked import FailedContent, FailedEntry, FailedMessage, FailedState
-from headrace.settings import KafkaSinkSettings
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState
 
 EVERY = bytes(range(256))
 CONTENTS = [

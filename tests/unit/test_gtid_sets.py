@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.mysql.gtid import GtidSet
+from headrace.mysql.events.gtid import GtidSet
 
 SOURCES = [f"3e11fa47-71ca-11e1-9e33-c80aa942956{i}" for i in range(2)]
 SOURCES.append(f"{SOURCES[0]}:tag")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace import headroom as module
+from headrace.destination import retention as module
+from headrace.destination.retention import HeadroomWatch
+from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable
-from headrace.headroom import HeadroomWatch
 from headrace.model import Position
-from headrace.mysql.inventory import Headroom
-from headrace.status import DestinationStatus
+from headrace.mysql.position.inventory import Headroom
 from tests.streams import settings
 
 HERE = Position("server", "b.000001", 4)

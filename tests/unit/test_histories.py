@@ -10,13 +10,13 @@ import pytest
 
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, OpenXa, Position
-from headrace.mysql import histories
-from headrace.mysql.binlog_heads import FileHead
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.histories import agree
-from headrace.mysql.inventory import Binlog, Inventory
-from headrace.mysql.relocate import Move
-from headrace.settings import SourceSettings
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position import server_comparison as histories
+from headrace.mysql.position.heads import FileHead
+from headrace.mysql.position.inventory import Binlog, Inventory
+from headrace.mysql.position.move import Move
+from headrace.mysql.position.server_comparison import agree
+from headrace.settings.destination import SourceSettings
 
 US, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "5e11fa47-71ca-11e1-9e33-c80aa9429562"
 FILES = (Binlog("b.000003", 3000), Binlog("b.000004", 4000), Binlog("b.000005", 5000))

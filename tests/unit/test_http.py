@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.adapters.zookeeper.counts import Counts
+from headrace.destination.status import DestinationStatus
 from headrace.http.loop_delay import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
-from headrace.status import DestinationStatus
-from headrace.zookeeper.counts import Counts
 
 
 @pytest.fixture

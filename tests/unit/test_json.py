@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.mysql.json_diff import Document, apply, legs
-from headrace.mysql.jsonb import json_text
+from headrace.mysql.values.json_diff import Document, apply, legs
+from headrace.mysql.values.jsonb import json_text
 
 BAD = (ValueError, IndexError, struct.error)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace.adapters.jsonl import sink as jsonl
+from headrace.adapters.jsonl.sink import JsonlSink
 from headrace.errors import SinkError
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.sinks import jsonl
-from headrace.sinks.jsonl import JsonlSink
 
 
 def batch(*values: bytes) -> MessageBatch:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.adapters.jsonl.pipe import LinePipe
+from headrace.adapters.jsonl.sink import JsonlSink
 from headrace.errors import OutputClosed, SinkError
 from headrace.lease import Lease
-from headrace.sinks.jsonl import JsonlSink
-from headrace.sinks.jsonl_pipe import LinePipe
 from tests.jsonl import batch
 
 
@@ -122,7 +122,7 @@ def test_a_reader_that_is_gone_is_told_in_words(ends: list[int]) -> None:
 _PROGRAM = """
 import asyncio, sys, time
 from headrace.lease import Lease
-from headrace.sinks.jsonl import JsonlSink
+from headrace.adapters.jsonl.sink import JsonlSink
 from tests.jsonl import batch
 
 async def main():

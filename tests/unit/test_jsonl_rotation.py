@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import pytest
 
+from headrace.adapters.jsonl import rotation as jsonl_rotated
+from headrace.adapters.jsonl.file import LineFile
+from headrace.adapters.jsonl.rotation import Housekeeper, RotatedFiles, Rotation
+from headrace.adapters.jsonl.sink import JsonlSink
 from headrace.errors import LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease
-from headrace.sinks import jsonl_rotated
-from headrace.sinks.jsonl import JsonlSink
-from headrace.sinks.jsonl_file import LineFile
-from headrace.sinks.jsonl_rotated import Housekeeper, RotatedFiles, Rotation
 from tests.jsonl import batch, rotated, unpacked, whole
 
 Compression = Literal["gzip", "zstd"]

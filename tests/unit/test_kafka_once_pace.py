@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
+from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
-from headrace.settings import KafkaSinkSettings
-from headrace.sinks.kafka_once import ExactlyOnceKafkaSink
 from tests import virtual_time
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.kafka import state_records
+from headrace.adapters.kafka.state_records import HISTORY_LENGTH, Content, Head, Record
+from headrace.adapters.kafka.state_topic import PARTITIONS, partition_of
 from headrace.errors import StateStoreError
-from headrace.kafka import state_records
-from headrace.kafka.state_records import HISTORY_LENGTH, Content, Head, Record
-from headrace.kafka.state_topic import PARTITIONS, partition_of
 from headrace.model import OpenXa, Position
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace.model import OpenXa, Position, RowsChange
-from headrace.mysql.place_scans import Begins
+from headrace.mysql.position.scans import Begins
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 
 Write = Callable[[Binlog], None]

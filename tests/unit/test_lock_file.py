@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.adapters.local.lock import FileLock
 from headrace.errors import StateStoreError
-from headrace.lock.file import FileLock
 
 HOLD = """
 import asyncio, sys, time
 from pathlib import Path
-from headrace.lock.file import FileLock
+from headrace.adapters.local.lock import FileLock
 lock = FileLock(Path(sys.argv[1]), "other")
 async def floor():
     return 0

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace.lock import zookeeper as module
-from headrace.lock.zookeeper import ZooKeeperLock
-from headrace.lock.zookeeper_line import View
-from headrace.zookeeper.operations import Node
-from headrace.zookeeper.paths import Paths
+from headrace.adapters.zookeeper import lock as module
+from headrace.adapters.zookeeper.lock import ZooKeeperLock
+from headrace.adapters.zookeeper.lock_line import View
+from headrace.adapters.zookeeper.operations import Node
+from headrace.adapters.zookeeper.paths import Paths
 
 OURS, THEIRS = 7, 8
 

@@ -8,9 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.batching import Outlet
-from headrace.formats.base import KeyedFormat, Messages, Place, ValueFormat
-from headrace.formats.canal import CanalFormat
+from headrace.formats.canal.format import CanalFormat
 from headrace.model import (
     Column,
     DdlKind,
@@ -23,7 +21,9 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.planning import Planner
+from headrace.pipeline.message_builder import Outlet
+from headrace.pipeline.planning import Planner
+from headrace.ports.format import KeyedFormat, Messages, Place, ValueFormat
 from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("name", "varchar(9)", 12)), (0,))

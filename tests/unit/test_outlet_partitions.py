@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.batching import Outlet
-from headrace.formats.canal import CanalFormat
-from headrace.formats.debezium import NEW_KEY, OLD_KEY, DebeziumFormat
+from headrace.formats.canal.format import CanalFormat
+from headrace.formats.debezium.format import NEW_KEY, OLD_KEY, DebeziumFormat
 from headrace.model import (
     Column,
     DdlKind,
@@ -25,10 +24,11 @@ from headrace.model import (
     TransactionMark,
     Unit,
 )
-from headrace.planning import Planner
+from headrace.pipeline.message_builder import Outlet
+from headrace.pipeline.planning import Planner
 from headrace.rules.hashes import kafka_partition
 from headrace.rules.templates import Template
-from headrace.settings import DebeziumSettings
+from headrace.settings.message import DebeziumSettings
 from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("n", "int", 4)), (0,))

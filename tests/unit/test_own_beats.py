@@ -12,7 +12,7 @@ import zstandard
 
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
-from headrace.mysql.gtid import GtidSet
+from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.heartbeat import Beat
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 from tests.unit.test_compressed import captured, payload

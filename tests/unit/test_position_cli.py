@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace import logs
+from headrace.adapters.local.lock import FileLock
+from headrace.adapters.sqlite.state import SqliteStore
 from headrace.cli.main import main
 from headrace.cli.position_common import duration_text, gap_of, time_text
 from headrace.cli.position_show import _Source, judge, remedy
-from headrace.lock.file import FileLock
 from headrace.model import Gap, OpenXa, Position
-from headrace.mysql.inventory import Binlog, Inventory
-from headrace.settings import SourceSettings
-from headrace.state.base import StateChange
-from headrace.state.sqlite import SqliteStore
+from headrace.mysql.position.inventory import Binlog, Inventory
+from headrace.ports.state import StateChange
+from headrace.settings.destination import SourceSettings
+from headrace.supervisor import logs
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 POSITION = Position(UUID, "mysql-bin.000003", 4711, f"{UUID}:1-23", 2, 0, (OpenXa("1:61:", "mysql-bin.000002", 4),), 99)

@@ -10,14 +10,15 @@ import pytest
 
 from headrace.cli.position_set import trail
 from headrace.model import POS_SHIFT, Position
-from headrace.mysql.ddl.layout import Layout
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.place_scans import Spot
-from headrace.mysql.relocate import NextFile, _Mover, _schema_pos, parse_where, place_text
-from headrace.mysql.schema_entries import back_entry, doubt_entry, in_force, layout_fields, table_entry
-from headrace.mysql.schema_states import States
-from headrace.settings import SourceSettings, StartAt, StartEarliest, StartGtid, StartLatest, StartTime
-from headrace.state.base import HistoryEntry
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where, place_text
+from headrace.mysql.position.scans import Spot
+from headrace.mysql.schema.ddl.layout import Layout
+from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force, layout_fields, table_entry
+from headrace.mysql.schema.states import States
+from headrace.ports.state import HistoryEntry
+from headrace.settings.destination import SourceSettings
+from headrace.settings.values import StartAt, StartEarliest, StartGtid, StartLatest, StartTime
 from tests.unit.test_position_scan import INVENTORY
 
 SOURCE = SourceSettings.model_validate({"host": "h", "user": "u", "password": "p"})

@@ -7,12 +7,12 @@ import zlib
 
 import pytest
 
-from headrace.mysql.binlog_file import packet
-from headrace.mysql.binlog_scan import BinlogScan
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.inventory import Binlog, Inventory, expire_seconds
-from headrace.mysql.place_scans import At, FirstMissing, FirstSince
-from headrace.mysql.places import PlaceError, distance, mariadb_state
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.inventory import Binlog, Inventory, expire_seconds
+from headrace.mysql.position.scan import BinlogScan
+from headrace.mysql.position.scans import At, FirstMissing, FirstSince
+from headrace.mysql.position.search import PlaceError, distance, mariadb_state
+from headrace.mysql.wire.binlog_file import packet
 from tests.made_binlog import SID
 from tests.made_binlog import Binlog as Made
 

@@ -8,9 +8,9 @@ import pamqp.frame
 import pytest
 from pamqp import body, commands, header
 
+from headrace.adapters.rabbitmq.frames import Encoder
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch
-from headrace.sinks.rabbitmq_frames import Encoder
 
 ID = b"3e11fa47-71ca-11e1-9e33-c80aa9429562:23#1.7"
 

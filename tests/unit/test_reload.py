@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from headrace.reload import Reloader
-from headrace.settings import DestinationSettings, load
+from headrace.settings.destination import DestinationSettings
+from headrace.settings.load import load
+from headrace.supervisor.reload import Reloader
 
 ENV = {"SECRET": "s"}
 

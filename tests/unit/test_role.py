@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import GrantMissing, SourceMisconfigured, SourceRefused, SourceUnreachable
-from headrace.mysql.connection import QueryFailed
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
+from headrace.mysql.wire.connection import QueryFailed
 from tests.streams import settings
 
 YES = {"Replica_IO_Running": "Yes", "Replica_SQL_Running": "Yes"}

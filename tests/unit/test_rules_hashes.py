@@ -9,13 +9,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.rules.hashes import (
-    canal_partition,
-    canal_table_partition,
-    java_string_hash,
-    kafka_partition,
-    murmur2,
-)
+from headrace.rules.hashes import canal_partition, canal_table_partition, java_string_hash, kafka_partition, murmur2
 
 MIN_HASH = "polygenelubricants"
 """A text whose hash is Integer.MIN_VALUE, which has no positive counterpart."""

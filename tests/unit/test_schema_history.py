@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.model import DdlKind, TableSchema
-from headrace.mysql import column_types as ct
-from headrace.mysql.query_event import QueryEvent
-from headrace.mysql.schema_history import DdlEffect, Reading, SchemaHistory, TableReading, misfit
+from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.history import DdlEffect, Reading, SchemaHistory, TableReading, misfit
+from headrace.mysql.values import column_types as ct
 
 
 class Story:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.sqlite.parking import SqliteFailedStore
 from headrace.errors import Fenced, LeaseLapsed, SinkError
-from headrace.failed.parking import Parking
-from headrace.failed.sqlite_store import SqliteFailedStore
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State
+from headrace.parking.parking import Parking
 from tests import failed
 from tests.streams import IDS, HeldSink, Run, daemon_settings, three, until
 

@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import ConfigError
-from headrace.settings import (
-    JsonlSinkSettings,
-    KafkaSinkSettings,
-    MessageSettings,
-    Settings,
-    StartLatest,
-    ZooKeeperSettings,
-    derive_server_id,
-    load,
-)
+from headrace.settings.daemon import ZooKeeperSettings
+from headrace.settings.destination import Settings
+from headrace.settings.load import derive_server_id, load
+from headrace.settings.message import MessageSettings
+from headrace.settings.sinks import JsonlSinkSettings
+from headrace.settings.values import StartLatest
 
 CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
 SHOP = """

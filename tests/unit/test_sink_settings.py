@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from headrace.coordination import plan_of
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.cli.wiring import plan_of
 from headrace.errors import ConfigError
-from headrace.reload import Reloader
-from headrace.settings import DestinationSettings, JsonlSinkSettings, KafkaSinkSettings, load
+from headrace.settings.destination import DestinationSettings
+from headrace.settings.load import load
+from headrace.settings.sinks import JsonlSinkSettings
+from headrace.supervisor.reload import Reloader
 
 Write = Callable[..., Path]
 EXAMPLES = Path(__file__).parents[2] / "config" / "examples"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headrace.spread import Place, View, choose
+from headrace.cluster.rebalance import Place, View, choose
 
 NOW = 1_000_000_000
 LONG_AGO = NOW - 60_000_000

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace.destination.standby import Standby
+from headrace.destination.status import DestinationStatus
 from headrace.errors import LockServiceError, SourceUnreachable, StateStoreError
 from headrace.model import State
-from headrace.standby import Standby
-from headrace.status import DestinationStatus
 from tests.streams import settings, until
 
 
@@ -89,8 +89,8 @@ async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPat
     async def nowhere(address: Any) -> Any:
         raise SourceUnreachable("the source is away")
 
-    monkeypatch.setattr("headrace.standby.SourceConnection.open", nowhere)
-    monkeypatch.setattr("headrace.sinks.jsonl.JsonlSink._check", lambda self: ["the sink is away"])
+    monkeypatch.setattr("headrace.destination.standby.SourceConnection.open", nowhere)
+    monkeypatch.setattr("headrace.adapters.jsonl.sink.JsonlSink._check", lambda self: ["the sink is away"])
     config = settings(sink={"type": "jsonl", "path": "out"})
     store: Any = Away()
     lock: Any = TakenLock()

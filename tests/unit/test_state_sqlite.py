@@ -13,9 +13,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from headrace.adapters.sqlite.state import HISTORY_LENGTH, SqliteStore, StoreDamagedError, inspect
 from headrace.errors import Fenced, StateStoreError
-from headrace.state.base import Guard, StateChange, Stored
-from headrace.state.sqlite import HISTORY_LENGTH, SqliteStore, StoreDamagedError, inspect
+from headrace.ports.state import Guard, StateChange, Stored
 from tests.positions import POSITION
 
 LAYOUT_1 = """

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headrace.errors import SourceEnded, SourceSilent, SourceUnreachable
-from headrace.mysql.connection import Address, SourceConnection
-from headrace.mysql.sockets import tune
-from headrace.mysql.stream import PacketStream
+from headrace.mysql.wire.connection import Address, SourceConnection
+from headrace.mysql.wire.sockets import tune
+from headrace.mysql.wire.stream import PacketStream
 
 LIMIT = 1000
 

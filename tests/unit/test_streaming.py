@@ -13,7 +13,7 @@ import pytest
 
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceSilent, SourceUnreachable
 from headrace.model import Column, MessageBatch, Position, State, TableSchema
-from headrace.mysql.schema_history import Reading, TableReading
+from headrace.mysql.schema.history import Reading, TableReading
 from tests.made_binlog import SID, Binlog
 from tests.streams import (
     IDS,

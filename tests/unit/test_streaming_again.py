@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import streaming
+from headrace.destination import run as streaming
 from headrace.errors import SourceEnded, SourceUnreachable
 from headrace.model import Position
 from tests.streams import IDS, QUICK, START, Beats, Dump, begin, opened, settings, stored, three, until

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from headrace.destination.status import DestinationStatus
 from headrace.errors import (
     LostKind,
     NotUnderstood,
@@ -19,11 +20,10 @@ from headrace.errors import (
     SourceMisconfigured,
 )
 from headrace.model import State
-from headrace.settings import DestinationSettings
-from headrace.status import DestinationStatus
-from headrace.supervised import Supervised
-from headrace.supervisor import RestartPolicy, Supervisor
-from headrace.systemd_notify import Notifier
+from headrace.settings.destination import DestinationSettings
+from headrace.supervisor.supervised import Supervised
+from headrace.supervisor.supervisor import RestartPolicy, Supervisor
+from headrace.supervisor.systemd import Notifier
 from tests.supervision import FAST, FakeActor, FakeReloading, hang, settings, stream, supervisor, until
 
 

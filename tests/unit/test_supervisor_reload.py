@@ -6,11 +6,11 @@ import signal
 import socket
 from pathlib import Path
 
+from headrace.destination.status import DestinationStatus
 from headrace.model import State
-from headrace.settings import DestinationSettings, Settings
-from headrace.status import DestinationStatus
-from headrace.supervisor import RestartPolicy, Supervisor
-from headrace.systemd_notify import Notifier
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.supervisor.supervisor import RestartPolicy, Supervisor
+from headrace.supervisor.systemd import Notifier
 from tests.supervision import FAST, FakeActor, FakeReloading, settings, stream, supervisor, until
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.systemd_notify import Notifier
+from headrace.supervisor.systemd import Notifier
 
 
 @pytest.mark.parametrize("abstract", [False, True])

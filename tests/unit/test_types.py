@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import Column
-from headrace.mysql import mariadb_values, old_temporal
-from headrace.mysql.charsets import codec_of
-from headrace.mysql.column_types import (
+from headrace.mysql.values import mariadb as mariadb_values
+from headrace.mysql.values import old_temporal
+from headrace.mysql.values.charsets import codec_of
+from headrace.mysql.values.column_types import (
     UnknownType,
     ValueOptions,
     charset_of,
@@ -21,7 +22,7 @@ from headrace.mysql.column_types import (
     java_type,
     real_type,
 )
-from headrace.mysql.values import double_text, vector_text
+from headrace.mysql.values.values import double_text, vector_text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.mysql import values
+from headrace.mysql.values import values
 
 
 def pack_decimal(text: str, precision: int, scale: int) -> bytes:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from headrace import delivery
+from headrace.cluster.watchdog import EXIT_STATUS, Watchdog
+from headrace.destination import delivery
 from headrace.lease import Lease
-from headrace.watchdog import EXIT_STATUS, Watchdog
 from tests.streams import HeldSink, settings
 
 

@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import NotUnderstood
 from headrace.model import OpenXa, Position, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.xa import xid_of_statement
+from headrace.mysql.events.xa import xid_of_statement
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused
+from headrace.adapters.zookeeper.operations import Check, Op, Set
+from headrace.adapters.zookeeper.proofs import Proofs
 from headrace.errors import LockServiceError
-from headrace.zookeeper.errors import OutcomeUnknown, Refused
-from headrace.zookeeper.operations import Check, Op, Set
-from headrace.zookeeper.proofs import Proofs
 
 TIMEOUT = 1.2
 

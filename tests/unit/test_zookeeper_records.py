@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.adapters.zookeeper.paths import Paths, node_name, part
+from headrace.adapters.zookeeper.state_records import CHECKPOINT_US, PIECE, Head, cut, join, read_entry
 from headrace.errors import StateStoreError
 from headrace.model import Position
-from headrace.state.base import StateChange
-from headrace.state.zookeeper_records import CHECKPOINT_US, PIECE, Head, cut, join, read_entry
-from headrace.zookeeper.paths import Paths, node_name, part
+from headrace.ports.state import StateChange
 
 POSITION = Position("uuid", "mysql-bin.000001", 4, gtid_set="u:1-5", last_pos=2**63 - 1)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from headrace.coordination import Coordination, plan_of
+from headrace.adapters.registry import make_sink
+from headrace.cli.wiring import Coordination, plan_of
 from headrace.errors import HeadraceError
 from headrace.lease import Lease
 from headrace.mysql.checks import Finding, check_source
-from headrace.mysql.layouts_now import layouts_now
+from headrace.mysql.schema.current import layouts_now
 from headrace.mysql.source import addresses
-from headrace.rule_checks import check_rules
-from headrace.settings import DestinationSettings, Settings
-from headrace.sinks.registry import make_sink
+from headrace.pipeline.rule_checks import check_rules
+from headrace.settings.destination import DestinationSettings, Settings
 
 HELP = "connect to everything and say what is missing"
 DESCRIPTION = (

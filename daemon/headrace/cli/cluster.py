@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from headrace.adapters.zookeeper.errors import Refused
+from headrace.adapters.zookeeper.operations import Create, Delete
+from headrace.adapters.zookeeper.session import Session
 from headrace.cli.position_common import CommandRefused, coordinated, time_text
-from headrace.coordination import Coordination
-from headrace.settings import Settings
-from headrace.spread import View, ask_to_move, look
-from headrace.zookeeper.errors import Refused
-from headrace.zookeeper.operations import Create, Delete
-from headrace.zookeeper.session import Session
+from headrace.cli.wiring import Coordination
+from headrace.cluster.rebalance import View, ask_to_move, look
+from headrace.settings.destination import Settings
 
 HELP = {
     "cluster": "show which daemon runs which destination",

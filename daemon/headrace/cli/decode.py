@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from headrace.cli.decode_output import Lines, Output, Stats
 from headrace.cli.decode_read import Window, read_files, read_server
 from headrace.errors import HeadraceError
-from headrace.settings import DestinationSettings, derive_server_id
-from headrace.settings_values import Start, StartAt, StartTime, compile_filter, parse_place, parse_start
+from headrace.settings.destination import DestinationSettings
+from headrace.settings.load import derive_server_id
+from headrace.settings.values import Start, StartAt, StartTime, compile_filter, parse_place, parse_start
 
 HELP = "print binlog files, or a server's binlog, as JSON lines"
 DESCRIPTION = (

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import BinaryIO
 
-from headrace.batching import Outlet
 from headrace.formats.registry import make_format
 from headrace.model import RowsChange, SchemaChange
 from headrace.mysql.decoder import Decoder
-from headrace.planning import Planner
-from headrace.settings import DestinationSettings
+from headrace.pipeline.message_builder import Outlet
+from headrace.pipeline.planning import Planner
+from headrace.settings.destination import DestinationSettings
 
 
 class Output(ABC):

@@ -11,19 +11,20 @@ from zlib import crc32
 
 from headrace.cli.decode_output import Output
 from headrace.errors import NotUnderstood, SourceError
-from headrace.layouts import Layouts
 from headrace.model import Position, RowsChange, SchemaChange
-from headrace.mysql import event_types as ev
-from headrace.mysql.binlog_file import packet, packets
 from headrace.mysql.checks import address_of
-from headrace.mysql.connection import SourceConnection
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.schema_history import SchemaHistory
-from headrace.mysql.schema_states import file_number, reached
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.source import open_source
-from headrace.routing import Routing
-from headrace.settings import DaemonSettings, DestinationSettings
+from headrace.mysql.table_schemas import Layouts
+from headrace.mysql.wire.binlog_file import packet, packets
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.pipeline.routing import Routing
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings
 
 _NO_LAYOUT = (
     "the binlog does not say its column names (binlog_row_metadata is not FULL), and its CREATE TABLE is not in what "

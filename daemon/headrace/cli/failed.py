@@ -21,9 +21,9 @@ from headrace.cli.position_common import (
     time_text,
 )
 from headrace.cli.position_common import destination as named
-from headrace.parked import FailedContent, FailedEntry, FailedState, FailedStore
+from headrace.ports.parking import FailedContent, FailedEntry, FailedState, FailedStore
 from headrace.rules.patterns import compile_filter
-from headrace.settings import DestinationSettings, Settings
+from headrace.settings.destination import DestinationSettings, Settings
 
 HELP = "show, send again or give up messages that the sink refused"
 DESCRIPTION = (

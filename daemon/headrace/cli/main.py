@@ -12,10 +12,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace import __version__, logs
+from headrace import __version__
 from headrace.cli import check, cluster, decode, failed, position, route, run
 from headrace.errors import ConfigError, HeadraceError
-from headrace.settings import Settings, load
+from headrace.settings.destination import Settings
+from headrace.settings.load import load
+from headrace.supervisor import logs
 
 Command = Callable[[Settings], Coroutine[Any, Any, int]]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headrace.cli import position_history, position_set, position_show
-from headrace.mysql.relocate import Where, parse_where
-from headrace.settings import Settings
+from headrace.mysql.position.move import Where, parse_where
+from headrace.settings.destination import Settings
 
 HELP = "show and move the positions of destinations"
 DESCRIPTION = (

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.coordination import Coordination
+from headrace.cli.wiring import Coordination
 from headrace.errors import ConfigError, HeadraceError
 from headrace.lease import Tenure
 from headrace.model import Gap
-from headrace.settings import DestinationSettings, Settings
-from headrace.state.base import StateStore
+from headrace.ports.state import StateStore
+from headrace.settings.destination import DestinationSettings, Settings
 
 _PATIENCE = 1.5
 """Seconds that a command waits for a destination's lock."""

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from headrace.cli.position_common import coordinated, destination, gap_of, open_store, short, time_text
-from headrace.mysql.relocate import place_text
-from headrace.settings import Settings
-from headrace.state.base import HistoryEntry
+from headrace.mysql.position.move import place_text
+from headrace.ports.state import HistoryEntry
+from headrace.settings.destination import Settings
 
 _ALL = 1_000_000
 _MOVES, _CHECKPOINTS = 20, 5

@@ -24,21 +24,14 @@ from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUn
 from headrace.lease import Tenure
 from headrace.model import Gap, Position
 from headrace.mysql.checks import address_of
-from headrace.mysql.connection import SourceConnection
-from headrace.mysql.histories import agree
-from headrace.mysql.relocate import Move, Where, place_text, relocate
-from headrace.mysql.schema_entries import back_entry
+from headrace.mysql.position.move import Move, Where, place_text, relocate
+from headrace.mysql.position.server_comparison import agree
+from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.source import addresses
-from headrace.settings import (
-    Settings,
-    SourceSettings,
-    Start,
-    StartAt,
-    StartEarliest,
-    StartGtid,
-    StartLatest,
-)
-from headrace.state.base import HistoryEntry, StateChange, StateStore, Stored
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.ports.state import HistoryEntry, StateChange, StateStore, Stored
+from headrace.settings.destination import Settings, SourceSettings
+from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest
 
 _ALL = 1_000_000
 

@@ -13,9 +13,9 @@ from headrace.cli.position_common import destination as named
 from headrace.errors import ConfigError, SourceError
 from headrace.formats.registry import make_format
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
-from headrace.mysql.layouts_now import layouts_now
-from headrace.planning import Planner
-from headrace.settings import DestinationSettings, Settings
+from headrace.mysql.schema.current import layouts_now
+from headrace.pipeline.planning import Planner
+from headrace.settings.destination import DestinationSettings, Settings
 
 HELP = "show where the changes of a table go, and which rule says so"
 DESCRIPTION = (

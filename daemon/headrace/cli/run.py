@@ -7,15 +7,16 @@ import os
 
 import structlog
 
-from headrace import __version__, logs
-from headrace.coordination import Coordination
-from headrace.destination import Destination
+from headrace import __version__
+from headrace.cli.wiring import Coordination
+from headrace.destination.destination import Destination
+from headrace.destination.status import DestinationStatus
 from headrace.http.server import HttpServer
-from headrace.reload import Reloader
-from headrace.settings import DestinationSettings, Settings
-from headrace.status import DestinationStatus
-from headrace.supervisor import Supervisor
-from headrace.systemd_notify import Notifier
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.supervisor import logs
+from headrace.supervisor.reload import Reloader
+from headrace.supervisor.supervisor import Supervisor
+from headrace.supervisor.systemd import Notifier
 
 HELP = "run all destinations"
 DESCRIPTION = (

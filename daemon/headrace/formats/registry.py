@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import KeyedFormat, ValueFormat
-from headrace.formats.canal import CanalFormat, CompatFormat
-from headrace.formats.debezium import DebeziumFormat
-from headrace.settings import DestinationSettings
+from headrace.formats.canal.format import CanalFormat, CompatFormat
+from headrace.formats.debezium.format import DebeziumFormat
+from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.settings.destination import DestinationSettings
 
 
 def make_format(settings: DestinationSettings) -> ValueFormat | KeyedFormat:

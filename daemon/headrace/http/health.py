@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace import __version__
-from headrace.status import DestinationStatus
+from headrace.destination.status import DestinationStatus
 
 
 def health(

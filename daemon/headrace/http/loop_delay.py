@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Collection
 
-from headrace.status import DestinationStatus
+from headrace.destination.status import DestinationStatus
 
 WINDOW = 60.0
 

@@ -11,11 +11,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace import __version__
+from headrace.adapters.zookeeper.counts import Counts
+from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus
 from headrace.http.health import age
 from headrace.http.loop_delay import LoopDelay
 from headrace.model import State
-from headrace.status import ROUND_TRIP_BUCKETS, DestinationStatus
-from headrace.zookeeper.counts import Counts
 
 _COUNTERS = (
     ("rows", "rows", "Rows published and confirmed."),

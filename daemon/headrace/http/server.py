@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from headrace.adapters.zookeeper.counts import Counts
+from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http.health import describe, health, ready
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import Metrics
-from headrace.status import DestinationStatus
-from headrace.zookeeper.counts import Counts
 
 
 class HttpError(HeadraceError):

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 
 from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
-from headrace.mysql.connection import Address, QueryFailed, SourceConnection
-from headrace.mysql.dump_errors import BINLOG_ON
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
 from headrace.mysql.replicas import choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
-from headrace.settings import HeartbeatSettings, SourceSettings
+from headrace.mysql.wire.connection import Address, QueryFailed, SourceConnection
+from headrace.mysql.wire.dump_errors import BINLOG_ON
+from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 _NO_DATABASE, _NO_TABLE = 1049, 1146
 # An EXPLAIN needs the rights of what it explains and does nothing.

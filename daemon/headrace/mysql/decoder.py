@@ -18,19 +18,19 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.mysql import event_types as ev
 from headrace.mysql import heartbeat
-from headrace.mysql.column_types import DEFAULTS
-from headrace.mysql.compressed import decompress
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.compressed import decompress
+from headrace.mysql.events.packets import BROKEN, Handler, SchemaNeeded
+from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
+from headrace.mysql.events.table_map import TableLayout, TableMap, table_name
 from headrace.mysql.heartbeat import Beat
-from headrace.mysql.mariadb_values import FIXED_BINARY
-from headrace.mysql.packets import BROKEN, Handler, SchemaNeeded
-from headrace.mysql.partial_update import MissingBase, PartialUpdates
-from headrace.mysql.rowcode import RowDecoder, make_decoder
-from headrace.mysql.schema_history import SchemaHistory, misfit
+from headrace.mysql.schema.history import SchemaHistory, misfit
 from headrace.mysql.statement_follower import StatementFollower
-from headrace.mysql.table_map import TableLayout, TableMap, table_name
+from headrace.mysql.values.column_types import DEFAULTS
+from headrace.mysql.values.mariadb import FIXED_BINARY
+from headrace.mysql.values.rowcode import RowDecoder, make_decoder
 
 log = structlog.get_logger(__name__)
 

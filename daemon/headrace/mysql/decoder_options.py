@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.mysql.column_types import ValueOptions
-from headrace.settings import DaemonSettings, DestinationSettings
+from headrace.mysql.values.column_types import ValueOptions
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings
 
 
 @dataclass(frozen=True, slots=True)

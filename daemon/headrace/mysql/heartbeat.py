@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.errors import SourceError
 from headrace.model import Column, Row, TableSchema
-from headrace.mysql.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection
 
 SCHEMA = "headrace"
 """Everything in it is headrace's own and never published."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import structlog
 
 from headrace.errors import ServerIdTaken, SourceMisconfigured
-from headrace.mysql.connection import QueryFailed, ReplicaName, SourceConnection, probe_id
-from headrace.settings import SourceSettings, derive_server_id
+from headrace.mysql.wire.connection import QueryFailed, ReplicaName, SourceConnection, probe_id
+from headrace.settings.destination import SourceSettings
+from headrace.settings.load import derive_server_id
 
 log = structlog.get_logger(__name__)
 

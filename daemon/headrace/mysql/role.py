@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import SourceMisconfigured, SourceRefused
-from headrace.mysql.connection import QueryFailed, SourceConnection
-from headrace.settings import SourceSettings
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection
+from headrace.settings.destination import SourceSettings
 
 _NOT_KNOWN_STATEMENT = 1064
 

@@ -6,25 +6,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from headrace.errors import (
-    PositionLost,
-    SourceChanged,
-    SourceError,
-    SourceMisconfigured,
-    SourceUnreachable,
-)
+from headrace.errors import PositionLost, SourceChanged, SourceError, SourceMisconfigured, SourceUnreachable
 from headrace.model import Gap, Position
 from headrace.mysql.checks import address_of, require_complete
-from headrace.mysql.connection import SourceConnection
-from headrace.mysql.dump_place import dump_place
-from headrace.mysql.gtid import GtidSet
-from headrace.mysql.histories import agree
-from headrace.mysql.inventory import identity, take_inventory
-from headrace.mysql.places import find_time
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.dump_start import dump_place
+from headrace.mysql.position.inventory import identity, take_inventory
+from headrace.mysql.position.search import find_time
+from headrace.mysql.position.server_comparison import agree
 from headrace.mysql.replicas import choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
-from headrace.mysql.stream import PacketStream
-from headrace.settings import SourceSettings, StartAt, StartEarliest, StartGtid, StartLatest, StartTime
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.stream import PacketStream
+from headrace.settings.destination import SourceSettings
+from headrace.settings.values import StartAt, StartEarliest, StartGtid, StartLatest, StartTime
 
 _STREAM_BUFFER = 2 << 20
 """Raw bytes received ahead of the decoder."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.model import DdlKind, Position, SchemaChange, TableSchema, TransactionMark
-from headrace.mysql import event_types as ev
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.query_event import QueryEvent, parse_compressed_query
-from headrace.mysql.schema_history import DdlEffect, SchemaHistory
-from headrace.mysql.statements import Statement
-from headrace.mysql.transactions import TransactionFollower
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query
+from headrace.mysql.events.statements import Statement
+from headrace.mysql.events.transactions import TransactionFollower
+from headrace.mysql.schema.history import DdlEffect, SchemaHistory
 
 
 class StatementFollower(TransactionFollower):

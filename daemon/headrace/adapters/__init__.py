@@ -1,0 +1,1 @@
+"""Adapters: one package a system, with every port that it serves."""

@@ -1,0 +1,1 @@
+"""Lines of a file or of standard output: the sink."""

@@ -1,0 +1,173 @@
+"""A file of lines: appended to, synced, and rotated between two lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+import orjson
+import structlog
+
+from headrace.adapters.jsonl.rotation import Housekeeper, RotatedFiles, Rotation
+from headrace.errors import SinkError
+
+log = structlog.get_logger(__name__)
+
+_BLOCK = 64 * 1024
+_AT_ONCE = 1 << 20
+"""Bytes that are written without a look at whether we still may."""
+
+
+class LineFile:
+    """The file and those it was rotated into. All of it is used by one thread; raises OSError and SinkError."""
+
+    def __init__(self, path: str, descriptor: int, rotation: Rotation, clock: Callable[[], float] = time.time) -> None:
+        """`path` has no symbolic link in it; `descriptor` is open for reading and appending."""
+        self.path, self.descriptor = path, descriptor
+        self._rotation, self._clock = rotation, clock
+        self._files = RotatedFiles(path)
+        self._housekeeper: Housekeeper | None = None
+        self._size = self._period = 0
+        self._identity = 0, 0
+
+    def begin(self) -> None:
+        """Mends what a crash left: half a line, a rotation or a compression that was not completed."""
+        self._adopt()
+        if self._rotation:
+            self._files.learn()
+            self._housekeeper = Housekeeper(self._files, self._rotation)
+            self._housekeeper.tidy()
+        self._files.sync_folder()
+
+    def _adopt(self) -> None:
+        self._mend_tail()
+        info = os.fstat(self.descriptor)
+        self._size, self._identity = info.st_size, (info.st_dev, info.st_ino)
+        self._period = self._period_of(info.st_mtime if info.st_size else self._clock())
+
+    def _mend_tail(self) -> None:
+        """Rows of a line without an end were never confirmed: they are sent again. A whole line that only lacks its
+        end, as others may have written it, gets one."""
+        size = at = os.fstat(self.descriptor).st_size
+        tail = b""
+        while at and b"\n" not in tail:
+            at = max(0, at - _BLOCK)
+            tail = os.pread(self.descriptor, min(_BLOCK, size - len(tail) - at), at) + tail
+        tail = tail[tail.rfind(b"\n") + 1 :]
+        if not tail:
+            return
+        try:
+            orjson.loads(tail)
+        except orjson.JSONDecodeError:
+            os.ftruncate(self.descriptor, size - len(tail))
+            log.warning("half a line that a crash left was cut off", file=self.path, bytes=len(tail))
+        else:
+            os.write(self.descriptor, b"\n")
+        os.fsync(self.descriptor)
+
+    # -- lines --------------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes, check: Callable[[], None]) -> None:
+        """Appends whole lines; they are on disk when it returns. `check` raises when nothing more may be written."""
+        self._follow()
+        done = 0
+        while done < len(data):
+            end = self._next_end(data, done)
+            self._append(data, done, end, check)
+            done = end
+        os.fdatasync(self.descriptor)
+        if not os.fstat(self.descriptor).st_nlink:
+            raise SinkError(f"{self.path} was removed while it was written")
+
+    def _next_end(self, data: bytes, done: int) -> int:
+        """Up to where the present file takes the lines; rotates first when that is due."""
+        self.rotate_if_due()
+        if not (limit := self._rotation.bytes) or self._size + len(data) - done <= limit:
+            return len(data)
+        if end := data.rfind(b"\n", done, max(done, done + limit - self._size)) + 1:
+            return end
+        if self._size:
+            self._rotate()
+            return self._next_end(data, done)
+        return data.index(b"\n", done) + 1  # a line that is larger than a file has one of its own
+
+    def _append(self, data: bytes, done: int, end: int, check: Callable[[], None]) -> None:
+        size, view = self._size, memoryview(data)[done:end]
+        while view:
+            check()
+            try:
+                written = os.write(self.descriptor, view[:_AT_ONCE])
+            except OSError:
+                self._take_back(size)
+                raise
+            self._size += written
+            view = view[written:]
+
+    def _take_back(self, size: int) -> None:
+        """After a full disk: no half line stays behind, unless somebody else has written meanwhile."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self.descriptor).st_size == self._size:
+                os.ftruncate(self.descriptor, size)
+                self._size = size
+
+    def _follow(self) -> None:
+        """Begins a new file when somebody has moved ours away."""
+        try:
+            info = os.stat(self.path)
+        except FileNotFoundError:
+            info = None
+        if info is not None and (info.st_dev, info.st_ino) == self._identity:
+            return
+        log.warning("the file was moved away by somebody else; a new one is begun", file=self.path)
+        self._replace(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640))
+        self._files.sync_folder()
+
+    # -- rotation -----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_period(self) -> float:
+        """Seconds until rotate_if_due() should be called again, though no line comes."""
+        after = self._rotation.after
+        return after - self._clock() % after
+
+    def rotate_if_due(self) -> None:
+        """Begins a new file when the time for it has come; never when there is no line in the present one."""
+        period = self._period_of(self._clock())
+        if period != self._period and self._size:
+            self._rotate()
+        self._period = period
+
+    def _period_of(self, when: float) -> int:
+        """A file has lines of one period: by the wall clock, so that a restart changes nothing."""
+        return int(when // self._rotation.after) if self._rotation.after else 0
+
+    def _rotate(self) -> None:
+        os.fdatasync(self.descriptor)
+        reserved = self._files.reserve(self._clock())
+        try:
+            os.rename(self.path, reserved)
+        except OSError:
+            os.unlink(reserved)
+            raise
+        self._files.sync_folder()
+        self._replace(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o640))
+        self._files.sync_folder()
+        if self._housekeeper is not None:
+            self._housekeeper.tidy()
+
+    def _replace(self, descriptor: int) -> None:
+        old, self.descriptor = self.descriptor, descriptor
+        os.close(old)
+        self._adopt()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Also ends what is under way beside the lines; that goes on after the next start. Safe to call twice."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if self._housekeeper is not None:
+            self._housekeeper.close()
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -1,0 +1,163 @@
+"""Messages as lines of a file or of standard output; confirmed once the file is synced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from headrace.adapters.jsonl.file import LineFile
+from headrace.adapters.jsonl.pipe import LinePipe
+from headrace.adapters.jsonl.rotation import Rotation
+from headrace.errors import HeadraceError, SinkError, SinkRejected
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.ports.sink import Sink
+
+_WRITE_LIMIT = 60.0
+"""Seconds a write to a file and its fsync may take before the sink counts as failed. A pipe has none: a reader takes
+his time."""
+_CLOSE_LIMIT = 5.0
+"""Seconds that the end of a sink waits for a write that has begun."""
+_HANGING: dict[str, Future[None]] = {}
+"""By path: the ends of sinks whose last write has not come to its end in time. A write can't be taken back; another
+one beside it would tear the lines of both."""
+
+
+class JsonlSink(Sink):
+    """One line is one message's value; a tombstone is none. A thread writes, so that a slow disk or pipe
+    never holds the loop."""
+
+    def __init__(self, path: str, lease: Lease, rotation: Rotation | None = None) -> None:
+        super().__init__(lease)
+        self._path, self._rotation = path, rotation or Rotation()
+        self._out: LineFile | LinePipe | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jsonl")
+        self._ended = False
+        self._closing: Future[None] | None = None
+        self._clock: asyncio.Task[None] | None = None
+        self._error: HeadraceError | None = None
+        """What went wrong between two batches."""
+
+    @property
+    def _descriptor(self) -> int:
+        return self._out.descriptor if self._out is not None else -1
+
+    async def start(self) -> None:
+        """Opens the file for appending. Half a line that a crash left is cut off first, so that it spoils no other."""
+        if (hanging := _HANGING.get(self._path)) is not None and not hanging.done():
+            raise SinkError(f"an earlier write to {self._path} has not come to its end")
+        _HANGING.pop(self._path, None)
+        await self._run(self._open, doing="opened")
+        if isinstance(self._out, LineFile) and self._rotation.after:
+            self._clock = asyncio.create_task(self._run_clock(self._out), name=f"rotation of {self._path}")
+
+    def _open(self) -> None:
+        if self._path == "-":
+            self._out = LinePipe(os.dup(1), "standard output", shared=True)
+            return
+        path = os.path.realpath(self._path)  # a file is rotated in its own folder, not in that of a link to it
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            self._out = file = LineFile(path, descriptor, self._rotation)
+            file.begin()
+            return
+        self._out = LinePipe(descriptor, self._path, shared=False)
+        if self._rotation:
+            raise SinkRejected(
+                f"{self._path} is no regular file, so it can't be rotated",
+                remedy="take rotate_bytes and rotate_after away",
+            )
+
+    async def _run(self, call: Callable[[], None], *, doing: str) -> None:
+        """Lets the thread do it. Raises SinkError and what `call` raises of ours."""
+        limit = None if isinstance(self._out, LinePipe) else _WRITE_LIMIT
+        try:
+            async with asyncio.timeout(limit):
+                await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        except TimeoutError as error:
+            raise SinkError(f"{self._path} took more than {_WRITE_LIMIT:.0f} s to be {doing}") from error
+        except OSError as error:
+            raise SinkError(f"{self._path} can't be {doing}: {error.strerror}") from error
+
+    def _write(self, data: bytes) -> None:
+        self._check_open()
+        assert self._out is not None
+        self._out.write(data, self._check_open)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise SinkError(f"{self._path} is written no more: the sink was ended")
+        self._lease.check()
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """See Sink; the batch is on disk when this returns."""
+        if self._error is not None:
+            raise self._error
+        data = b"".join(value + b"\n" for value in batch.values if value is not None)
+        await self._run(lambda: self._write(data), doing="written")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def _run_clock(self, file: LineFile) -> None:
+        """Rotates also when no line comes."""
+        while True:
+            await asyncio.sleep(file.next_period + 0.001)
+            try:
+                await self._run(lambda: self._rotate(file), doing="rotated")
+            except HeadraceError as error:
+                self._error = error
+                return
+
+    def _rotate(self, file: LineFile) -> None:
+        self._check_open()
+        file.rotate_if_due()
+
+    async def abort(self) -> None:
+        """See Sink. A write that has begun can only be waited for."""
+        await self.close()
+
+    async def close(self) -> None:
+        """See Sink."""
+        self._ended = True
+        clock, self._clock = self._clock, None
+        if clock is not None:
+            clock.cancel()
+            await asyncio.gather(clock, return_exceptions=True)
+        if self._closing is None:
+            # In the thread, behind what it still writes: the file's number may be another file's right after.
+            self._closing = self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
+        await asyncio.wait([asyncio.wrap_future(self._closing)], timeout=_CLOSE_LIMIT)
+        if not self._closing.done():
+            _HANGING[self._path] = self._closing
+
+    def _close(self) -> None:
+        if self._out is not None:
+            with contextlib.suppress(OSError):
+                self._out.close()
+
+    async def check(self) -> list[str]:
+        """See Sink."""
+        return await asyncio.to_thread(self._check)
+
+    def _check(self) -> list[str]:
+        """Looks and touches nothing: a daemon may be writing the file."""
+        if self._path == "-":
+            return []
+        path = os.path.realpath(self._path)
+        folder = os.path.dirname(path)
+        if os.path.exists(path):
+            if not os.access(path, os.W_OK):
+                return [f"{self._path} can't be written"]
+            if not self._rotation or os.access(folder, os.W_OK):
+                return []
+            return [f"{self._path} can't be rotated: nothing can be made in {folder}"]
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return [] if os.access(folder, os.W_OK) else [f"{self._path} can't be made in {folder}"]

@@ -1,0 +1,1 @@
+"""Kafka: the sink, exactly-once delivery, its state store and its parking store."""

@@ -1,0 +1,127 @@
+"""How every client of aiokafka in the daemon connects: addresses, TLS, SASL; and why one could not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Any
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from headrace.adapters.kafka.oauth import NoToken, provider_of
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.errors import SinkError, SinkRejected
+from headrace.settings.values import parse_host_port
+
+logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines hold passwords and tokens
+
+_PROTOCOLS = {"plaintext": "PLAINTEXT", "tls": "SSL", "sasl": "SASL_PLAINTEXT", "sasl_tls": "SASL_SSL"}
+_PROBE_LIMIT = 5.0
+"""Seconds for finding out why a broker was not reached."""
+_REFUSED = (AuthenticationFailedError, SaslAuthenticationFailed, IllegalSaslStateError)
+
+
+def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
+    """What a producer, consumer or admin client is made with. Raises SinkRejected when a TLS file can't be used."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": list(settings.bootstrap_servers),
+        "client_id": settings.client_id,
+        "request_timeout_ms": int(settings.request_timeout * 1000),
+        "security_protocol": _PROTOCOLS[settings.security],
+    }
+    if settings.security.endswith("tls"):
+        arguments["ssl_context"] = _tls(settings)
+    if settings.security.startswith("sasl"):
+        arguments["sasl_mechanism"] = settings.sasl_mechanism
+        if settings.sasl_mechanism == "OAUTHBEARER":
+            arguments["sasl_oauth_token_provider"] = provider_of(settings)
+        else:
+            arguments["sasl_plain_username"] = settings.user
+            arguments["sasl_plain_password"] = settings.password.get_secret_value()
+    return arguments
+
+
+def _tls(settings: KafkaSinkSettings) -> ssl.SSLContext:
+    """Certificates and names of brokers are always checked."""
+    key, file = "tls_ca", settings.tls_ca
+    try:
+        context = ssl.create_default_context(cafile=file)
+        if settings.tls_certificate is not None:
+            key, file = "tls_certificate", settings.tls_certificate
+            context.load_cert_chain(file, settings.tls_key, password="")  # never a prompt on a terminal
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SinkRejected(
+            f"the file of [sink] {key}, {file}, can't be used ({why})",
+            remedy="give PEM files that the daemon may read; a key without a password",
+        ) from error
+    return context
+
+
+def describe(error: BaseException | None) -> str:
+    """A client library's error for people."""
+    return f"{type(error).__name__}: {error}".rstrip(": ") if error is not None else "cancelled"
+
+
+async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> SinkError:
+    """No connection, or no answer: the library says only that, so one connection is made to see why."""
+    servers = ",".join(settings.bootstrap_servers)
+    cause = await _probe(settings)
+    match cause:
+        case NoToken():
+            return SinkError(str(cause), remedy="look at [sink] oauth_token_url, user, password and oauth_scope")
+        case UnsupportedSaslMechanismError():
+            return SinkRejected(
+                f"Kafka at {servers} takes no {settings.sasl_mechanism} ({cause})", remedy="set [sink] sasl_mechanism"
+            )
+        case _ if isinstance(cause, _REFUSED):
+            if settings.sasl_mechanism == "OAUTHBEARER":
+                provider_of(settings).forget()
+            return SinkRejected(
+                f"Kafka at {servers} does not let {settings.user} in by {settings.sasl_mechanism} ({_text(cause)})",
+                remedy="look at [sink] user, password and sasl_mechanism",
+            )
+        case ssl.SSLCertVerificationError():
+            return SinkRejected(
+                f"the certificate of Kafka at {servers} is not to be trusted: {cause.verify_message}",
+                remedy="set [sink] tls_ca to the CA that signed it; it has to be one of the host that we connect to",
+            )
+        case ssl.SSLError():
+            return SinkError(
+                f"TLS with Kafka at {servers} can't begin ({cause.reason or cause})",
+                remedy="look whether the listener is one for TLS, and whether it wants [sink] tls_certificate",
+            )
+    return SinkError(
+        f"Kafka at {servers} can't be reached ({describe(cause or error)})",
+        remedy=f'look whether the brokers run, and have listeners for security = "{settings.security}" there',
+    )
+
+
+async def _probe(settings: KafkaSinkSettings) -> BaseException | None:
+    """What goes wrong with the first address that says something better than that nobody is there."""
+    arguments, found = connection_arguments(settings), None
+    del arguments["bootstrap_servers"]
+    for server in settings.bootstrap_servers:
+        try:
+            async with asyncio.timeout(_PROBE_LIMIT):
+                connection = await create_conn(*parse_host_port(server), **arguments)
+        except (KafkaError, OSError, TimeoutError) as error:
+            if isinstance(error, (NoToken, UnsupportedSaslMechanismError, ssl.SSLError, *_REFUSED)):
+                return error
+            found = found or error
+        else:
+            connection.close()
+    return found
+
+
+def _text(error: KafkaError) -> str:
+    """The broker's own words."""
+    return ", ".join(str(argument) for argument in error.args if argument) or describe(error)

@@ -1,0 +1,271 @@
+"""Kafka, exactly once: messages and position in the same Kafka transactions, each of many small MySQL ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.adapters.kafka.oversize import Sizes
+from headrace.adapters.kafka.parking_topic import FailedTopic, Record
+from headrace.adapters.kafka.producer import largest_of
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.topics import Topics
+from headrace.adapters.kafka.transactor import Transactor
+from headrace.errors import HeadraceError, SinkError
+from headrace.model import MessageBatch, Position
+from headrace.ports.parking import FailedMessage
+from headrace.ports.sink import Desk, Sink
+from headrace.ports.sink_plan import Plan
+
+_IDLE_INTERVAL = 1.0
+"""Seconds between two commits that only move the position."""
+_GATHER_MOST = 1.0
+"""Seconds that are gathered for at most because commits take long; transaction_interval may be longer."""
+
+
+class ExactlyOnceKafkaSink(Sink):
+    """Publishes all batches, also those that only move the position. A Kafka transaction ends after
+    transaction_interval or transaction_bytes, at the next batch with a position: in the midst of a MySQL transaction
+    where that is a long one. Where commits take long, half of what the last one took is gathered for: else most of the
+    time would go into commits of the little that comes in an interval, and what waits would grow.
+
+    start() fences every other producer of the destination. Then the state has to be read, and an epoch begun, through
+    the KafkaStore with the same Transactor, before anything is published.
+    """
+
+    keeps_position = True
+
+    def __init__(
+        self,
+        settings: KafkaSinkSettings,
+        transactor: Transactor,
+        desk: Desk | None = None,
+        plan: Plan | None = None,
+        failed: FailedTopic | None = None,
+    ) -> None:
+        super().__init__(transactor.lease, desk)
+        self._transactor, self._failed = transactor, failed
+        plan = plan or Plan()
+        self._sizes = Sizes(settings, Topics(settings, plan.partitions), plan, desk)
+        # The brokers end a transaction that takes longer than its timeout, so it is committed long before.
+        self._longest = settings.transaction_timeout / 4
+        self._interval = self._gather = min(settings.transaction_interval, self._longest)
+        self._bytes = settings.transaction_bytes
+        self._turn = asyncio.Lock()
+        """Of whoever uses the transactor: publish(), or the clock."""
+        self._waiting: list[asyncio.Future[None]] = []
+        """Confirmations of what the next commit confirms."""
+        self._position: Position | None = None
+        self._entries: list[dict[str, Any]] = []
+        self._complete = True
+        """Whether the last batch had a position: one that has none stands for a part of what follows."""
+        self._size = 0
+        self._since = self._committed_at = 0.0
+        """On the loop's clock: when the first message since the last commit came, 0 for none; and that commit."""
+        self._hurried = False
+        self._changed = asyncio.Event()
+        self._clock: asyncio.Task[None] | None = None
+        self._error: HeadraceError | None = None
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """Of the stored position, counted up with each commit."""
+        return self._transactor.head.version
+
+    async def start(self) -> None:
+        """See Sink. From here on an older producer of this destination can't write any more."""
+        await self._transactor.start()
+        self._committed_at = asyncio.get_running_loop().time()
+        self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """See Sink; confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
+        being committed. Raises SinkError, Fenced, LeaseLapsed."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            self._check()
+            if not self._transactor.known:
+                raise SinkError("the state topic was not read before publishing")
+            done: asyncio.Future[None] = loop.create_future()
+            done.add_done_callback(_seen)
+            wake = not self._waiting or not self._complete or (batch.values and not self._since)
+            self._waiting.append(done)
+            try:
+                if batch.values:
+                    batch = await self._sizes.fit(self._transactor.producer, batch)
+                if batch.values:
+                    await self._send(batch)
+                self._size += batch.size
+                self._complete = batch.position is not None
+                if batch.position is not None:
+                    self._position = batch.position
+                self._entries += batch.schema_entries
+                if self._size >= self._bytes or loop.time() >= self._due:
+                    await self._commit()
+            except HeadraceError as error:
+                self._fail(error)
+                raise
+        if wake:
+            self._changed.set()
+        return done
+
+    async def _send(self, batch: MessageBatch) -> None:
+        """Within the present Kafka transaction."""
+        self._since = self._since or asyncio.get_running_loop().time()
+        largest = largest_of(batch)
+        if batch.barrier:
+            await self._transactor.settle()
+        for part in self._transactor.build(batch, self._sizes.limit(batch.topic)):
+            await self._transactor.send(part, batch.topic, batch.partition, largest=largest)
+        if batch.barrier:
+            await self._transactor.settle()
+
+    async def resend(self, batch: MessageBatch) -> None:
+        """See Sink: within the present Kafka transaction, or one of its own; confirmed once it is committed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        self._check()
+        # Nothing of the transaction: what is found ends nothing, and publish() does not wait for it.
+        await self._sizes.check_again(self._transactor.producer, batch)
+        async with self._turn:
+            self._check()
+            try:
+                self._waiting.append(done)
+                await self._send(batch)
+                if self._failed is not None:
+                    await self._write(self._failed, self._failed.removed([batch.failed]))
+            except HeadraceError as error:
+                self._fail(error)
+                raise
+        self._changed.set()
+        await done
+
+    async def write(self, records: Sequence[Record]) -> None:
+        """Writes records of the failed messages, as resend() sends a message."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        async with self._turn:
+            self._check()
+            try:
+                if self._failed is not None:
+                    await self._write(self._failed, records)
+            except HeadraceError as error:
+                self._fail(error)
+                raise
+            self._since = self._since or asyncio.get_running_loop().time()
+            self._waiting.append(done)
+        self._changed.set()
+        await done
+
+    async def _write(self, failed: FailedTopic, records: Sequence[Record]) -> None:
+        await self._transactor.send_records(failed.topic.name, failed.topic.partition, records)
+
+    def hurry(self) -> None:
+        """From here on whatever is complete is committed at once: a stop waits for it."""
+        self._hurried = True
+        self._changed.set()
+
+    @property
+    def _due(self) -> float:
+        """When a commit is due, if what came by then is complete."""
+        if self._hurried:
+            return 0.0
+        idle = self._committed_at + _IDLE_INTERVAL
+        return min(self._since + self._gather, idle) if self._since else idle
+
+    async def _run_clock(self) -> None:
+        """Commits what no further batch comes to commit."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            ready = self._waiting and self._complete
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._due if ready else None):
+                    await self._changed.wait()
+            if not self._waiting:
+                continue
+            async with self._turn:
+                try:
+                    if self._error is None and loop.time() >= self._due:
+                        await self._commit()
+                except HeadraceError as error:
+                    self._fail(error)
+
+    async def _commit(self) -> None:
+        position = self._position or self._transactor.head.position
+        if not self._complete or not self._waiting or position is None:
+            return
+        aside: Sequence[FailedMessage] = ()
+        if self._failed is not None and self._desk is not None:
+            aside = self._desk.unstored()
+            await self._write(self._failed, self._failed.added(aside))
+        head, records = self._transactor.head.moved(position, self._entries)
+        began = asyncio.get_running_loop().time()
+        await self._transactor.commit(head, records)
+        if aside and self._desk is not None:
+            self._desk.stored(aside)
+        waiting, self._waiting = self._waiting, []
+        self._entries, self._size, self._since = [], 0, 0.0
+        self._committed_at = asyncio.get_running_loop().time()
+        slow = min((self._committed_at - began) / 2, _GATHER_MOST, self._longest)
+        self._gather = max(self._interval, slow)
+        for done in waiting:
+            if not done.done():
+                done.set_result(None)
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """See Sink."""
+        return self._error
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: HeadraceError) -> None:
+        self._error = self._error or error
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            if not done.done():
+                done.set_exception(error)
+
+    async def _stop_clock(self) -> None:
+        clock, self._clock = self._clock, None
+        if clock is not None:
+            clock.cancel()
+            await asyncio.gather(clock, return_exceptions=True)
+
+    async def abort(self) -> None:
+        """See Sink."""
+        self._error = self._error or SinkError("the producer was ended")
+        await self._transactor.abort()
+        await self._stop_clock()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.cancel()
+
+    async def close(self) -> None:
+        """See Sink. What is complete and not committed yet is committed first."""
+        try:
+            async with self._turn:
+                if self._error is None:
+                    await self._commit()
+        except HeadraceError as error:
+            self._fail(error)
+        await self._stop_clock()
+        if self._error is not None:
+            await self.abort()
+        else:
+            await self._transactor.close()
+
+    async def check(self) -> list[str]:
+        """See Sink: looks at the brokers and the state topic, and fences nobody."""
+        return await self._transactor.topic.problems()
+
+
+def _seen(done: asyncio.Future[None]) -> None:
+    """Only the first failed batch is reported, and nobody may be waiting for those behind it."""
+    if not done.cancelled():
+        done.exception()

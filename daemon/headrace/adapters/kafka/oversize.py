@@ -1,0 +1,153 @@
+"""Messages that are larger than their topic takes: refused, cut into messages of fewer rows, or set aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.topics import DEFAULT_MAX_MESSAGE, Topics
+from headrace.errors import SinkRejected
+from headrace.model import MessageBatch, Unit
+from headrace.ports.sink import Desk, MessageRefused
+from headrace.ports.sink_plan import Plan
+
+_SLACK = 16 * 1024
+"""Bytes for key, headers and the record's own fields, with which a message surely fits."""
+_POS, _ID = "headrace-pos", "headrace-id"
+
+
+class Sizes:
+    """Of one sink. Both Kafka sinks send what fit() leaves of a batch."""
+
+    def __init__(self, settings: KafkaSinkSettings, topics: Topics, plan: Plan, desk: Desk | None) -> None:
+        self._settings, self._topics, self._plan = settings, topics, plan
+        self._desk = desk if settings.parks else None
+
+    def limit(self, topic: str) -> int:
+        """The largest record batch, in bytes; 0: the brokers have to say."""
+        known = self._topics.limit(topic)
+        return known or (0 if self._settings.on_oversize == "halt" else DEFAULT_MAX_MESSAGE)
+
+    async def fit(self, producer: Any, batch: MessageBatch) -> MessageBatch:
+        """The batch, mostly the same object, as it can be sent; looks at its topic first. Raises SinkRejected, and
+        SinkError when the brokers do not answer."""
+        if not self._topics.known(batch.topic):
+            await self._topics.ensure(producer.client, batch.topic)
+        limit = self.limit(batch.topic)
+        large = self._too_large(producer, batch, limit) if _largest(batch) + _SLACK > limit > 0 else {}
+        if self._desk is not None:
+            return self._set_aside(batch, large, limit, self._desk)
+        if not large:
+            return batch
+        if self._settings.on_oversize == "split":
+            return self._split(producer, batch, large, limit)
+        index, size = next(iter(large.items()))
+        raise self._refused(batch, index, size, limit)
+
+    async def check_again(self, producer: Any, batch: MessageBatch) -> None:
+        """Before a message that was set aside is sent again: the topic may take more by now, or be gone. Raises
+        MessageRefused, and SinkError when the brokers do not answer."""
+        try:
+            await self._topics.ensure(producer.client, batch.topic)
+        except SinkRejected as error:
+            raise MessageRefused(error.args[0], remedy=error.remedy) from error
+        if batch.partition >= (count := self._topics.count(batch.topic)):
+            raise MessageRefused(f"the topic {batch.topic} has {count} partitions, and no number {batch.partition}")
+        limit = self.limit(batch.topic)
+        if limit and (large := self._too_large(producer, batch, limit)):
+            raise MessageRefused(_what(batch, large[0], limit))
+
+    def _too_large(self, producer: Any, batch: MessageBatch, limit: int) -> dict[int, int]:
+        """By index, the size of each message that is larger than the limit also when it stands alone, compressed."""
+        large = {}
+        for index in range(len(batch.values)):
+            if producers.size_at_most(batch, index) > limit:
+                size = producers.packed_size(producer, batch, index)
+                if size > limit:
+                    large[index] = size
+        return large
+
+    # -- park ---------------------------------------------------------------------------------------------------------
+
+    def _set_aside(self, batch: MessageBatch, large: dict[int, int], limit: int, desk: Desk) -> MessageBatch:
+        """In order, so that what stands behind a message that is too large is set aside behind it."""
+        kept, topic = [], batch.topic
+        for index in range(len(batch.values)):
+            unit = batch.units[index] if batch.units is not None else Unit(())
+            if desk.blocked(topic, unit):
+                desk.park(topic, batch, index, "", 0)
+            elif index in large:
+                desk.park(topic, batch, index, _what(batch, large[index], limit), 1)
+            else:
+                kept.append(index)
+        if len(kept) == len(batch.values):
+            return batch
+        return replace(
+            batch,
+            values=[batch.values[i] for i in kept],
+            headers=[batch.headers[i] for i in kept],
+            keys=[batch.keys[i] for i in kept] if batch.keys is not None else None,
+            units=[batch.units[i] for i in kept] if batch.units is not None else None,
+        )
+
+    # -- split --------------------------------------------------------------------------------------------------------
+
+    def _split(self, producer: Any, batch: MessageBatch, large: dict[int, int], limit: int) -> MessageBatch:
+        made = replace(batch, values=[], headers=[], keys=None if batch.keys is None else [], units=None, tags=None)
+        for index, value in enumerate(batch.values):
+            parts: list[tuple[bytes | None, list[tuple[str, bytes]]]] = [(value, batch.headers[index])]
+            if index in large and value is not None:
+                room = limit - (producers.size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
+                parts = [
+                    (part, _numbered(batch.headers[index], row)) for row, part in self._plan.cut(value, max(1, room))
+                ]
+            for part, headers in parts:
+                made.values.append(part)
+                made.headers.append(headers)
+                if made.keys is not None and batch.keys is not None:
+                    made.keys.append(batch.keys[index])
+            if index in large:
+                self._ensure_small(producer, batch, index, made, len(parts), limit, large[index])
+        return made
+
+    def _ensure_small(
+        self, producer: Any, batch: MessageBatch, index: int, made: MessageBatch, parts: int, limit: int, size: int
+    ) -> None:
+        """Of the last `parts` messages."""
+        if parts < 2:
+            raise self._refused(batch, index, size, limit)
+        for last in range(len(made.values) - parts, len(made.values)):
+            if producers.size_at_most(made, last) > limit:
+                size = producers.packed_size(producer, made, last)
+                if size > limit:
+                    raise self._refused(made, last, size, limit)
+
+    def _refused(self, batch: MessageBatch, index: int, size: int, limit: int) -> SinkRejected:
+        remedy = "raise max.message.bytes of the topic (and replica.fetch.max.bytes of the brokers)"
+        if self._settings.max_request_size:
+            remedy = "raise [sink] max_request_size and max.message.bytes of the topic"
+        if self._settings.on_oversize == "halt":
+            remedy += ', set [message] rows_per_message, or [sink] on_oversize = "split" or "park"'
+        return SinkRejected(f"a message for the topic {batch.topic}, {_what(batch, size, limit)}", remedy=remedy)
+
+
+def _largest(batch: MessageBatch) -> int:
+    return max(map(len, filter(None, batch.values)), default=0)
+
+
+def _what(batch: MessageBatch, size: int, limit: int) -> str:
+    return f"a record of {size:,} bytes, is larger than the {limit:,} that {batch.topic} takes"
+
+
+def _numbered(headers: list[tuple[str, bytes]], row: int) -> list[tuple[str, bytes]]:
+    """The headers of a message that begins with a later row of another."""
+    made = []
+    for name, value in headers:
+        if name == _ID:
+            value = b"%b.%d" % (value, row)
+        elif name == _POS:
+            value = b"%d" % (int(value) + row)
+        made.append((name, value))
+    return made

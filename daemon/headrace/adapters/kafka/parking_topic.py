@@ -1,0 +1,211 @@
+"""Failed messages in a compacted topic, for destinations that write everything in Kafka transactions.
+
+Keys, the newest record of each counts:
+    D/failed/N      the entry of the failed message N, with how many pieces its content has; a tombstone takes it away
+    D/failed/N/I    piece I of its content: key, headers, tag and body, compressed together
+    D/changed       written whenever an operator has changed something
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import zstandard
+from aiokafka.errors import KafkaError
+
+from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_records import PIECE_BYTES
+from headrace.adapters.kafka.state_topic import StateTopic
+from headrace.errors import StateStoreError
+from headrace.model import Unit
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState
+
+Record = tuple[bytes, bytes | None]
+
+
+@dataclass(slots=True)
+class _Stored:
+    entry: FailedEntry
+    pieces: int
+
+
+@dataclass(slots=True)
+class FailedLog:
+    """What the records of one destination come to, read one after the other."""
+
+    destination: str
+    end: int = 0
+    changes: int = 0
+    entries: dict[int, _Stored] = field(default_factory=dict)
+    offsets: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where each piece lies, by message and piece."""
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """See Readable."""
+        name, _, rest = (key or b"").decode(errors="replace").partition("/")
+        if name != self.destination:
+            return
+        kind, *numbers = rest.split("/")
+        try:
+            if kind == "changed":
+                self.changes += 1
+            elif kind == "failed" and len(numbers) == 1:
+                self._take_entry(int(numbers[0]), value)
+            elif kind == "failed":
+                number, piece = map(int, numbers)
+                if value is None:
+                    self.offsets.pop((number, piece), None)
+                else:
+                    self.offsets[number, piece] = offset
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateStoreError(
+                f"the record {key!r} of {self.destination}'s failed messages can't be read ({error!r})",
+                remedy="look whether somebody else writes to the topic",
+            ) from error
+
+    def _take_entry(self, number: int, value: bytes | None) -> None:
+        if value is None:
+            self.entries.pop(number, None)
+            return
+        raw = orjson.loads(value)
+        pieces, (tables, keys), state = raw.pop("pieces"), raw.pop("unit"), raw.pop("state")
+        unit = Unit(tuple(tables), tuple(keys))
+        self.entries[number] = _Stored(FailedEntry(unit=unit, state=FailedState(state), **raw), pieces)
+
+
+class FailedTopic:
+    """Makes and reads the records; who writes them, and in which transaction, is for others to say."""
+
+    def __init__(self, settings: KafkaSinkSettings, destination: str, name: str) -> None:
+        self._settings, self._destination = settings, destination
+        self.topic = StateTopic(settings, destination, name)
+        self.log = FailedLog(destination)
+
+    async def refresh(self, *, settled: bool = False) -> FailedLog:
+        """Reads what came since; `settled`: what others' open transactions hide is waited for. Raises
+        StateStoreError."""
+        await self.topic.read_into(self.log, settled=settled)
+        return self.log
+
+    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+        """By number; what is gone meanwhile is left out. Raises StateStoreError."""
+        if any(number not in self.log.entries for number in numbers):
+            await self.refresh()
+        log, wanted = self.log, [number for number in numbers if number in self.log.entries]
+        places = {number: _places(log, number) for number in wanted}
+        values = await self.topic.read_at([offset for offsets in places.values() for offset in offsets])
+        return {
+            number: _unpacked(b"".join(values[offset] for offset in offsets))
+            for number, offsets in places.items()
+            if offsets and all(offset in values for offset in offsets)
+        }
+
+    async def write_apart(self, records: Sequence[Record]) -> None:
+        """Writes records outside of the daemon's transactions, for an operator. Raises StateStoreError."""
+        producer, place, limit = producers.make_producer(self._settings), self.topic, self._settings.request_timeout
+        try:
+            async with asyncio.timeout(limit):
+                await producer.start()
+                for part in producers.build_records(producer, records):
+                    await (await producer.send_batch(part, place.name, partition=place.partition))
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise StateStoreError(
+                f"the failed messages in the topic {place.name} can't be changed ({producers.describe(error)})"
+            ) from error
+        finally:
+            await producers.close(producer)
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def added(self, messages: Iterable[FailedMessage]) -> list[Record]:
+        """What to write for new messages; one that takes the place of another takes that away."""
+        messages = list(messages)
+        records = self.removed(message.replaces for message in messages if message.replaces)
+        for message in messages:
+            packed = _packed(message.content)
+            pieces = [packed[i : i + PIECE_BYTES] for i in range(0, len(packed), PIECE_BYTES)]
+            number = message.entry.number
+            records += [(self._key(number, i), piece) for i, piece in enumerate(pieces)]
+            records.append((self._key(number), _entry_json(message.entry, len(pieces))))
+        return records
+
+    def removed(self, numbers: Iterable[int]) -> list[Record]:
+        """What to write for messages that are delivered or given up."""
+        records: list[Record] = []
+        for number in numbers:
+            stored = self.log.entries.get(number)
+            records.append((self._key(number), None))
+            records += [(self._key(number, i), None) for i in range(stored.pieces if stored else 0)]
+        return records
+
+    def updated(self, entries: Iterable[FailedEntry]) -> list[Record]:
+        """What to write for entries that have changed; those that are gone are left out."""
+        known = self.log.entries
+        return [
+            (self._key(entry.number), _entry_json(entry, known[entry.number].pieces))
+            for entry in entries
+            if entry.number in known
+        ]
+
+    def told(self) -> Record:
+        """What to write so that the daemon looks again."""
+        return f"{self._destination}/changed".encode(), b"1"
+
+    def _key(self, *numbers: int) -> bytes:
+        return "/".join([self._destination, "failed", *map(str, numbers)]).encode()
+
+
+def _places(log: FailedLog, number: int) -> list[int]:
+    """Where the pieces of a message lie; none when one is missing."""
+    stored = log.entries[number]
+    offsets = [log.offsets.get((number, piece), -1) for piece in range(stored.pieces)]
+    return [] if -1 in offsets else offsets
+
+
+def _entry_json(entry: FailedEntry, pieces: int) -> bytes:
+    return orjson.dumps(
+        {
+            "number": entry.number,
+            "id": entry.id,
+            "scope": entry.scope,
+            "topic": entry.topic,
+            "partition": entry.partition,
+            "unit": [entry.unit.tables, entry.unit.keys],
+            "reason": entry.reason,
+            "attempts": entry.attempts,
+            "state": str(entry.state),
+            "created_us": entry.created_us,
+            "tried_us": entry.tried_us,
+            "due_us": entry.due_us,
+            "size": entry.size,
+            "pieces": pieces,
+        }
+    )
+
+
+def _packed(content: FailedContent) -> bytes:
+    """Lengths and names as JSON in a line, then the bytes one behind the other, compressed."""
+    values = [content.key, content.body, *(value for _, value in content.headers)]
+    head: dict[str, Any] = {
+        "sizes": [None if value is None else len(value) for value in values],
+        "names": [name for name, _ in content.headers],
+        "tag": content.tag,
+        "commit_time_us": content.commit_time_us,
+    }
+    return zstandard.compress(orjson.dumps(head) + b"\n" + b"".join(value or b"" for value in values))
+
+
+def _unpacked(packed: bytes) -> FailedContent:
+    text, _, rest = zstandard.decompress(packed).partition(b"\n")
+    head, at, values = orjson.loads(text), 0, list[bytes | None]()
+    for size in head["sizes"]:
+        values.append(None if size is None else rest[at : at + size])
+        at += size or 0
+    key, body, *others = values
+    headers = tuple((name, value or b"") for name, value in zip(head["names"], others, strict=True))
+    return FailedContent(body, key, headers, head["tag"], head["commit_time_us"])

@@ -1,0 +1,121 @@
+"""The section [sink] of type kafka as a model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+
+from headrace.settings.message import KIB, MIB, Int, Seconds, Section, Size, Topic
+from headrace.settings.values import split_servers
+
+
+class KafkaSinkSettings(Section):
+    """[sink] type = "kafka"."""
+
+    type: Literal["kafka"] = Field(description="The kind of sink.")
+    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(split_servers)] = Field(
+        description='Brokers to begin with: "host:port", comma-separated, or a list.'
+    )
+    client_id: str = Field(default="headrace", min_length=1, description="Our name in the brokers' logs and quotas.")
+    compression: Literal["none", "gzip", "lz4", "zstd", "snappy"] = Field(
+        default="none", description="Compression of record batches."
+    )
+    batch_bytes: Size = Field(
+        default=900 * KIB, description="Largest record batch; stays below the brokers' message.max.bytes."
+    )
+    max_in_flight_bytes: Size = Field(default=16 * MIB, description="Bytes handed over and not yet confirmed.")
+    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer, in seconds.")
+    delivery: Literal["at_least_once", "exactly_once"] = Field(
+        default="at_least_once",
+        description="exactly_once: messages and position are written in Kafka transactions; consumers that read "
+        "committed see each row once. The position is then kept in state_topic.",
+    )
+    transactional_id: str = Field(
+        default="",
+        description="exactly_once: who we are for the brokers, the same on every daemon that may run the destination; "
+        "default: headrace- and the destination's name.",
+    )
+    transaction_interval: Seconds = Field(
+        default=0.1,
+        description="exactly_once: a Kafka transaction is committed after this time, in seconds; later, by a second at "
+        "most, while commits themselves take long.",
+    )
+    transaction_bytes: Size = Field(
+        default=8 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."
+    )
+    transaction_timeout: Seconds = Field(
+        default=30.0,
+        description="exactly_once: the brokers abort a transaction that its daemon has left, in seconds; consumers "
+        "that read committed wait for that.",
+    )
+    create_topics: bool = Field(
+        default=False,
+        description="Whether missing topics are made, with the partitions that [route] asks for; else the brokers "
+        "decide (auto.create.topics.enable).",
+    )
+    topic_replication: Int = Field(
+        default=0, ge=0, le=32, description="Copies of a topic that is made; 0: as many as brokers, 3 at most."
+    )
+    on_oversize: Literal["halt", "split", "park"] = Field(
+        default="halt",
+        description="A message that is larger than the topic takes (max.message.bytes). halt: the destination stops; "
+        "split: it is cut into messages of fewer rows, and halts when one row is still too large; park: it is set "
+        "aside with what comes later for its rows ([failed]), and others go on.",
+    )
+    max_request_size: Size | None = Field(
+        default=None, description="The largest message, in bytes. Default: what the topic's max.message.bytes allows."
+    )
+    security: Literal["plaintext", "tls", "sasl", "sasl_tls"] = Field(
+        default="plaintext", description="How we talk to the brokers (security.protocol)."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
+        default="SCRAM-SHA-512", description="How we prove who we are (sasl.mechanism)."
+    )
+    user: str = Field(default="", description="The account, for PLAIN and SCRAM.")
+    password: SecretStr = Field(default=SecretStr(""), description='Its password; best as "${NAME}".')
+    oauth_token_url: str = Field(
+        default="", description="OAUTHBEARER: where a token is fetched, with user and password as the client's."
+    )
+    oauth_scope: str = Field(default="", description="OAUTHBEARER: the scope that is asked for.")
+    tls_ca: Path | None = Field(
+        default=None, description="File of CA certificates of the brokers; default: those of the system."
+    )
+    tls_certificate: Path | None = Field(default=None, description="Our certificate, where the brokers ask for one.")
+    tls_key: Path | None = Field(default=None, description="Its key; default: in the file of the certificate.")
+    state_topic: Topic = Field(
+        default="__headrace_state",
+        min_length=1,
+        description="exactly_once: compacted topic of positions and schema history; made when it is missing.",
+    )
+    state_topic_replication: Int = Field(
+        default=0, ge=0, le=32, description="Copies of state_topic when it is made; 0: as many as brokers, 3 at most."
+    )
+
+    @property
+    def parks(self) -> bool:
+        """Whether messages may be set aside."""
+        return self.on_oversize == "park"
+
+    @model_validator(mode="after")
+    def _check_security(self) -> Self:
+        sasl, tls = self.security.startswith("sasl"), self.security.endswith("tls")
+        given = self.model_fields_set
+        oauth = {"oauth_token_url", "oauth_scope"}
+        if not sasl and (strange := sorted(given & {"sasl_mechanism", "user", "password", *oauth})):
+            raise ValueError(f'{", ".join(strange)} has no meaning with security = "{self.security}"')
+        if self.sasl_mechanism != "OAUTHBEARER" and (strange := sorted(given & oauth)):
+            raise ValueError(f'{", ".join(strange)} has no meaning with sasl_mechanism = "{self.sasl_mechanism}"')
+        if not tls and (strange := sorted(given & {"tls_ca", "tls_certificate", "tls_key"})):
+            raise ValueError(f'{", ".join(strange)} has no meaning with security = "{self.security}"')
+        if sasl and not (self.user and self.password.get_secret_value()):
+            raise ValueError(f'security = "{self.security}" needs user and password')
+        if sasl and self.sasl_mechanism == "OAUTHBEARER" and not self.oauth_token_url:
+            raise ValueError('sasl_mechanism = "OAUTHBEARER" needs oauth_token_url')
+        if self.oauth_token_url and not re.match(r"https?://[^/\s]", self.oauth_token_url):
+            raise ValueError('oauth_token_url should begin with "https://", or with "http://" and a host')
+        if self.tls_key and not self.tls_certificate:
+            raise ValueError("tls_key needs tls_certificate")
+        return self

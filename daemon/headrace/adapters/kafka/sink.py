@@ -1,0 +1,200 @@
+"""Kafka, through aiokafka: whole record batches with acks=all and idempotence, confirmed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+from aiokafka.errors import KafkaError
+
+from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.connection import unreachable
+from headrace.adapters.kafka.oversize import Sizes
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.topics import Topics
+from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkRejected
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.ports.sink import Desk, MessageRefused, Sink
+from headrace.ports.sink_plan import Plan
+
+
+class KafkaSink(Sink):
+    """One producer, from start to its first failure. publish() is called by one coroutine only, so that batches of a
+    partition never overtake each other; only their confirmations overlap."""
+
+    def __init__(
+        self, settings: KafkaSinkSettings, lease: Lease, desk: Desk | None = None, plan: Plan | None = None
+    ) -> None:
+        super().__init__(lease, desk)
+        self._settings, self._plan = settings, plan or Plan()
+        self._topics = Topics(settings, self._plan.partitions)
+        self._sizes = Sizes(settings, self._topics, self._plan, desk)
+        self._producer: Any = None
+        self._in_flight = 0
+        self._drained = asyncio.Event()
+        self._pending: set[asyncio.Future[None]] = set()
+        self._error: SinkError | None = None
+
+    async def start(self) -> None:
+        """See Sink."""
+        self._producer = producer = producers.make_producer(self._settings)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout):
+                await producer.start()
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self.abort()
+            raise await unreachable(self._settings, error) from error
+        except BaseException:
+            await self.abort()
+            raise
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """See Sink. Waits while more than max_in_flight_bytes are unconfirmed."""
+        return await self._send(await self._sizes.fit(self._producer, batch))
+
+    async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """Waits before each record batch, because the batch of a large change may have many of them."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        self._pending.add(done)
+        if not batch.values:  # all were set aside
+            self._settle(done, None)
+            return done
+        parts = producers.build_batches(self._running(), batch, self._sizes.limit(batch.topic))
+        remaining = len(parts)
+
+        def on_delivery(size: int, delivery: asyncio.Future[Any]) -> None:
+            nonlocal remaining
+            error = None if delivery.cancelled() else delivery.exception()
+            remaining -= 1
+            self._in_flight -= size
+            self._drained.set()
+            if error is not None or delivery.cancelled():
+                self._settle(done, self._failure(batch, error))
+            elif not remaining:
+                self._settle(done, None)
+
+        try:
+            for part in parts:
+                size = part.size()
+                while self._in_flight and self._in_flight + size > self._settings.max_in_flight_bytes:
+                    self._running()
+                    self._drained.clear()
+                    await self._drained.wait()
+                if done not in self._pending:  # a part before it has failed, or the sink was ended
+                    return done
+                async with asyncio.timeout(2 * self._settings.request_timeout):
+                    self._lease.check()
+                    delivery = await self._running().send_batch(part, batch.topic, partition=batch.partition)
+                self._in_flight += size
+                delivery.add_done_callback(functools.partial(on_delivery, size))
+        except (KafkaError, OSError, TimeoutError, AssertionError) as error:
+            self._settle(done, None)
+            raise self._failure(batch, error) from error
+        except HeadraceError:  # the lease's, or the sink was ended
+            self._settle(done, None)
+            raise
+        return done
+
+    async def resend(self, batch: MessageBatch) -> None:
+        """See Sink. It has an order with nothing that publish() sends meanwhile."""
+        producer = self._running()
+        try:
+            await self._sizes.check_again(producer, batch)
+            await self._deliver(batch)
+        except (MessageRefused, LeaseLapsed, Fenced):
+            raise
+        except Exception as error:
+            if self._producer is None:  # whatever the client library says once it was cut off
+                raise SinkError("the producer was ended") from error
+            if isinstance(error, SinkRejected):
+                raise MessageRefused(error.args[0], remedy=error.remedy) from error
+            raise
+
+    async def _deliver(self, batch: MessageBatch) -> None:
+        """Any failure ends the sink: the client has counted the message, so brokers refuse what comes after it."""
+        limit = 2 * self._settings.request_timeout
+        try:
+            done = await self._send(batch)
+            await asyncio.wait([done], timeout=limit)
+            if not done.done():  # aiokafka goes on for ever while no broker answers
+                raise SinkError(
+                    f"Kafka did not confirm a message for {batch.topic} that was sent again, within {limit:g} s"
+                )
+            await done
+        except SinkRejected as error:
+            self._end(SinkError(f"a message that was sent again was refused, so the producer is made anew ({error})"))
+            raise
+        except SinkError as error:
+            self._end(error)
+            raise
+
+    @property
+    def failure(self) -> SinkError | None:
+        """See Sink."""
+        return self._error
+
+    def _end(self, error: SinkError) -> None:
+        """What is in flight may still arrive, or not: only a new run tells."""
+        self._error = self._error or error
+        for done in list(self._pending):
+            self._settle(done, self._error)
+        self._drained.set()
+
+    def _running(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        if self._producer is None:
+            raise SinkError("the producer was ended")
+        return self._producer
+
+    def _settle(self, done: asyncio.Future[None], error: Exception | None) -> None:
+        """Once a batch; whatever comes after its first failure changes nothing."""
+        if done not in self._pending:
+            return
+        self._pending.discard(done)
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
+        return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
+
+    async def abort(self) -> None:
+        """Cuts everything: the sender task is ended and the sockets closed before it returns, because an old producer
+        that still delivers would put old rows behind new ones."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        await producers.cut(producer)
+        for done in list(self._pending):
+            self._pending.discard(done)
+            done.cancel()
+
+    async def close(self) -> None:
+        """See Sink. All is confirmed already, so there is nothing to flush."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producers.close(producer)
+
+    async def check(self) -> list[str]:
+        """See Sink: connects, and looks at the topics that are known before any table is."""
+        try:
+            await self.start()
+        except SinkError as error:
+            return [str(error)]
+        try:
+            return await self._topics.problems(self._producer.client, self._plan.topics)
+        finally:
+            await self.close()
+
+
+def _seen(done: asyncio.Future[None]) -> None:
+    """Only the first failed batch is reported; those behind it fail for the same reason, and nobody waits for them."""
+    if not done.cancelled():
+        done.exception()

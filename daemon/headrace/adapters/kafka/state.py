@@ -1,0 +1,142 @@
+"""The state store of exactly-once destinations: positions in a compacted topic, in the messages' own transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_records import Content, Head
+from headrace.adapters.kafka.state_topic import StateTopic
+from headrace.adapters.kafka.transactor import Transactor
+from headrace.errors import Fenced, SinkError, StateStoreError
+from headrace.lease import Lease, Tenure
+from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+
+_OWNER = uuid.uuid4().hex
+"""Tells this process's own epochs from those of others with the same number."""
+
+
+class KafkaStore(StateStore):
+    """The state of one destination.
+
+    With the `transactor` of a run, whose sink has started it, everything is read behind InitProducerId and written
+    through it. Without one, what is committed by now is read, and each write starts a producer of its own: that fences
+    a daemon which is still writing, so the lock has to be held. `lease` is checked by such writes.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSinkSettings,
+        destination: str,
+        transactor: Transactor | None = None,
+        *,
+        lease: Lease | None = None,
+    ) -> None:
+        self._settings, self._destination, self._transactor = settings, destination, transactor
+        self._lease = lease or Lease()
+        self._topic = StateTopic(settings, destination)
+        self._content: Content | None = None
+        """What load() read, until the epoch begins."""
+
+    async def open(self) -> None:
+        """Nothing is held open between calls."""
+
+    async def close(self) -> None:
+        """Nothing to give back: the transactor belongs to the sink."""
+
+    async def load(self, destination: str) -> Stored:
+        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
+        self._check_name(destination)
+        if self._transactor is not None:
+            self._content = await self._transactor.read()
+            head = self._transactor.head
+        else:
+            head = (await self._topic.read(settled=False)).head
+        return Stored(head.position, head.epoch, head.version, head.last_pos)
+
+    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+        """Takes the destination over. The tenure's epoch may be the stored one when this process stored it: a run
+        begins again. Raises Fenced or StateStoreError."""
+        self._check_name(destination)
+
+        def choose(head: Head) -> int:
+            known, ours = max(head.epoch, above), head.owner == _OWNER and head.epoch == tenure.epoch
+            if not tenure.epoch:
+                return known + 1
+            if tenure.epoch > known or (ours and tenure.epoch == known):
+                return tenure.epoch
+            raise Fenced(
+                f"{destination} is held under epoch {known}, as its state topic and its heartbeat say; ours is "
+                f"{tenure.epoch}"
+            )
+
+        async with self._writing(choose) as transactor:
+            head, epoch = transactor.head, choose(transactor.head)
+            if (head.epoch, head.owner) != (epoch, _OWNER):
+                await transactor.commit(*head.begun(epoch, _OWNER))
+            self._content = None
+            return Guard(epoch, head.version, tenure.fence)
+
+    async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+        """Writes all of `change` in one Kafka transaction. Raises Fenced or StateStoreError; after the latter it may
+        have been written."""
+        self._check_name(destination)
+
+        def compare(head: Head) -> None:
+            if (head.epoch, head.version) != (guard.epoch, guard.version):
+                raise Fenced(
+                    f"{destination} is held under epoch {head.epoch}, version {head.version} in the state topic; ours "
+                    f"is epoch {guard.epoch}, version {guard.version}, so nothing was written"
+                )
+
+        async with self._writing(compare) as transactor:
+            compare(transactor.head)
+            await transactor.commit(
+                *transactor.head.moved(
+                    change.position, change.schema_entries, actor=change.actor, details=change.details
+                )
+            )
+            return Guard(guard.epoch, transactor.head.version, guard.fence)
+
+    async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last position changes, newest first; one of the checkpoints of a minute. Raises StateStoreError."""
+        found = (await self._read(destination)).history()
+        return [
+            HistoryEntry(raw["actor"], raw["epoch"], raw["version"], raw["position"], raw["details"], raw["changed_us"])
+            for raw in found[:limit]
+        ]
+
+    async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
+        """The schema history in the order it was written. Raises StateStoreError."""
+        return (await self._read(destination)).schema_entries()
+
+    async def _read(self, destination: str) -> Content:
+        self._check_name(destination)
+        return self._content or await self._topic.read(settled=self._transactor is not None)
+
+    @contextlib.asynccontextmanager
+    async def _writing(self, check: Callable[[Head], object]) -> AsyncIterator[Transactor]:
+        """The run's transactor, or one that lives as long as the write: it fences whoever writes, so `check` has to
+        pass before it is started."""
+        transactor = self._transactor or Transactor(self._settings, self._destination, self._lease)
+        try:
+            if self._transactor is None:
+                check((await self._topic.read(settled=False)).head)
+                await transactor.start()
+            if not transactor.known:
+                await transactor.read()
+            yield transactor
+        except SinkError as error:
+            refused = StateStoreError(str(error))
+            refused.retriable = error.retriable
+            raise refused from error
+        finally:
+            if self._transactor is None:
+                await transactor.close()
+
+    def _check_name(self, destination: str) -> None:
+        if destination != self._destination:
+            raise StateStoreError(f"this store keeps {self._destination}, not {destination}")

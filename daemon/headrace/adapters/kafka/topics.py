@@ -1,0 +1,168 @@
+"""Topics that messages go to: looked at once before the first message, made when asked for, and how much they take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import structlog
+from aiokafka.admin.config_resource import ConfigResourceType
+from aiokafka.errors import (
+    InvalidTopicError,
+    KafkaError,
+    NotControllerError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from headrace.adapters.kafka.connection import describe
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.errors import SinkError, SinkRejected
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_MAX_MESSAGE = 1_048_588
+"""Kafka's default of message.max.bytes."""
+_APPEARS_WITHIN = 5.0
+"""Seconds that a topic takes from being asked for to being there."""
+_LOOK_AGAIN = 0.1
+
+
+class Topics:
+    """What is known of the topics, for the life of one producer. `partitions` says how many [route] asks for."""
+
+    def __init__(self, settings: KafkaSinkSettings, partitions: Callable[[str], int]) -> None:
+        self._settings, self._partitions = settings, partitions
+        self._limits: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+
+    def known(self, topic: str) -> bool:
+        """Whether ensure() has found all well."""
+        return topic in self._limits
+
+    def limit(self, topic: str) -> int:
+        """Of a known topic: the largest record batch that it takes, in bytes; 0: we were not allowed to look."""
+        return self._limits[topic]
+
+    def count(self, topic: str) -> int:
+        """Of a known topic: how many partitions it had when it was looked at last."""
+        return self._counts[topic]
+
+    async def ensure(self, client: Any, topic: str) -> None:
+        """Looks at the topic, and makes it when it is missing and is to be made. `client` is aiokafka's. Raises
+        SinkRejected when messages can't go there as [route] says, SinkError when the brokers do not answer."""
+        try:
+            async with asyncio.timeout(self._settings.request_timeout):
+                if not (count := await self._look(client, topic)):
+                    count = await self._wait_for(client, topic)
+                if problem := self._too_few(topic, count):
+                    raise _rejected(*problem)
+                self._counts[topic] = count
+                self._limits[topic] = self._settings.max_request_size or await self._ask_limit(client, topic)
+        except (TopicAuthorizationFailedError, InvalidTopicError) as error:
+            raise SinkRejected(
+                f"Kafka does not let us use the topic {topic} ({describe(error)})",
+                remedy="allow Describe and Write on it",
+            ) from error
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise SinkError(f"Kafka does not say whether there is a topic {topic} ({describe(error)})") from error
+
+    async def problems(self, client: Any, topics: Iterable[str]) -> list[str]:
+        """What stands in the way of using the topics, a sentence each; nothing is made."""
+        problems = []
+        for topic in topics:
+            try:
+                async with asyncio.timeout(self._settings.request_timeout):
+                    problem = await self._problem(client, topic)
+            except (KafkaError, OSError, TimeoutError) as error:
+                problem = (f"the topic {topic} can't be looked at ({describe(error)})", "")
+            if problem:
+                problems.append(" -> ".join(filter(None, problem)))
+        return problems
+
+    async def _problem(self, client: Any, topic: str) -> tuple[str, str] | None:
+        if count := await self._look(client, topic):
+            return self._too_few(topic, count)
+        if self._settings.create_topics:
+            return None
+        broker = client.get_random_node()
+        makes = await _config(client, ConfigResourceType.BROKER, str(broker), "auto.create.topics.enable", node=broker)
+        return self._missing(topic) if makes == "false" else None
+
+    async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:
+        """Its partitions; 0 when there is none. `make`: the brokers may make it, with their defaults."""
+        answer = (await client.send(client.get_random_node(), MetadataRequest([topic], make))).to_object()
+        found = answer["topics"][0]
+        error = for_code(found["error_code"])
+        if error in (TopicAuthorizationFailedError, InvalidTopicError):
+            raise error(topic)
+        return len(found["partitions"])
+
+    async def _wait_for(self, client: Any, topic: str) -> int:
+        if self._settings.create_topics:
+            await self._create(client, topic)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _APPEARS_WITHIN
+        while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
+            if loop.time() > deadline:
+                raise _rejected(*self._missing(topic))
+            await asyncio.sleep(_LOOK_AGAIN)
+        return count
+
+    async def _create(self, client: Any, topic: str) -> None:
+        partitions = self._partitions(topic)
+        copies = self._settings.topic_replication or min(3, len(client.cluster.brokers()))
+        request = CreateTopicsRequest(
+            [(topic, partitions, copies, [], [])], int(self._settings.request_timeout * 1000), validate_only=False
+        )
+        while True:
+            controller = client.cluster.controller
+            node = controller.nodeId if controller else client.get_random_node()
+            code, *text = (await client.send(node, request)).topic_errors[0][1:]
+            error = for_code(code)
+            if error is not NotControllerError:
+                break
+            await client.force_metadata_update()
+            await asyncio.sleep(_LOOK_AGAIN)
+        if code and error is not TopicAlreadyExistsError:
+            raise _rejected(
+                f"the topic {topic} can't be made ({error.__name__}: {' '.join(filter(None, text))})",
+                "make it by hand, or mend [sink] topic_replication or our rights",
+            )
+        if not code:
+            log.info("a topic was made", topic=topic, partitions=partitions, copies=copies)
+
+    async def _ask_limit(self, client: Any, topic: str) -> int:
+        text = await _config(client, ConfigResourceType.TOPIC, topic, "max.message.bytes")
+        return int(text) if text and text.isdecimal() else 0
+
+    def _missing(self, topic: str) -> tuple[str, str]:
+        return (
+            f"there is no topic {topic}, and the brokers make none by themselves",
+            f"make it with {self._partitions(topic)} partitions, or set [sink] create_topics = true",
+        )
+
+    def _too_few(self, topic: str, count: int) -> tuple[str, str] | None:
+        wanted = self._partitions(topic)
+        if count >= wanted:
+            return None
+        return (
+            f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
+            f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
+        )
+
+
+async def _config(client: Any, kind: Any, name: str, key: str, node: int | None = None) -> str | None:
+    """One setting of a topic or broker; None when we may not look."""
+    request = DescribeConfigsRequest([(kind, name, [key])])
+    answer = await client.send(client.get_random_node() if node is None else node, request)
+    code, _, _, _, entries = answer.resources[0]
+    return None if code else {entry[0]: entry[1] for entry in entries}.get(key)
+
+
+def _rejected(problem: str, remedy: str) -> SinkRejected:
+    return SinkRejected(problem, remedy=remedy)

@@ -1,0 +1,290 @@
+"""The transactional producer of a destination: whoever started last under its transactional.id is the only one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import aiokafka
+from aiokafka.errors import (
+    IllegalOperation,
+    InvalidProducerEpoch,
+    InvalidTransactionTimeout,
+    KafkaError,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+)
+
+from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.connection import unreachable
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_records import Content, Head, Record
+from headrace.adapters.kafka.state_topic import StateTopic
+from headrace.errors import Fenced, HeadraceError, SinkError, SinkRejected
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+
+_FENCED = (ProducerFenced, InvalidProducerEpoch)
+_BACKOFF_MS = 50
+
+
+class Transactor:
+    """One producer, from start() to its first failure; it never repairs itself and is never started again.
+
+    A transaction begins with the first send() and ends with commit(), which writes the state records of the same
+    change. All of it is used by one coroutine at a time.
+
+    After any failure everything raises that failure: what was written may be in an open transaction, or even be
+    committed. The truth is what read() finds after the next start(), which ends the open transaction.
+    """
+
+    def __init__(self, settings: KafkaSinkSettings, destination: str, lease: Lease) -> None:
+        self.lease = lease
+        self.transactional_id = settings.transactional_id or f"headrace-{destination}"
+        self.topic = StateTopic(settings, destination)
+        self.head = Head(destination)
+        """Of the state as it was read, or committed since."""
+        self.known = False
+        """Whether `head` was read."""
+        self.in_flight = 0
+        """Bytes handed to the client library and not confirmed by a broker."""
+        self._read_to = -1
+        """The offset in the state topic that was read to; -1 once that is known to be all."""
+        self._settings = settings
+        self._producer: Any = None
+        self._open = False
+        self._deadline = 0.0
+        """On the loop's clock: when the brokers give the open transaction up."""
+        self._deliveries: set[asyncio.Future[Any]] = set()
+        self._settled = asyncio.Event()
+        """Set when a delivery was confirmed, or something failed."""
+        self._error: HeadraceError | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a transaction has begun and is not committed."""
+        return self._open
+
+    async def start(self) -> None:
+        """Makes the state topic when it is missing, and fences every older producer of our transactional.id.
+
+        Raises SinkError or StateStoreError; and Fenced or LeaseLapsed when the lock is not proved at that moment.
+        """
+        await self.topic.ensure()
+        self._producer = producer = producers.make_producer(
+            self._settings,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=int(self._settings.transaction_timeout * 1000),
+            retry_backoff_ms=_BACKOFF_MS,
+        )
+        producer._sender._do_init_pid = self._checked(producer._sender._do_init_pid)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout):
+                await producer.start()
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self.abort()
+            raise await self._not_started(error) from error
+        except BaseException:
+            await self.abort()
+            raise
+
+    def _checked(self, init_producer_id: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
+        """aiokafka repeats the request for as long as it takes: each time the lock has to be ours."""
+
+        async def run(node: int) -> bool:
+            self.lease.check()
+            return await init_producer_id(node)
+
+        return run
+
+    async def _not_started(self, error: BaseException) -> SinkError:
+        if isinstance(error, InvalidTransactionTimeout):
+            return SinkRejected(
+                f"the brokers allow no transaction_timeout of {self._settings.transaction_timeout:g} s",
+                remedy="lower it in [sink], or raise transaction.max.timeout.ms of the brokers",
+            )
+        if isinstance(error, TransactionalIdAuthorizationFailed):
+            return SinkRejected(
+                f"the brokers do not let us use the transactional id {self.transactional_id}",
+                remedy="allow Write and Describe on it, or set [sink] transactional_id",
+            )
+        return await unreachable(self._settings, error)
+
+    async def read(self) -> Content:
+        """The committed state, after start(). Raises StateStoreError."""
+        content = await self.topic.read(settled=True)
+        self.head, self.known, self._read_to = content.head, True, content.end
+        return content
+
+    @property
+    def producer(self) -> Any:
+        """Of aiokafka, as long as nothing has failed. Raises SinkError, Fenced or LeaseLapsed."""
+        self._check()
+        return self._producer
+
+    def build(self, batch: MessageBatch, limit: int = 0) -> list[Any]:
+        """Record batches of a batch of messages, for send(); none larger than what the topic takes."""
+        return producers.build_batches(self.producer, batch, limit)
+
+    async def send(self, part: Any, topic: str, partition: int, *, largest: int = 0) -> asyncio.Future[Any]:
+        """Hands one record batch over, within the open transaction or a new one; waits while more than
+        max_in_flight_bytes are not confirmed. The brokers' answer is looked at by commit(). Raises SinkError, Fenced
+        or LeaseLapsed."""
+        self._check()
+        size = part.size()
+        try:
+            if not self._open:
+                await self._begin()
+            async with asyncio.timeout_at(self._deadline):
+                while self.in_flight and self.in_flight + size > self._settings.max_in_flight_bytes:
+                    await self._wait()
+                self.lease.check()
+                delivery: asyncio.Future[Any] = await self._producer.send_batch(part, topic, partition=partition)
+        except BaseException as error:
+            failure = self._fail(error, topic, partition, largest)
+            if failure is error:
+                raise
+            raise failure from error
+        self.in_flight += size
+        self._deliveries.add(delivery)
+
+        def on_delivery(done: asyncio.Future[Any]) -> None:
+            self.in_flight -= size
+            self._deliveries.discard(done)
+            error = None if done.cancelled() else done.exception()
+            if error is not None or done.cancelled():
+                self._fail(error or asyncio.CancelledError(), topic, partition, largest)
+            self._settled.set()
+
+        delivery.add_done_callback(on_delivery)
+        return delivery
+
+    async def send_records(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Hands bare keys and values over, as send() does. Raises what that does."""
+        self._check()
+        for part in producers.build_records(self._producer, records) if records else ():
+            await self.send(part, topic, partition)
+
+    async def _begin(self) -> None:
+        self._deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
+        async with asyncio.timeout_at(self._deadline):
+            await self._producer.begin_transaction()
+        self._open = True
+        # The state's partition is added together with the first one of the messages, which saves a round trip.
+        place = aiokafka.TopicPartition(self.topic.name, self.topic.partition)
+        self._producer._txn_manager.maybe_add_partition_to_txn(place)
+
+    async def settle(self) -> None:
+        """Returns once the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                while self._deliveries:
+                    await self._wait()
+        except BaseException as error:
+            failure = self._fail(error, self.topic.name, self.topic.partition)
+            if failure is error:
+                raise
+            raise failure from error
+
+    async def commit(self, head: Head, records: list[Record]) -> None:
+        """Writes the records and commits the transaction; `head` is then what holds. Raises SinkError, Fenced or
+        LeaseLapsed; whether it was committed is not known then."""
+        self._check()
+        largest, written = max(len(value) for _, value in records), list[asyncio.Future[Any]]()
+        for part in producers.build_records(self._producer, records):
+            written.append(await self.send(part, self.topic.name, self.topic.partition, largest=largest))
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                # aiokafka would commit in spite of a batch that failed.
+                while self._deliveries:
+                    await self._wait()
+                self._check()
+                if -1 < self._read_to < (offset := written[0].result().offset):
+                    await self.topic.ensure_whole(self._read_to, offset)
+                self.lease.check()
+                await self._producer.commit_transaction()
+        except BaseException as error:
+            failure = self._fail(error, self.topic.name, self.topic.partition)
+            if failure is error:
+                raise
+            raise failure from error
+        self._open = False
+        self.head, self._read_to = head, -1
+
+    async def _wait(self) -> None:
+        self._settled.clear()
+        await self._settled.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._producer is None:
+            raise SinkError("the producer is closed")
+
+    def _fail(self, error: BaseException, topic: str, partition: int, largest: int = 0) -> BaseException:
+        """Notes the first failure, in our words, and returns what is to be raised."""
+        if self._error is None:
+            self._error = self._translate(error, topic, partition, largest)
+            self._settled.set()
+        return error if isinstance(error, asyncio.CancelledError) else self._error
+
+    def _translate(self, error: BaseException, topic: str, partition: int, largest: int) -> HeadraceError:
+        if isinstance(error, HeadraceError):
+            return error
+        if isinstance(error, IllegalOperation | AssertionError) and self._producer is not None:
+            # The client's state says only that something failed before.
+            waiter = self._producer._txn_manager._transaction_waiter
+            if waiter is not None and waiter.done() and not waiter.cancelled() and waiter.exception():
+                error = waiter.exception()
+        if any(isinstance(cause, _FENCED) for cause in _causes(error)):
+            return Fenced(
+                f"the brokers refuse our producer under the transactional id {self.transactional_id}: another daemon "
+                "has taken it over, or a transaction was left open for longer than transaction_timeout "
+                f"({self._settings.transaction_timeout:g} s)"
+            )
+        if isinstance(error, TimeoutError):
+            return SinkError(
+                f"Kafka did not end a transaction of {self.transactional_id} within transaction_timeout "
+                f"({self._settings.transaction_timeout:g} s)"
+            )
+        if isinstance(error, asyncio.CancelledError):
+            return SinkError(f"a transaction of {self.transactional_id} was broken off")
+        return producers.unconfirmed(topic, partition, largest, next(_known(error), error))
+
+    async def abort(self) -> None:
+        """Cuts the connections and ends the tasks: after it returns nothing more leaves. What is open stays open until
+        the next start(), or transaction_timeout. Never raises."""
+        producer, self._producer = self._producer, None
+        self._error = self._error or SinkError("the producer was ended")
+        if producer is not None:
+            await producers.cut(producer)
+
+    async def close(self) -> None:
+        """Ends in order; a transaction that is still open is aborted. Safe after abort()."""
+        if self._producer is None:
+            return
+        if self._error is not None:
+            await self.abort()
+            return
+        try:
+            if self._open:
+                async with asyncio.timeout(producers.CLOSE_LIMIT):
+                    await self._producer.abort_transaction()
+        except (KafkaError, OSError, TimeoutError, AssertionError):
+            await self.abort()
+            return
+        producer, self._producer = self._producer, None
+        await producers.close(producer)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _known(error: BaseException) -> Iterator[BaseException]:
+    """The error below the one that aiokafka's sender covers it with."""
+    return (cause for cause in _causes(error) if type(cause) is not KafkaError)

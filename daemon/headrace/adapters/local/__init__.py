@@ -1,0 +1,1 @@
+"""One machine: the file lock."""

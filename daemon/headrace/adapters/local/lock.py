@@ -1,0 +1,102 @@
+"""The embedded lock: a file beside the state store, locked by the kernel until its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from pathlib import Path
+
+from headrace.errors import StateStoreError
+from headrace.lease import Floor, Lease, Tenure
+from headrace.ports.lock import Lock
+
+
+class FileLock(Lock):
+    """Keeps two daemons of one machine, and two of one shared state folder, from running one destination.
+
+    The file holds the holder's name for people; what counts is the kernel's lock (flock). `poll` is the time between
+    two attempts in seconds.
+    """
+
+    def __init__(self, path: Path, node: str, *, poll: float = 0.5) -> None:
+        self._path = path
+        self._name = f"{node} (pid {os.getpid()})"
+        self._poll = poll
+        self._file: int | None = None
+        self._other = ""
+        self._lease = Lease()
+
+    async def acquire(self, floor: Floor) -> None:
+        """Returns once the lock is held; waits as long as another daemon holds it. Raises StateStoreError."""
+        while not await self.try_acquire(floor):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
+            await asyncio.sleep(self._poll)
+
+    async def try_acquire(self, floor: Floor) -> bool:
+        """Takes the lock when it is free; never waits. Raises StateStoreError when the file can't be used."""
+        if self._file is not None:
+            return True
+        try:
+            return self._try()
+        except OSError as error:
+            raise StateStoreError(
+                f"the lock file {self._path} can't be used: {error.strerror}",
+                remedy="look at the folder's owner and rights, and at [state] path",
+            ) from error
+
+    async def look(self) -> str:
+        """Who holds it now, "" when nobody does: the kernel says only whether it can be taken."""
+        if self._file is not None:
+            return self._name
+        try:
+            free = self._try()
+        except OSError:
+            return ""
+        if free:
+            await self.release()
+            return ""
+        return self._other
+
+    async def release(self) -> None:
+        """Gives the lock back; safe when it isn't held."""
+        file, self._file = self._file, None
+        if file is not None:
+            # The file stays: deleting it would let a third daemon lock a new one while a second waits on the old.
+            try:
+                os.ftruncate(file, 0)
+            finally:
+                os.close(file)
+
+    @property
+    def holder(self) -> str:
+        """Ourselves while the lock is held, else who held it when it was last tried; empty when nobody did."""
+        return self._name if self._file is not None else self._other
+
+    @property
+    def tenure(self) -> Tenure:
+        """Nothing: the state store beside the file counts the epochs."""
+        return Tenure()
+
+    @property
+    def lease(self) -> Lease:
+        """Without a limit: the kernel keeps the lock as long as the process lives, frozen or not."""
+        return self._lease
+
+    def _try(self) -> bool:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_ino != os.stat(self._path).st_ino:
+                raise BlockingIOError  # the file was deleted or replaced between the two; the next attempt sees the new
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{self._name}\n".encode(), 0)
+        except (BlockingIOError, FileNotFoundError):
+            self._other = os.pread(file, 500, 0).decode("utf-8", "replace").strip() or "another daemon"
+            os.close(file)
+            return False
+        except BaseException:
+            os.close(file)
+            raise
+        self._file, self._other = file, ""
+        return True

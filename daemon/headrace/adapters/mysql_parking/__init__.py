@@ -1,0 +1,1 @@
+"""The parking store in a table of a MySQL server."""

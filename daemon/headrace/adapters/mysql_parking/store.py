@@ -1,0 +1,323 @@
+"""Failed messages in a table of any MySQL server, which the daemons of several machines share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from headrace.errors import Fenced, SourceError, StateStoreError
+from headrace.lease import Guard
+from headrace.mysql.wire.connection import Address, SourceConnection
+from headrace.parking.packing import packed_headers, packed_unit, unpacked_headers, unpacked_unit
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
+from headrace.settings.parking import FailedSettings
+
+_LIMIT = 10.0
+"""Seconds for connecting, and for each statement."""
+_CREATE = (
+    "CREATE DATABASE IF NOT EXISTS `{database}`",
+    "CREATE TABLE IF NOT EXISTS `{database}`.headrace_failed_message ("
+    " destination VARCHAR(190) NOT NULL, number BIGINT UNSIGNED NOT NULL,"
+    " identity BINARY(32) NOT NULL COMMENT 'SHA-256 of id, topic and partition_number',"
+    " id VARCHAR(1000) NOT NULL COMMENT 'headrace-id', scope VARCHAR(255) NOT NULL COMMENT 'topic or exchange',"
+    " topic VARCHAR(255) NOT NULL COMMENT 'topic or routing key', partition_number INT NOT NULL,"
+    " unit LONGTEXT NOT NULL COMMENT 'tables and keys', reason TEXT NOT NULL, attempts INT NOT NULL,"
+    " state VARCHAR(16) NOT NULL COMMENT 'PENDING or MANUAL', created_at DATETIME(6) NOT NULL COMMENT 'UTC',"
+    " tried_at DATETIME(6) NULL, due_at DATETIME(6) NOT NULL, size BIGINT NOT NULL, tag VARCHAR(255) NOT NULL,"
+    " committed_at DATETIME(6) NOT NULL, headers LONGTEXT NOT NULL, record_key LONGBLOB NULL, body LONGBLOB NULL,"
+    " PRIMARY KEY (destination, number), UNIQUE KEY identity (destination, identity)"
+    ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin",
+    "CREATE TABLE IF NOT EXISTS `{database}`.headrace_failed_owner ("
+    " destination VARCHAR(190) NOT NULL PRIMARY KEY, epoch BIGINT NOT NULL, changes BIGINT NOT NULL DEFAULT 0"
+    ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin",
+)
+_ENTRY = "number, id, scope, topic, partition_number, unit, reason, attempts, state, created_at, tried_at, due_at, size"
+_AT_ONCE = 500
+"""Messages of one transaction."""
+_TRUSTED = 5.0
+"""Seconds that a connection is taken for sound after its last use."""
+_Item = TypeVar("_Item")
+_EPOCH = datetime(1970, 1, 1)
+
+
+class MySqlFailedStore(FailedStore):
+    """Those of one destination. One connection, made anew after a failure; every write is a transaction that looks at
+    the owner's epoch first."""
+
+    def __init__(self, settings: FailedSettings, destination: str) -> None:
+        self._name, self._destination = settings.database, destination
+        self._database = settings.database.replace("`", "``")
+        self._address = Address(
+            host=settings.host,
+            port=settings.port,
+            user=settings.user,
+            password=settings.password.get_secret_value(),
+            tls=settings.tls,
+            tls_ca=str(settings.tls_ca or ""),
+            connect_timeout=_LIMIT,
+        )
+        self._where = f"the failed messages in MySQL at {settings.host}:{settings.port}"
+        self._connection: SourceConnection | None = None
+        self._turn = asyncio.Lock()
+        self._used_at = 0.0
+        self._made = False
+        """Whether the tables are known to be there."""
+
+    @property
+    def _messages(self) -> str:
+        return f"`{self._database}`.headrace_failed_message"
+
+    @property
+    def _owners(self) -> str:
+        return f"`{self._database}`.headrace_failed_owner"
+
+    async def open(self) -> None:
+        """See FailedStore."""
+        if await self._missing():
+            async with self._connected() as connection:
+                # Nothing that is there is made again: the statement would be in the binlog.
+                rows = await connection.execute(
+                    "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (self._name,)
+                )
+                for statement in _CREATE[1:] if rows else _CREATE:
+                    await connection.execute(statement.format(database=self._database))
+        self._made = True
+
+    async def begin(self, guard: Guard) -> None:
+        """See FailedStore. Raises Fenced when somebody has a later epoch."""
+        async with self._transaction(None) as connection:
+            await connection.execute(
+                f"INSERT INTO {self._owners} (destination, epoch) VALUES (%s, %s)"
+                f" ON DUPLICATE KEY UPDATE epoch = GREATEST(epoch, {int(guard.epoch)})",
+                (self._destination, guard.epoch),
+            )
+            await self._check(connection, guard)
+
+    async def entries(self) -> list[FailedEntry]:
+        """See FailedStore. None while there are no tables."""
+        if not self._made and await self._missing():
+            return []
+        async with self._connected() as connection:
+            rows = await connection.execute(
+                f"SELECT {_ENTRY} FROM {self._messages} WHERE destination = %s ORDER BY number", (self._destination,)
+            )
+        return [_entry(row) for row in rows]
+
+    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+        """See FailedStore."""
+        if not numbers:
+            return {}
+        marks = ", ".join(["%s"] * len(numbers))
+        async with self._connected() as connection:
+            rows = await connection.execute(
+                f"SELECT number, body, record_key, headers, tag, committed_at FROM {self._messages}"
+                f" WHERE destination = %s AND number IN ({marks})",
+                (self._destination, *numbers),
+            )
+        return {
+            row[0]: FailedContent(row[1], row[2], unpacked_headers(row[3]), row[4], _micros(row[5])) for row in rows
+        }
+
+    async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
+        """See FailedStore."""
+        if not messages:
+            return
+        marks = ", ".join(["%s"] * 20)
+        insert = (
+            f"INSERT INTO {self._messages} (destination, identity, {_ENTRY}, tag, committed_at, headers, record_key,"
+            f" body) VALUES ({marks})"
+        )
+        async with self._transaction(guard) as connection:
+            for some in _chunks([_identity(one.entry) for one in messages]):
+                await connection.execute(
+                    f"DELETE FROM {self._messages} WHERE destination = %s AND identity IN ({_marks(some)})",
+                    (self._destination, *some),
+                )
+            for one in messages:
+                await connection.execute(insert, (self._destination, *_values(one)))
+
+    async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
+        """See FailedStore."""
+        if not numbers:
+            return 0
+        count = 0
+        for some in _chunks(numbers):
+            async with self._transaction(guard, changing=True) as connection:
+                count += await connection.change(
+                    f"DELETE FROM {self._messages} WHERE destination = %s AND number IN ({_marks(some)})",
+                    (self._destination, *some),
+                )
+        return count
+
+    async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+        """See FailedStore."""
+        return sum([await self._update(guard, some) for some in _chunks(entries)])
+
+    async def _update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+        count = 0
+        async with self._transaction(guard, changing=True) as connection:
+            for entry in entries:
+                found = await connection.execute(
+                    f"SELECT number FROM {self._messages} WHERE destination = %s AND number = %s FOR UPDATE",
+                    (self._destination, entry.number),
+                )
+                count += len(found)
+                await connection.execute(
+                    f"UPDATE {self._messages} SET reason = %s, attempts = %s, state = %s, tried_at = %s, due_at = %s"
+                    " WHERE destination = %s AND number = %s",
+                    (
+                        entry.reason,
+                        entry.attempts,
+                        str(entry.state),
+                        _time(entry.tried_us),
+                        _time(entry.due_us) or _EPOCH,
+                        self._destination,
+                        entry.number,
+                    ),
+                )
+        return count
+
+    async def changes(self) -> int:
+        """See FailedStore."""
+        async with self._connected() as connection:
+            rows = await connection.execute(
+                f"SELECT changes FROM {self._owners} WHERE destination = %s", (self._destination,)
+            )
+        return int(rows[0][0]) if rows else 0
+
+    async def problems(self) -> list[str]:
+        """See FailedStore."""
+        try:
+            await self._missing()
+        except StateStoreError as error:
+            return [str(error)]
+        return []
+
+    async def close(self) -> None:
+        """See FailedStore."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    async def _missing(self) -> bool:
+        """Whether the tables have to be made: an account that may only use them is enough when they are there."""
+        async with self._connected() as connection:
+            rows = await connection.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name IN"
+                " ('headrace_failed_message', 'headrace_failed_owner')",
+                (self._name,),
+            )
+        return len(rows) < 2
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[SourceConnection]:
+        """The connection, for one user at a time; what fails within is told as a StateStoreError."""
+        async with self._turn:
+            try:
+                await self._connect()
+                assert self._connection is not None
+                yield self._connection
+                self._used_at = time.monotonic()
+            except SourceError as error:
+                await self.close()
+                failure = StateStoreError(f"{self._where} can't be used: {error.args[0]}", remedy=error.remedy)
+                failure.retriable = error.retriable
+                raise failure from error
+            except BaseException:
+                await self.close()  # nobody knows what is still under way on it
+                raise
+
+    async def _connect(self) -> None:
+        """The server may have ended a connection that nobody used, or have been restarted."""
+        if self._connection is not None and time.monotonic() - self._used_at > _TRUSTED:
+            try:
+                await self._connection.execute("SELECT 1")
+            except SourceError:
+                await self.close()
+        if self._connection is None:
+            self._connection = await SourceConnection.open(self._address)
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self, guard: Guard | None, *, changing: bool = False) -> AsyncIterator[SourceConnection]:
+        """`changing`: without a guard the daemon is told that somebody writes."""
+        async with self._connected() as connection:
+            await connection.execute("START TRANSACTION")
+            if guard is not None:
+                await self._check(connection, guard)
+            elif changing:
+                await connection.execute(
+                    f"UPDATE {self._owners} SET changes = changes + 1 WHERE destination = %s", (self._destination,)
+                )
+            yield connection
+            await connection.execute("COMMIT")
+
+    async def _check(self, connection: SourceConnection, guard: Guard) -> None:
+        rows = await connection.execute(
+            f"SELECT epoch FROM {self._owners} WHERE destination = %s FOR UPDATE", (self._destination,)
+        )
+        epoch = int(rows[0][0]) if rows else 0
+        if epoch != guard.epoch:
+            raise Fenced(
+                f"{self._destination} is held under epoch {epoch}, ours is {guard.epoch}, so no failed message was "
+                "written"
+            )
+
+
+def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """Not too many for one statement, or for the time limit of one transaction."""
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]
+
+
+def _marks(items: Sequence[Any]) -> str:
+    return ", ".join(["%s"] * len(items))
+
+
+def _identity(entry: FailedEntry) -> bytes:
+    return hashlib.sha256(f"{entry.id}\0{entry.topic}\0{entry.partition}".encode()).digest()
+
+
+def _time(micros: int) -> datetime | None:
+    return _EPOCH + timedelta(microseconds=micros) if micros else None
+
+
+def _micros(time: datetime | None) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1) if time is not None else 0
+
+
+def _entry(row: Sequence[Any]) -> FailedEntry:
+    created, tried, due = map(_micros, row[9:12])
+    fixed = [*row[:5], unpacked_unit(row[5]), row[6], row[7], FailedState(row[8])]
+    return FailedEntry(*[*fixed, created, tried, due, row[12]])
+
+
+def _values(message: FailedMessage) -> tuple[Any, ...]:
+    entry, content = message.entry, message.content
+    return (
+        _identity(entry),
+        entry.number,
+        entry.id,
+        entry.scope,
+        entry.topic,
+        entry.partition,
+        packed_unit(entry.unit).decode(),
+        entry.reason,
+        entry.attempts,
+        str(entry.state),
+        _time(entry.created_us) or _EPOCH,
+        _time(entry.tried_us),
+        _time(entry.due_us) or _EPOCH,
+        entry.size,
+        content.tag,
+        _time(content.commit_time_us) or _EPOCH,
+        packed_headers(content.headers).decode(),
+        content.key,
+        content.body,
+    )

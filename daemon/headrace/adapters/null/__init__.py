@@ -1,0 +1,1 @@
+"""Nothing: the sink that measures what comes before a sink."""

@@ -1,0 +1,40 @@
+"""A sink that confirms at once and publishes nowhere: for measuring what comes before a sink."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.ports.sink import Sink
+
+
+class NullSink(Sink):
+    """Counts and forgets."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease)
+        self.messages = self.rows = self.bytes = 0
+
+    async def start(self) -> None:
+        """See Sink."""
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """See Sink."""
+        self._lease.check()
+        self.messages += len(batch.values)
+        self.rows += batch.rows
+        self.bytes += batch.size
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def abort(self) -> None:
+        """See Sink."""
+
+    async def close(self) -> None:
+        """See Sink."""
+
+    async def check(self) -> list[str]:
+        """See Sink."""
+        return []

@@ -1,0 +1,102 @@
+"""RabbitMQ: messages into an exchange with publisher confirms, many in flight, returned when no queue takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.adapters.rabbitmq.frames import Encoder
+from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
+from headrace.errors import SinkError, SinkRejected
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.parking.confirming import ConfirmingSink
+from headrace.ports.sink import Desk
+
+if TYPE_CHECKING:
+    from headrace.adapters.rabbitmq.connection import Line
+
+
+class RabbitMqSink(ConfirmingSink):
+    """One connection with one channel in confirm mode, whose delivery tags are the tags of ConfirmingSink."""
+
+    def __init__(self, settings: RabbitMqSinkSettings, lease: Lease, desk: Desk | None = None) -> None:
+        super().__init__(settings, lease, desk)
+        self._settings = settings
+        self._line: Line | None = None
+        self._encoder: Encoder
+        self._last_returned = 0
+        """The tag of the message that was returned last."""
+
+    async def start(self) -> None:
+        """See Sink. Declares exchange and queue when told to, else looks whether the exchange is there."""
+        await self._open(declare=True)
+        self._begin_tasks("rabbitmq")
+
+    async def _open(self, *, declare: bool) -> None:
+        try:
+            from headrace.adapters.rabbitmq.connection import Line
+        except ModuleNotFoundError as error:
+            raise SinkRejected(
+                f"the RabbitMQ sink needs {error.name}, which is not installed",
+                remedy="pip install 'headrace[rabbitmq]'",
+            ) from error
+        settings = self._settings
+        self._line = line = Line(settings, self._settled, self._returned, self._lost)
+        try:
+            await line.open()
+            await line.prepare(declare=declare)
+        except BaseException:
+            await self.abort()
+            raise
+        self._encoder = Encoder(
+            settings.exchange,
+            line.number,
+            line.frame_max,
+            mandatory=settings.mandatory,
+            persistent=settings.persistent,
+        )
+
+    async def abort(self) -> None:
+        """See Sink."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.cut()
+        await self._end_tasks()
+
+    async def close(self) -> None:
+        """See Sink. All is confirmed already, so there is nothing to flush."""
+        await self._end_tasks()
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    async def check(self) -> list[str]:
+        """See Sink: connects and looks for the exchange, unless that is made at the start."""
+        try:
+            await self._open(declare=False)
+        except SinkError as error:
+            return [str(error)]
+        await self.close()
+        return []
+
+    async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:
+        line = self._line
+        if line is None:
+            raise SinkError("the connection to RabbitMQ is closed")
+        await line.write(self._encoder.encode(batch, indexes))
+
+    def _scope(self, batch: MessageBatch) -> str:
+        return self._settings.exchange
+
+    def _paused(self) -> bool:
+        return self._line is not None and self._line.blocked
+
+    def _returned(self, id_: bytes, reason: str) -> None:
+        """Returns carry no tag; they come in the order of sending, each before its message's own confirmation."""
+        tag = self._window.find(id_, self._last_returned)
+        if not tag:
+            self._lost(SinkError(f"RabbitMQ returned a message that was not sent ({reason})"))
+            return
+        self._last_returned = tag
+        self._settled(tag, tag, reason)

@@ -1,0 +1,1 @@
+"""RocketMQ 5: the sink."""

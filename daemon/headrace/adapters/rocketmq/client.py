@@ -1,0 +1,205 @@
+"""RocketMQ's own client in its threads: messages go in, answers come back to the event loop, many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import types
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
+from headrace.errors import SinkError
+
+CLOSE_LIMIT = 5.0
+"""Seconds that the end of the client may take."""
+
+
+def _quiet_log() -> None:
+    """The client would write a log of its own into the home directory as soon as it is imported."""
+    stub, logger = types.ModuleType("rocketmq.v5.log"), logging.getLogger("rocketmq-python-client")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    stub.logger = logger  # type: ignore[attr-defined]
+    sys.modules.setdefault("rocketmq.v5.log", stub)
+
+
+_quiet_log()
+
+import rocketmq  # noqa: E402
+from rocketmq.v5 import exception as errors  # noqa: E402
+
+_REFUSALS = (
+    errors.BadRequestException,
+    errors.ForbiddenException,
+    errors.IllegalArgumentException,
+    errors.NotFoundException,
+    errors.PayloadEmptyException,
+    errors.PayloadTooLargeException,
+    errors.RequestHeaderFieldsTooLargeException,
+    errors.TooManyRequestsException,
+    errors.UnsupportedException,
+)
+"""What the cluster says of one message, or one topic; whatever else goes wrong is about the connection."""
+_TOPIC_NOT_FOUND = 40402
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message in the client's words."""
+
+    tag_number: int
+    """The sink's tag, not RocketMQ's."""
+    topic: str
+    group: str
+    body: bytes
+    id: str
+    tag: str
+    properties: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one: `refusal` when the cluster does not take it, `failure` when nobody knows."""
+
+    outgoing: Outgoing
+    refusal: str = ""
+    failure: str = ""
+
+
+class RocketMqClient:
+    """A producer of one destination. Everything is called on the loop; `answered` is, too."""
+
+    def __init__(self, settings: RocketMqSinkSettings, answered: Callable[[list[Answer]], None]) -> None:
+        self._settings, self._answered = settings, answered
+        self._loop = asyncio.get_running_loop()
+        self._producer: Any = None
+        self._todo: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        self._answers: list[Answer] = []
+        self._told = False
+        """Whether the loop has been asked to fetch the answers."""
+        self._lock = threading.Lock()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="rocketmq", daemon=True)
+
+    async def start(self) -> None:
+        """Makes the producer. Raises SinkError."""
+        try:
+            async with asyncio.timeout(self._settings.request_timeout):
+                await asyncio.to_thread(self._start)
+        except Exception as error:
+            raise SinkError(f"RocketMQ at {self._settings.endpoints} can't be used ({describe(error)})") from error
+        self._thread.start()
+
+    def _start(self) -> None:
+        settings = self._settings
+        login = rocketmq.Credentials(settings.access_key, settings.secret_key.get_secret_value())
+        limit = max(1, int(settings.request_timeout))
+        configuration = rocketmq.ClientConfiguration(settings.endpoints, login, settings.namespace, limit)
+        producer = rocketmq.Producer(configuration)
+        producer.startup()
+        self._producer = producer
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Hands one message over; its answer comes later."""
+        self._todo.put(outgoing)
+
+    async def end(self) -> None:
+        """Cuts the channels and ends the thread, within a limit; nothing is answered any more. Never raises."""
+        self._ended = True
+        self._todo.put(None)
+        finished = asyncio.Event()
+        # Not one of the loop's own threads: the end of the loop would wait for it.
+        threading.Thread(target=self._end, args=(finished,), name="rocketmq end", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT):
+                await finished.wait()
+
+    def _end(self, finished: asyncio.Event) -> None:
+        producer, self._producer = self._producer, None
+        with contextlib.suppress(Exception):  # it is given up either way
+            if producer is not None:
+                producer.rpc_client.stop()  # before the farewell, which would wait for a cluster that is away
+                producer.shutdown()
+        self._call(finished.set)
+
+    # -- in the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (outgoing := self._todo.get()) is not None:
+            if self._ended:
+                return
+            try:
+                sent: Future[Any] = self._producer.send_async(_message(outgoing))
+            except Exception as error:
+                self._answer(self._meant(outgoing, error))
+                continue
+            sent.add_done_callback(partial(self._done, outgoing))
+
+    def _done(self, outgoing: Outgoing, sent: Future[Any]) -> None:
+        self._answer(self._meant(outgoing, sent.exception()))
+
+    def _meant(self, outgoing: Outgoing, error: BaseException | None) -> Answer:
+        if error is None:
+            return Answer(outgoing)
+        if isinstance(error, _REFUSALS):
+            return Answer(outgoing, refusal=describe(error))
+        if type(error) is Exception and (fault := self._route_fault(outgoing.topic)):
+            return Answer(outgoing, refusal=fault)
+        return Answer(outgoing, failure=describe(error))
+
+    def _route_fault(self, topic: str) -> str:
+        """Why a topic has no route, "" when nobody answers: the client says of both the same."""
+        producer = self._producer
+        try:
+            request = producer._Client__route_manager._ClientRouteManager__topic_route_req(topic)
+            known = producer.client_configuration
+            endpoints, limit = known.rpc_endpoints, known.request_timeout
+            asked = producer.rpc_client.query_topic_route_async(endpoints, request, producer.sign(), timeout=limit)
+            status = asked.result(limit).status
+        except Exception:
+            return ""
+        if status.code == _TOPIC_NOT_FOUND:
+            return f"there is no topic {topic}"
+        return f"the topic {topic} had no route when it was asked for ({status.message or status.code})"
+
+    def _answer(self, answer: Answer) -> None:
+        with self._lock:
+            self._answers.append(answer)
+            if self._told:
+                return
+            self._told = True
+        self._call(self._tell)
+
+    def _call(self, call: Callable[[], Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(call)
+
+    def _tell(self) -> None:
+        with self._lock:
+            answers, self._answers, self._told = self._answers, [], False
+        if not self._ended:
+            self._answered(answers)
+
+
+def _message(outgoing: Outgoing) -> Any:
+    message = rocketmq.Message()
+    message.topic, message.body = outgoing.topic, outgoing.body
+    message.message_group, message.keys = outgoing.group, outgoing.id
+    if outgoing.tag:
+        message.tag = outgoing.tag
+    for name, value in outgoing.properties:
+        message.add_property(name, value)
+    return message
+
+
+def describe(error: BaseException) -> str:
+    """A client library's error for people."""
+    return f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")[:300]

@@ -1,0 +1,383 @@
+"""The embedded state store: one SQLite file that survives power loss, written by one thread, never by the loop's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from headrace.errors import Fenced, StateStoreError
+from headrace.lease import Tenure
+from headrace.model import Position
+from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+
+APPLICATION_ID = 0x68647263
+"""Marks the file as headrace's own (SQLite's application_id)."""
+LAYOUT = 3
+"""The version of the tables below (SQLite's user_version). Older ones are brought up to it when they are opened."""
+HISTORY_LENGTH = 1000
+"""Position changes kept for each destination and actor, so that checkpoints don't crowd out an operator's. The very
+first is kept beside them: from it on the schema history is known."""
+
+_TABLES = """
+create table destinations (
+    name text primary key, epoch integer not null, version integer not null, position blob, changed_us integer not null,
+    last_pos integer not null default 0
+) without rowid;
+create table history (
+    id integer primary key, destination text not null, actor text not null, epoch integer not null,
+    version integer not null, position blob not null, details blob not null, changed_us integer not null
+);
+create index history_of on history (destination, actor, id);
+create table schema_entries (
+    id integer primary key, destination text not null, entry blob not null, changed_us integer not null
+);
+create index schema_entries_of on schema_entries (destination, id);
+"""
+_FAILED_TABLES = """
+create table failed_messages (
+    destination text not null, number integer not null, id text not null, scope text not null, topic text not null,
+    partition integer not null, unit blob not null, reason text not null, attempts integer not null,
+    state text not null, created_us integer not null, tried_us integer not null, due_us integer not null,
+    size integer not null, tag text not null, commit_time_us integer not null, headers blob not null, key blob,
+    body blob, primary key (destination, number), unique (destination, id, topic, partition)
+);
+create table failed_changes (destination text primary key, changes integer not null) without rowid;
+"""
+
+_TAKEN_AWAY = b"null"
+"""In the history: no position."""
+_T = TypeVar("_T")
+
+
+class StoreDamagedError(StateStoreError):
+    """The file is not a sound store of ours; trying again can't help, and headrace leaves it as it is."""
+
+    retriable = False
+
+
+class SqliteStore(StateStore):
+    """Positions, their history, schema history and failed messages in one file.
+
+    `timeout` is the limit of each call in seconds. After a call that passed it, whether it took effect is unknown:
+    the guard is then void, and the destination loads again.
+    """
+
+    def __init__(self, path: Path, *, timeout: float = 10.0) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._executor: ThreadPoolExecutor | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Opens or creates the file; does nothing when it is open. Raises StateStoreError, or StoreDamagedError."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-state")
+            try:
+                await self._call("open", self._open)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def load(self, destination: str) -> Stored:
+        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
+        return await self._call("read", lambda: self._load(destination))
+
+    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+        """Takes the destination over with a new epoch, counted here: this store never goes with a lock that has one.
+        Raises StateStoreError."""
+        return await self._call("write", lambda: self._begin_epoch(destination, above))
+
+    async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+        """Writes all of `change` or nothing, on disk when it returns. Raises Fenced or StateStoreError."""
+        return await self._call("write", lambda: self._commit(destination, guard, change))
+
+    async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last position changes, newest first. Raises StateStoreError."""
+        return await self._call("read", lambda: self._history(destination, limit))
+
+    async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
+        """The schema history in the order it was written. Raises StateStoreError."""
+        return await self._call("read", lambda: self._entries(destination))
+
+    async def run(self, verb: str, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:
+        """Runs statements in the store's thread, in a transaction when they `write`. Raises StateStoreError, and what
+        `work` raises."""
+
+        def call() -> _T:
+            if not write:
+                return work(self._open_connection())
+            with self._transaction() as connection:
+                return work(connection)
+
+        return await self._call(verb, call)
+
+    async def close(self) -> None:
+        """Gives the file back; safe to call twice."""
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        # Not waited for beyond the limit: a disk that hangs must not hang the stop.
+        closing = executor.submit(self._close)
+        executor.shutdown(wait=False)
+        await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._timeout)
+
+    async def _call(self, verb: str, function: Callable[[], _T]) -> _T:
+        if self._executor is None:
+            raise StateStoreError(f"the state store {self._path} is not open")
+        work = asyncio.get_running_loop().run_in_executor(self._executor, self._guarded, verb, function)
+        try:
+            async with asyncio.timeout(self._timeout):  # wait_for() loses a cancellation that comes with the result
+                return await work
+        except TimeoutError:
+            raise StateStoreError(
+                f"the state store {self._path} did not {verb} within {self._timeout:g} s",
+                remedy="look whether its disk is slow or another process holds the file",
+            ) from None
+
+    def _guarded(self, verb: str, function: Callable[[], _T]) -> _T:
+        try:
+            return function()
+        except sqlite3.Error as error:
+            if type(error) is sqlite3.DatabaseError:  # "not a database", "malformed"; the rest are subclasses
+                raise _damaged(self._path, str(error)) from error
+            raise StateStoreError(
+                f"the state store {self._path} can't {verb}: {error}",
+                remedy="look at the disk's space, the file's owner and rights, and other processes that use it",
+            ) from error
+        except OSError as error:
+            raise StateStoreError(
+                f"the state store {self._path} can't {verb}: {error.strerror}",
+                remedy="look at the folder's owner and rights, and at [state] path",
+            ) from error
+
+    # From here on everything runs in the store's own thread.
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Parked messages are the users' rows: nobody else may read them.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._connection = connection = sqlite3.connect(self._path, timeout=self._timeout / 2, isolation_level=None)
+        # Examined before the first statement that writes, so that a damaged file stays as it was found.
+        empty = _examine(connection, self._path)
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = full")
+        if empty or _layout(connection) != LAYOUT:
+            with self._transaction():
+                if _examine(connection, self._path):  # another daemon may have been faster
+                    for statement in (_TABLES + _FAILED_TABLES).split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"pragma application_id = {APPLICATION_ID}")
+                    connection.execute(f"pragma user_version = {LAYOUT}")
+                else:
+                    if _layout(connection) == 1:
+                        self._from_layout_1(connection)
+                    if _layout(connection) == 2:
+                        self._from_layout_2(connection)
+
+    def _from_layout_1(self, connection: sqlite3.Connection) -> None:
+        """Layout 2 keeps the last `_pos` beside the position, so that it outlives it."""
+        connection.execute("alter table destinations add column last_pos integer not null default 0")
+        rows = connection.execute("select name, position from destinations where position is not null").fetchall()
+        for name, stored in rows:
+            last_pos = self._position(stored, name).last_pos
+            connection.execute("update destinations set last_pos = ? where name = ?", (last_pos, name))
+        connection.execute("pragma user_version = 2")
+
+    def _from_layout_2(self, connection: sqlite3.Connection) -> None:
+        """Layout 3 has other tables for failed messages; the former one never held any."""
+        connection.execute("drop table parked")
+        for statement in _FAILED_TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute("pragma user_version = 3")
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._open_connection()
+        # immediate: what is compared below can't be changed by another process before it is set.
+        connection.execute("begin immediate")
+        try:
+            yield connection
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StateStoreError(f"the state store {self._path} is not open")
+        return self._connection
+
+    def _load(self, destination: str) -> Stored:
+        row = (
+            self._open_connection()
+            .execute("select position, epoch, version, last_pos from destinations where name = ?", (destination,))
+            .fetchone()
+        )
+        if row is None:
+            return Stored(None, 0, 0)
+        return Stored(None if row[0] is None else self._position(row[0], destination), *row[1:])
+
+    def _position(self, stored: bytes, destination: str) -> Position:
+        try:
+            return Position.from_dict(orjson.loads(stored))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(self._path, f"the position of {destination} can't be read ({error!r})") from error
+
+    def _begin_epoch(self, destination: str, above: int) -> Guard:
+        with self._transaction() as connection:
+            row = connection.execute(
+                "insert into destinations (name, epoch, version, changed_us) values (?, ? + 1, 0, ?)"
+                " on conflict (name) do update set epoch = max(epoch + 1, excluded.epoch) returning epoch, version",
+                (destination, max(0, above), _now_us()),
+            ).fetchone()
+        return Guard(row[0], row[1])
+
+    def _commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+        now, version = _now_us(), guard.version + 1
+        moved = change.position
+        position = None if moved is None else orjson.dumps(moved.to_dict())
+        with self._transaction() as connection:
+            done = connection.execute(
+                "update destinations set version = ?, position = ?, last_pos = coalesce(?, last_pos), changed_us = ?"
+                " where name = ? and epoch = ? and version = ?",
+                (
+                    version,
+                    position,
+                    None if moved is None else moved.last_pos,
+                    now,
+                    destination,
+                    guard.epoch,
+                    guard.version,
+                ),
+            )
+            if done.rowcount != 1:
+                raise self._fenced(destination, guard)
+            details = orjson.dumps(change.details)
+            connection.execute(
+                "insert into history (destination, actor, epoch, version, position, details, changed_us)"
+                " values (?, ?, ?, ?, ?, ?, ?)",
+                (destination, change.actor, guard.epoch, version, position or _TAKEN_AWAY, details, now),
+            )
+            connection.execute(
+                "delete from history where destination = ?1 and actor = ?2 and id <= (select id from history"
+                " where destination = ?1 and actor = ?2 order by id desc limit 1 offset ?3)"
+                " and id > (select min(id) from history where destination = ?1 and actor = ?2)",
+                (destination, change.actor, HISTORY_LENGTH),
+            )
+            connection.executemany(
+                "insert into schema_entries (destination, entry, changed_us) values (?, ?, ?)",
+                [(destination, orjson.dumps(entry), now) for entry in change.schema_entries],
+            )
+        return Guard(guard.epoch, version)
+
+    def _fenced(self, destination: str, guard: Guard) -> Fenced:
+        stored = self._load(destination)
+        return Fenced(
+            f"{destination} is held under epoch {stored.epoch}, version {stored.version} in {self._path}; ours is "
+            f"epoch {guard.epoch}, version {guard.version}, so nothing was written"
+        )
+
+    def _history(self, destination: str, limit: int) -> list[HistoryEntry]:
+        rows = self._open_connection().execute(
+            "select actor, epoch, version, position, details, changed_us from history where destination = ?"
+            " order by id desc limit ?",
+            (destination, limit),
+        )
+        return [
+            HistoryEntry(
+                actor,
+                epoch,
+                version,
+                None if stored == _TAKEN_AWAY else self._position(stored, destination),
+                orjson.loads(details),
+                changed_us,
+            )
+            for actor, epoch, version, stored, details, changed_us in rows
+        ]
+
+    def _entries(self, destination: str) -> list[dict[str, Any]]:
+        rows = self._open_connection().execute(
+            "select entry from schema_entries where destination = ? order by id", (destination,)
+        )
+        return [orjson.loads(row[0]) for row in rows]
+
+
+def inspect(path: Path) -> list[str]:
+    """What is wrong with the store at `path`, a sentence each, without changing or creating anything."""
+    if not path.exists():
+        # The first folder that is there decides whether the store can be made.
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+            return []
+        return [f"the state store {path} can't be created: {folder} is not a folder that this user may write to"]
+    if not os.access(path, os.R_OK | os.W_OK):
+        return [f"the state store {path} can't be read and written by this user"]
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            _examine(connection, path)
+        finally:
+            connection.close()
+    except StateStoreError as error:
+        return [str(error)]
+    except sqlite3.Error as error:
+        return [f"the state store {path} can't be read: {error}"]
+    return []
+
+
+def _examine(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file is still empty; raises StoreDamagedError when it is not a sound store of this version."""
+    try:
+        faults = [str(row[0]) for row in connection.execute("pragma quick_check(3)")]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        raise _damaged(path, str(error)) from error
+    if faults != ["ok"]:
+        raise _damaged(path, "; ".join(faults))
+    tables: int = connection.execute("select count(*) from sqlite_master").fetchone()[0]
+    application: int = connection.execute("pragma application_id").fetchone()[0]
+    layout = _layout(connection)
+    if tables == 0 and application == 0:
+        return True
+    if application != APPLICATION_ID:
+        raise StoreDamagedError(
+            f"{path} is the database of another program", remedy="give [state] path a file of its own"
+        )
+    if not 1 <= layout <= LAYOUT:
+        raise StoreDamagedError(
+            f"the state store {path} has layout {layout}, this headrace knows {LAYOUT}",
+            remedy="run the version of headrace that wrote it, or a later one",
+        )
+    return False
+
+
+def _layout(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("pragma user_version").fetchone()[0])
+
+
+def _damaged(path: Path, what: str) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"the state store {path} is damaged: {what}",
+        remedy=f"headrace has left the file as it is; put a backup in its place, or move {path} and its -wal and -shm "
+        "files away and give [source] start the position from the log, and start again",
+    )
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,1 @@
+"""ZooKeeper: one session a process, shared by its locks and its state store."""

@@ -1,0 +1,352 @@
+"""The shared lock: an ephemeral node says who runs a destination, its epoch node's version guards every write."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import orjson
+import structlog
+
+from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused, SessionOver
+from headrace.adapters.zookeeper.lock_keeper import Keeper
+from headrace.adapters.zookeeper.lock_line import Line, View, holder_of
+from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set, read_json
+from headrace.adapters.zookeeper.proofs import Holding
+from headrace.adapters.zookeeper.session import Session
+from headrace.errors import LockServiceError
+from headrace.lease import Floor, Lease, Tenure
+from headrace.ports.lock import Lock
+
+_log = structlog.get_logger(__name__)
+_STEP = 1.0
+"""Seconds that each place in the line waits longer for those before it, and between two looks of a waiting daemon."""
+_PREFERENCE = 10.0
+"""Seconds that the others leave to the daemon that an operator, or the balance, prefers."""
+_FULL_LOOK = 10
+"""Every so many looks at the holder the whole line is looked at."""
+_RELEASE_LIMIT = 2.0
+_NOT_HELD = "the lock is not held"
+
+
+class ZooKeeperLock(Lock):
+    """One destination's lock. `address` is where people find this daemon (its HTTP address, or its host)."""
+
+    shared = True
+
+    def __init__(self, session: Session, destination: str, node: str, address: str) -> None:
+        self._session = session
+        self._name, self._node, self._address = destination, node, address
+        self._paths = session.paths.destination(destination)
+        self._wake = asyncio.Event()
+        self._line = Line(session, destination, node, self._wake.set)
+        self._keeper = Keeper(session, destination, node)
+        self._tenure = Tenure()
+        self._lease = Lease(1.0)
+        self._lease.lose(_NOT_HELD)
+        self._holding: Holding | None = None
+        self._standing = -1
+        """The session's generation in which a `running` of ours may stand; -1: there is none."""
+        self._tried: set[int] = set()
+        """The epochs that it may have: another lock of this process may have put up its own in the same session."""
+        self._seen: tuple[int, int] = (0, 0)
+        """The holder's node as last seen, and how often it was looked at alone since."""
+        self._noticed: tuple[int, float] = (0, 0.0)
+        """The change of `move` that was seen last, and when."""
+        self._missing_since = 0.0
+        self._clearing: asyncio.Task[None] | None = None
+        self.holder_info: dict[str, Any] = {}
+        """node, address, epoch and since (microseconds since 1970) of who held it when it was last seen."""
+
+    @property
+    def holder(self) -> str:
+        """As last seen: "node (address)"; empty when nobody held it."""
+        info = self.holder_info
+        return f"{info.get('node') or 'another daemon'} ({info.get('address') or '?'})" if info else ""
+
+    @property
+    def declined(self) -> str:
+        """See Lock."""
+        if self._session.drained:
+            return "this daemon is to run nothing (headrace drain)"
+        if self._session.is_full():
+            return "this daemon runs as many as it may ([daemon] max_destinations)"
+        return ""
+
+    @property
+    def tenure(self) -> Tenure:
+        """The epoch, and the version of the epoch node that goes with it."""
+        return self._tenure
+
+    @property
+    def lease(self) -> Lease:
+        """Lost when the session is, when the node is gone or somebody else's, and by release()."""
+        return self._lease
+
+    async def acquire(self, floor: Floor) -> None:
+        """Returns once the lock is held. Raises LockServiceError or StateStoreError."""
+        ignore = self._session.listen(self._wake.set)
+        self._seen = 0, 0
+        try:
+            while not await self._attempt(floor, waiting=True):
+                await self._wait()
+        except BaseException:
+            await self._clear()
+            raise
+        finally:
+            ignore()
+
+    async def try_acquire(self, floor: Floor) -> bool:
+        """Takes the lock when it is free and nobody is preferred. Raises LockServiceError or StateStoreError."""
+        taken = False
+        try:
+            taken = await self._attempt(floor, waiting=False)
+        finally:
+            if not taken:
+                await self._clear()
+        return taken
+
+    async def look(self) -> str:
+        """Who holds it now, as `holder` tells it; nothing is changed. Raises LockServiceError."""
+        running = await self._session.get(self._paths.running)
+        self.holder_info = holder_of(running)
+        return self.holder
+
+    async def set_ready(self, ready: bool) -> None:
+        """Those that are not stand behind those that are. What can't be told now is told by the next call."""
+        self._line.ready = ready
+        if self._line.joined and self._line.told is not ready and self._session.connected:
+            try:
+                await self._session.multi(self._line.mark(holds=self._holding is not None))
+                self._line.told = ready
+            except LockServiceError as error:
+                _log.warning("could not tell the others whether we are ready", destination=self._name, error=str(error))
+
+    async def asked_away(self) -> str:
+        """Returns once another live daemon is preferred, or this one is to run nothing."""
+        return await self._keeper.asked_away()
+
+    async def recovered(self) -> None:
+        """Returns once there is a connection again."""
+        session, changed = self._session, asyncio.Event()
+        ignore = session.listen(changed.set)
+        before = (session.counts.suspensions, session.generation) if session.connected else None
+        try:
+            while not session.connected or (session.counts.suspensions, session.generation) == before:
+                changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STEP):  # the client may be ahead of what it tells
+                        await changed.wait()
+        finally:
+            ignore()
+
+    async def release(self) -> None:
+        """Gives the lock back, later when ZooKeeper can't be reached now. Never raises."""
+        self._lease.lose(_NOT_HELD)
+        self._keeper.end()
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            self._session.proofs.drop(holding, _NOT_HELD)
+            self.holder_info = {}
+        self._tenure = Tenure()
+        await self._clear()
+
+    # -- taking it ------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, floor: Floor, *, waiting: bool) -> bool:
+        """One look, and when it is our turn, one attempt."""
+        if self._holding is not None and not self._lease.lost:
+            return True
+        woken = self._wake.is_set()
+        self._wake.clear()
+        await self._stop_clearing()
+        try:
+            if self.declined:
+                await self._clear()
+                await self.look()  # people see who runs it
+                return False
+            if waiting and not (woken or self._line.joined is False) and await self._same_holder():
+                return False
+            if waiting and not await self._line.join():
+                return False
+            view = await self._line.look(watch=waiting)
+            self.holder_info = holder_of(view.running)
+            self._seen = (view.running.created if view.running else 0), 0
+            await self._see_our_place(view, waiting=waiting)
+            if not self._may_take(view, waiting=waiting) or not await self._line.join():
+                return False
+            if self._session.is_full():  # by now: several locks may have looked at the same time
+                return False
+            with self._session.taking():
+                return await self._take(view, floor)
+        except SessionOver:
+            return False
+        except Refused as refused:
+            if refused.why in ("no_node", "node_exists", "bad_version"):  # somebody was faster, or nodes are gone
+                await self._line.verify()
+                return False
+            raise
+
+    async def _see_our_place(self, view: View, *, waiting: bool) -> None:
+        """Our node may have been deleted by hand, or with a former lock of this process: it is put up again then."""
+        if waiting and self._node not in view.waiting and not self._session.owns(view.running):
+            await self._line.verify()
+            if not self._line.joined:
+                self._wake.set()
+
+    async def _same_holder(self) -> bool:
+        """A quick look while nothing happens: in case a watch was lost, or the first in line is frozen."""
+        created, times = self._seen
+        if not created or times >= _FULL_LOOK:
+            return False
+        self._seen = created, times + 1
+        running = await self._session.get(self._paths.running)
+        return running is not None and running.created == created
+
+    async def _wait(self) -> None:
+        """Until something that was watched changes, or the time for the next look has come."""
+        try:
+            async with asyncio.timeout(_STEP):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _may_take(self, view: View, *, waiting: bool) -> bool:
+        if view.running is not None:
+            self._missing_since = 0.0
+            # A release of ours that could not be sent; what another lock of this process still holds is not free.
+            return self._session.owns(view.running) and not self._session.proofs.holding(self._name)
+        now = time.monotonic()
+        self._missing_since = self._missing_since or now
+        if view.preferred == self._node:
+            return True
+        if view.preferred and view.move is not None:
+            if self._noticed[0] != view.move.changed:
+                self._noticed = view.move.changed, now
+            if not waiting or now < self._noticed[1] + _PREFERENCE:
+                return False
+        if not waiting:
+            return True
+        if self._node not in view.waiting:
+            return False
+        # Should those before us be frozen, their turns pass.
+        return now >= self._missing_since + view.waiting.index(self._node) * _STEP
+
+    async def _take(self, view: View, floor: Floor) -> bool:
+        """Creates `running` and counts the epoch up, in one: nobody can have the one without the other."""
+        session, generation = self._session, self._session.generation
+        before = await session.get(self._paths.epoch)
+        epoch = max(self._read_epoch(before), await floor()) + 1
+        data = orjson.dumps(
+            {
+                "node": self._node,
+                "address": self._address,
+                "epoch": epoch,
+                "since": time.time_ns() // 1000,
+                "wish": view.wish_for(self._node),
+            }
+        )
+        operations: list[Op] = []
+        if view.running is None:
+            operations.append(Create(self._paths.running, data, ephemeral=True))
+        else:
+            operations.append(Set(self._paths.running, data, view.running.version))
+        if before is None:
+            # So a node that was made by hand, of version 0, never has a version that was given out.
+            operations.append(Create(self._paths.epoch, b"0"))
+        operations.append(Set(self._paths.epoch, b"%d" % epoch, 0 if before is None else before.version))
+        if view.preferred == self._node and view.move is not None:
+            operations.append(Delete(self._paths.move, view.move.version))
+        operations.append(self._line.mark(holds=True))
+        asked_at = time.monotonic()
+        session.counts.attempts += 1
+        self._tried = {*(self._tried if self._standing == generation else ()), epoch}
+        self._standing = generation
+        try:
+            await session.multi(*operations, generation=generation)
+        except OutcomeUnknown:
+            if not await self._was_taken(data, epoch, generation):
+                return False
+        tenure = Tenure(epoch, before.version + 1 if before is not None else 1)
+        self._hold(tenure, view.running.version + 1 if view.running is not None else 0, generation, asked_at)
+        self.holder_info = read_json(data)
+        return True
+
+    async def _was_taken(self, data: bytes, epoch: int, generation: int) -> bool:
+        """Whether a multi whose answer was lost has taken effect. A late one can't follow: the servers refuse what
+        comes over a session's former connection, and answer in order on the present one."""
+        await self._session.sync()
+        running, stored = await asyncio.gather(
+            self._session.get(self._paths.running), self._session.get(self._paths.epoch)
+        )
+        if self._session.generation != generation or running is None or stored is None:
+            return False
+        return running.data == data and self._read_epoch(stored) == epoch
+
+    def _hold(self, tenure: Tenure, running_version: int, generation: int, asked_at: float) -> None:
+        self._tenure, self._missing_since = tenure, 0.0
+        self._lease = lease = self._session.proofs.new_lease()
+        if self._session.generation != generation:
+            lease.lose("the ZooKeeper session was lost")
+            return
+        # `running` alone would not do: a node that somebody else makes anew has the same version.
+        checks = Check(self._paths.running, running_version), Check(self._paths.epoch, tenure.fence)
+        self._holding = self._session.proofs.hold(self._name, checks, lease, asked_at)
+        self._keeper.begin(self._holding)
+
+    def _read_epoch(self, node: Node | None) -> int:
+        if node is None:
+            return 0
+        try:
+            return int(node.data or b"0")
+        except ValueError:
+            raise LockServiceError(
+                f"the ZooKeeper node {self._paths.epoch} holds {node.data[:40]!r}, which is no epoch",
+                remedy="set it to a number that is above all epochs before, or delete it",
+            ) from None
+
+    # -- giving it back -------------------------------------------------------------------------------------------
+
+    async def _clear(self) -> None:
+        """Takes away what is ours, and waits for it a moment."""
+        await self._stop_clearing()
+        generation = self._session.generation
+        running, self._standing = self._standing == generation, -1
+        if not running and not self._line.joined:  # what there was has ended with its session
+            return
+        work = self._take_away(generation, running=running, leave=self._line.joined)
+        self._line.forget()
+        self._clearing = self._session.spawn(work, f"release of {self._name}")
+        await asyncio.wait([self._clearing], timeout=_RELEASE_LIMIT if self._session.connected else 0)
+
+    async def _take_away(self, generation: int, *, running: bool, leave: bool) -> None:
+        """Until it is done, or has ended with its session."""
+        while self._session.generation == generation:
+            operations: list[Op] = [self._line.leave()] if leave else []
+            try:
+                if running:
+                    await self._session.sync()
+                    node = await self._session.get(self._paths.running)
+                    if self._session.owns(node) and read_json(node.data).get("epoch") in self._tried:
+                        operations.insert(0, Delete(self._paths.running, node.version))
+                if operations:
+                    await self._session.multi(*operations, generation=generation)
+                return
+            except Refused as refused:
+                if refused.why != "no_node" or len(operations) < 2:
+                    return
+                leave = leave and refused.index != len(operations) - 1
+            except SessionOver:
+                return
+            except LockServiceError:
+                await asyncio.sleep(_STEP / 4)
+
+    async def _stop_clearing(self) -> None:
+        """What could not be given back yet is ours still, and can be taken over in place."""
+        task, self._clearing = self._clearing, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_RELEASE_LIMIT)
+            self._standing = self._session.generation

@@ -1,0 +1,102 @@
+"""What a daemon does while it holds a lock in ZooKeeper: it sees that the lock is taken away, and who else wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from headrace.adapters.zookeeper.errors import Refused
+from headrace.adapters.zookeeper.lock_line import Line
+from headrace.adapters.zookeeper.operations import Delete, Node, read_json
+from headrace.adapters.zookeeper.proofs import Holding
+from headrace.adapters.zookeeper.session import Session
+from headrace.errors import LockServiceError
+
+_LOOK = 1.0
+"""Seconds between two looks of a daemon that is to run nothing, for one that could take over."""
+_AGAIN = 0.5
+"""Seconds until what ZooKeeper did not do is tried again."""
+
+
+class Keeper:
+    """Of one destination's lock; one holding after the other."""
+
+    def __init__(self, session: Session, destination: str, node: str) -> None:
+        self._session, self._destination, self._node = session, destination, node
+        self._paths = session.paths.destination(destination)
+        self._task: asyncio.Task[None] | None = None
+        self._reason = ""
+        self._asked = asyncio.Event()
+
+    def begin(self, holding: Holding) -> None:
+        """Looks after this holding until it is lost, or until end()."""
+        self.end()
+        self._task = self._session.spawn(self._keep(holding), f"keeper of {self._destination}")
+
+    def end(self) -> None:
+        """Whatever was wanted is not asked of us any more; safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self._ask("")
+
+    async def asked_away(self) -> str:
+        """Returns, with a sentence, once another live daemon is preferred, or this one is to run nothing."""
+        while not self._reason:
+            await self._asked.wait()
+        return self._reason
+
+    async def _keep(self, holding: Holding) -> None:
+        """Sees at once what a proof would see later, and what the others want."""
+        session, event = self._session, asyncio.Event()
+        line = Line(session, self._destination, self._node, event.set)
+        ignore = session.listen(event.set)
+        try:
+            while not holding.lease.lost:
+                event.clear()
+                try:
+                    if not await self._stands(line):
+                        session.proofs.drop(holding, f"the lock of {self._destination} was taken away in ZooKeeper")
+                        return
+                    self._ask(await self._wish(await line.watch(self._paths.move)))
+                    async with asyncio.timeout(_LOOK if session.drained else session.timeout):
+                        await event.wait()
+                except TimeoutError:
+                    continue
+                except LockServiceError:
+                    await asyncio.sleep(_AGAIN)
+        finally:
+            ignore()
+
+    async def _stands(self, line: Line) -> bool:
+        if self._session.owns(await line.watch(self._paths.running)):
+            return True
+        await self._session.sync()  # a server that we came to anew may be behind
+        return self._session.owns(await line.watch(self._paths.running))
+
+    async def _wish(self, move: Node | None) -> str:
+        """Why the lock is to be given away; "" when it is not. What nobody else could run stays where it is: standing
+        still is worse than a wish not granted."""
+        if self._session.drained and await self._could_be_taken():
+            return f"{self._node} is to run nothing (headrace drain)"
+        if move is None:
+            return ""
+        wish = read_json(move.data)
+        wanted = str(wish.get("to", ""))
+        if wanted == self._node:  # it is granted already
+            with contextlib.suppress(Refused):
+                await self._session.multi(Delete(self._paths.move, move.version))
+        elif wanted and await self._session.get(self._paths.candidate(wanted)) is not None:
+            return f"{self._destination} is to move to {wanted} (asked for by {wish.get('by') or 'somebody'})"
+        return ""
+
+    async def _could_be_taken(self) -> bool:
+        """Whether another daemon that is ready waits for the lock."""
+        candidates = await self._session.read_children(self._paths.candidates)
+        return any(
+            not self._session.owns(node) and read_json(node.data).get("ready", True) for node in candidates.values()
+        )
+
+    def _ask(self, reason: str) -> None:
+        self._reason = reason
+        (self._asked.set if reason else self._asked.clear)()

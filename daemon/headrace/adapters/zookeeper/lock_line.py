@@ -1,0 +1,154 @@
+"""Those who wait for a lock in ZooKeeper: our place among them, and what is seen from there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace.adapters.zookeeper.errors import NodeNameTaken, OutcomeUnknown, Refused
+from headrace.adapters.zookeeper.operations import Create, Delete, Node, Op, Set, read_json
+from headrace.adapters.zookeeper.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What was seen at one look."""
+
+    running: Node | None
+    waiting: tuple[str, ...]
+    """The daemons in line, without the holder; the preferred one before all others."""
+    preferred: str
+    """A live candidate that is to have the lock next; "" when nobody is."""
+    move: Node | None
+    """The wish for it."""
+
+    def wish_for(self, node: str) -> str:
+        """Who wants this daemon to have the lock; "" when nobody does."""
+        if self.move is None or self.preferred != node:
+            return ""
+        return str(read_json(self.move.data).get("by") or "")
+
+
+def holder_of(running: Node | None) -> dict[str, Any]:
+    """node, address, epoch and since of the holder; empty when there is none."""
+    return {} if running is None else {"node": "", **read_json(running.data)}
+
+
+class Line:
+    """The candidates of one destination, in the order in which their nodes were made, those that are not ready behind
+    the others. `wake` is called when something changes that concerns us."""
+
+    def __init__(self, session: Session, destination: str, node: str, wake: Callable[[], None]) -> None:
+        self._session, self._destination, self._node, self._wake = session, destination, node, wake
+        self._paths = session.paths.destination(destination)
+        self._generation = -1
+        """The session that our node belongs to; -1: there is none."""
+        self._watched: set[str] = set()
+        self._taken_since = 0.0
+        self.ready = True
+        self.told: bool | None = None
+        """What our node says of that; None when it is not known."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether our node stands."""
+        return self._generation == self._session.generation
+
+    def forget(self) -> None:
+        """Our node is being taken away."""
+        self._generation = -1
+
+    def mark(self, *, holds: bool) -> Op:
+        """Sets our node, which wakes the one behind us."""
+        return Set(self._paths.candidate(self._node), self._data(holds=holds))
+
+    def leave(self) -> Delete:
+        """Takes our node away."""
+        return Delete(self._paths.candidate(self._node))
+
+    async def join(self) -> bool:
+        """Puts up our node; False while one of a former session of ours still stands. Raises LockServiceError."""
+        if self.joined:
+            return True
+        generation = self._session.generation
+        path = self._paths.candidate(self._node)
+        try:
+            await self._session.multi(Create(path, self._data(holds=False), ephemeral=True), generation=generation)
+        except (Refused, OutcomeUnknown) as error:
+            if isinstance(error, Refused) and error.why == "no_node":
+                await self._session.make_parents(self._paths.candidates)
+                return await self.join()
+            if isinstance(error, Refused) and error.why != "node_exists":
+                raise
+            node = await self._session.get(path)
+            if not self._session.owns(node):
+                self._check_name(node)
+                return False
+            self.told = bool(read_json(node.data).get("ready", True))
+        else:
+            self.told = self.ready
+        self._generation, self._taken_since = generation, 0.0
+        return True
+
+    async def verify(self) -> None:
+        """After a change that did not fit: our node may have been deleted by hand."""
+        if not self._session.owns(await self._session.get(self._paths.candidate(self._node))):
+            self._generation = -1
+
+    async def look(self, *, watch: bool) -> View:
+        """Who holds it, who waits. Only the first in line watches the holder, so that a release wakes one; the others
+        watch the one before them, whose node changes when it takes the lock or leaves."""
+        get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)
+        running, move, nodes = await asyncio.gather(
+            self._session.get(self._paths.running), get_move, self._session.read_children(self._paths.candidates)
+        )
+        places = sorted(
+            (not read_json(node.data).get("ready", True), node.created, name) for name, node in nodes.items()
+        )
+        holder = read_json(running.data).get("node") if running is not None else None
+        waiting = [name for _, _, name in places if name != holder]
+        wanted = str(read_json(move.data).get("to", "")) if move is not None else ""
+        preferred = wanted if wanted in waiting else ""
+        if preferred:
+            waiting.remove(preferred)
+            waiting.insert(0, preferred)
+        if watch and self._node in waiting:
+            place = waiting.index(self._node)
+            if place == 0:
+                running = await self.watch(self._paths.running)
+            else:
+                await self.watch(self._paths.candidate(waiting[place - 1]))
+        return View(running, tuple(waiting), preferred, move)
+
+    async def watch(self, path: str) -> Node | None:
+        """A node, and `wake` when it changes. Once each: a watch that has not fired is still there."""
+        if path in self._watched:
+            return await self._session.get(path)
+        self._watched.add(path)
+
+        def fired() -> None:
+            self._watched.discard(path)
+            self._wake()
+
+        try:
+            return await self._session.get(path, fired)
+        except BaseException:
+            self._watched.discard(path)
+            raise
+
+    def _data(self, *, holds: bool) -> bytes:
+        return orjson.dumps({"ready": self.ready, "holds": holds})
+
+    def _check_name(self, node: Node | None) -> None:
+        now = time.monotonic()
+        self._taken_since = self._taken_since or now
+        if node is not None and now - self._taken_since > self._session.timeout + 5.0:
+            raise NodeNameTaken(
+                f"another daemon goes by the name {self._node} and waits for {self._destination}",
+                remedy="give each daemon its own [daemon] node",
+            )

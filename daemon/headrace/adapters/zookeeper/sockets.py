@@ -1,0 +1,60 @@
+"""Connects to a ZooKeeper server, plain or encrypted, in kazoo's thread: within a limit, and leaving no sockets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+from headrace.errors import LockServiceError
+from headrace.settings.daemon import ZooKeeperSettings
+
+
+class Connector:
+    """Called in place of kazoo's own function, which gives each server the whole session timeout to accept, so that one
+    dead machine costs the session, and which leaves a socket open when an encrypted connection fails.
+
+    Raises LockServiceError when a file of the TLS settings can't be used.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
+        self._limit = max(1.0, settings.session_timeout / 2 / len(settings.hosts))
+        self._context = _context(settings) if settings.tls == "required" else None
+
+    def __call__(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
+    ) -> socket.socket:
+        """A connected socket. Raises OSError; kazoo tries the next server then."""
+        limit = self._limit if timeout is None else min(timeout, self._limit)
+        plain = socket.create_connection(address, limit)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is None:
+                return plain
+            return self._context.wrap_socket(plain, server_hostname=hostname or address[0])
+        except BaseException:
+            plain.close()
+            raise
+
+
+def _context(settings: ZooKeeperSettings) -> ssl.SSLContext:
+    files = [path for path in (settings.tls_ca, settings.tls_cert, settings.tls_key) if path is not None]
+    for path in files:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise LockServiceError(
+                f"{path} of [zookeeper] can't be read: {error.strerror}",
+                remedy="look at the file's path, owner and rights",
+            ) from error
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")  # never a prompt
+    except (ssl.SSLError, ValueError) as error:
+        raise LockServiceError(
+            f"the TLS files of [zookeeper] ({', '.join(map(str, files))}) can't be used: {error}",
+            remedy="they should be PEM files, and tls_key the key of tls_cert, without a password",
+        ) from error
+    return context

@@ -1,0 +1,312 @@
+"""The shared state store: positions and schema history in ZooKeeper, each write guarded by the epoch node's version."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver
+from headrace.adapters.zookeeper.operations import Check, Create, Node, Op, Set
+from headrace.adapters.zookeeper.paths import DestinationPaths
+from headrace.adapters.zookeeper.session import Session
+from headrace.adapters.zookeeper.state_records import Head, cut, damaged, join, read_entry
+from headrace.errors import Fenced, LockServiceError, StateStoreError
+from headrace.lease import Tenure
+from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+
+_log = structlog.get_logger(__name__)
+_REQUEST = 900_000
+"""Bytes of one request: the servers refuse a mebibyte (jute.maxbuffer)."""
+_AT_ONCE = 16
+"""Nodes that are asked for before the first has come."""
+_NEVER = 2_147_483_647
+"""A version that no node has."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """The position node as this process read or wrote it last, while it holds the destination."""
+
+    head: Head
+    node_version: int
+    generation: int
+
+
+class ZooKeeperStore(StateStore):
+    """The state of all destinations of a cluster; `session` is the process's, started, and closed by its owner."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[str, _Known] = {}
+
+    async def open(self) -> None:
+        """Nothing to open: the session is the process's."""
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    async def load(self, destination: str) -> Stored:
+        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
+        with _as_store_error():
+            head, _ = await self._read(destination)
+        return Stored(head.position, head.epoch, head.version, head.last_pos)
+
+    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+        """Takes the destination over under the epoch of its lock. The stored epoch, and `above`, may be that epoch: a
+        run begins again. Raises Fenced or StateStoreError."""
+        if not tenure.epoch:
+            raise StateStoreError(
+                f"the position of {destination} in ZooKeeper can only be written under its lock there"
+            )
+        paths = self._session.paths.destination(destination)
+        with _as_store_error():
+            await self._session.make_parents(paths.schema, paths.history)
+            generation = self._session.generation
+            head, node = await self._read(destination)
+            await self._check_tenure(destination, head, above, tenure)
+            begun = replace(head, epoch=tenure.epoch)
+            data = begun.encode()
+            # Written also when the epoch is stored already: what a former run of ours still has under way comes too
+            # late then, and should somebody have made the epoch node anew, this node's version tells the two apart.
+            write: Op = Create(paths.position, data) if node is None else Set(paths.position, data, node.version)
+            await self._write(
+                destination, generation, tenure.fence, [write], data, -1 if node is None else node.version
+            )
+        self._known[destination] = _Known(begun, 0 if node is None else node.version + 1, generation)
+        return Guard(tenure.epoch, begun.version, tenure.fence)
+
+    async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+        """Writes all of `change` or nothing. Raises Fenced, and counts it, when the destination is somebody else's by
+        now, or the session has ended; StateStoreError when it could not be written within twice the session timeout.
+
+        A large schema history goes ahead in requests of its own. It counts only once the position node says how many
+        pieces there are, so what an interrupted write left behind is overwritten by the next.
+        """
+        paths = self._session.paths.destination(destination)
+        with _as_store_error():
+            known = self._known_for(destination, guard)
+            pieces = await asyncio.to_thread(cut, change.schema_entries) if change.schema_entries else []
+            head = known.head.moved(change, len(pieces), time.time_ns() // 1000)
+            head, operations = await self._history_operations(paths, head, first=known.head.version == 0)
+            data = head.encode()
+            operations.insert(0, Set(paths.position, data, known.node_version))
+            ahead = Check(paths.position, known.node_version)
+            for batch in _batches(await self._piece_operations(paths, known.head.pieces, pieces), operations):
+                await self._write(
+                    destination,
+                    known.generation,
+                    guard.fence,
+                    batch if batch[0] is operations[0] else [ahead, *batch],
+                    data if batch[0] is operations[0] else None,
+                    known.node_version,
+                )
+        self._known[destination] = _Known(head, known.node_version + 1, known.generation)
+        return Guard(guard.epoch, head.version, guard.fence)
+
+    async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last changes of the position, newest first: those of people and policies, one checkpoint a minute, and
+        the present one. Raises StateStoreError."""
+        paths = self._session.paths.destination(destination)
+        with _as_store_error():
+            head, node = await self._read(destination)
+            names = await self._session.children(paths.history)
+            slots = [paths.slot(name) for name in names]
+            found = {}
+            for path, slot in zip(slots, await self._get_all(slots), strict=True):
+                if slot is not None:
+                    entry = read_entry(slot.data, path)
+                    found[entry.version] = entry
+            if node is not None and head.version:
+                found[head.version] = read_entry(head.entry(), paths.position)
+        return sorted(found.values(), key=lambda entry: entry.version, reverse=True)[:limit]
+
+    async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
+        """The schema history in the order it was written. Raises StateStoreError."""
+        paths = self._session.paths.destination(destination)
+        with _as_store_error():
+            head, _ = await self._read(destination)
+            names = [paths.piece(number) for number in range(head.pieces)]
+            nodes = await self._get_all(names)
+        for name, node in zip(names, nodes, strict=True):
+            if node is None:
+                raise damaged(name, "it is not there")
+        found = [(name, node.data) for name, node in zip(names, nodes, strict=True) if node is not None]
+        return await asyncio.to_thread(join, found)
+
+    # -- for commands ---------------------------------------------------------------------------------------------
+
+    async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
+        """What is wrong with the store of one destination, a sentence each; nothing is made or changed."""
+        paths = self._session.paths.destination(destination)
+        try:
+            head, node = await self._read(destination)
+            if must_exist and node is None:
+                return [
+                    f"there is no ZooKeeper node {paths.position}: no daemon has run {destination} with this "
+                    "configuration -> look at [zookeeper] hosts and root"
+                ]
+            if head.pieces:
+                await self.schema_entries(destination)
+            place = paths.base
+            while place and await self._session.get(place) is None:
+                place = place.rpartition("/")[0]
+            # It can't get through, for the version: so it is refused either for our rights, or for that.
+            await self._session.multi(Create(f"{place}/headrace-check", b""), Check(place or "/", _NEVER))
+        except Refused as refused:
+            return [] if refused.why == "bad_version" else [str(refused)]
+        except (LockServiceError, StateStoreError) as error:
+            return [str(error)]
+        return []
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def _read(self, destination: str) -> tuple[Head, Node | None]:
+        """As of now: a follower may be behind."""
+        path = self._session.paths.destination(destination).position
+        await self._session.sync()
+        node = await self._session.get(path)
+        return (Head() if node is None else Head.decode(node.data, path)), node
+
+    async def _get_all(self, paths: list[str]) -> list[Node | None]:
+        nodes: list[Node | None] = []
+        for start in range(0, len(paths), _AT_ONCE):
+            nodes += await asyncio.gather(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
+        return nodes
+
+    async def _check_tenure(self, destination: str, head: Head, above: int, tenure: Tenure) -> None:
+        epoch = await self._session.get(self._session.paths.destination(destination).epoch)
+        if epoch is None or epoch.version != tenure.fence:
+            raise Fenced(f"the lock of {destination} that came with epoch {tenure.epoch} is over")
+        if max(head.epoch, above) > tenure.epoch:
+            raise Fenced(f"{destination} was run under epoch {max(head.epoch, above)} already; ours is {tenure.epoch}")
+
+    def _known_for(self, destination: str, guard: Guard) -> _Known:
+        """Only what begin_epoch() and commit() left here will do: the node's version belongs to the guard."""
+        known = self._known.get(destination)
+        if known is None or (known.head.epoch, known.head.version) != (guard.epoch, guard.version):
+            raise self._fenced(destination, f"the guard of epoch {guard.epoch}, version {guard.version} is void")
+        return known
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    async def _history_operations(self, paths: DestinationPaths, head: Head, *, first: bool) -> tuple[Head, list[Op]]:
+        """The slots that this change is written to: often none."""
+        if not first and not head.history_due():
+            return head, []
+        head, slot = head.noted()
+        entry = head.entry()
+        operations: list[Op] = []
+        for name in (slot, "first") if first else (slot,):  # from the very first on the schema history is known
+            path = paths.slot(name)
+            there = await self._session.get(path) is not None
+            operations.append(Set(path, entry) if there else Create(path, entry))
+        return head, operations
+
+    async def _piece_operations(self, paths: DestinationPaths, number: int, pieces: list[bytes]) -> list[Op]:
+        if not pieces:
+            return []
+        there = set(await self._session.children(paths.schema))
+        operations: list[Op] = []
+        for piece in pieces:
+            path = paths.piece(number)
+            left_behind = path.rpartition("/")[2] in there
+            operations.append(Set(path, piece) if left_behind else Create(path, piece))
+            number += 1
+        return operations
+
+    async def _write(
+        self,
+        destination: str,
+        generation: int,
+        fence: int,
+        operations: list[Op],
+        data: bytes | None,
+        node_version: int,
+    ) -> None:
+        """One guarded request, until its outcome is known. `data` is what it makes the position node hold, whose
+        version was `node_version`; None: pieces only, which may be written twice."""
+        paths = self._session.paths.destination(destination)
+        deadline = time.monotonic() + 2 * self._session.timeout
+        unknown = False
+        while True:
+            try:
+                if unknown:
+                    await self._session.sync()  # what is not done by now never will be
+                    if data is None:
+                        operations = [await self._again(operation) for operation in operations]
+                    elif await self._done(paths, data, node_version):
+                        return
+                    unknown = False
+                await self._session.multi(Check(paths.epoch, fence), *operations, generation=generation)
+                return
+            except Refused as refused:
+                if refused.why in ("bad_version", "no_node", "node_exists"):
+                    raise self._fenced(destination, str(refused)) from refused
+                raise
+            except SessionOver as error:
+                raise self._fenced(destination, str(error)) from error
+            except (Disconnected, OutcomeUnknown) as error:
+                unknown = unknown or isinstance(error, OutcomeUnknown)
+                if time.monotonic() > deadline:
+                    raise
+
+    async def _again(self, operation: Op) -> Op:
+        """A piece that may have been written."""
+        if isinstance(operation, Create) and await self._session.get(operation.path) is not None:
+            return Set(operation.path, operation.data)
+        return operation
+
+    async def _done(self, paths: DestinationPaths, data: bytes, node_version: int) -> bool:
+        node = await self._session.get(paths.position)
+        return node is not None and node.version == node_version + 1 and node.data == data
+
+    def _fenced(self, destination: str, why: str) -> Fenced:
+        """The error for a write of ours that came too late; counts it."""
+        counts = self._session.counts.fenced_writes
+        counts[destination] = counts.get(destination, 0) + 1
+        self._known.pop(destination, None)
+        _log.warning("a write of the state was refused", destination=destination, reason=why)
+        return Fenced(f"nothing was written for {destination}, which is not ours any more: {why}")
+
+
+def _size(operation: Op) -> int:
+    return len(operation.path) + 100 + (len(operation.data) if isinstance(operation, Create | Set) else 0)
+
+
+def _batches(pieces: list[Op], last: list[Op]) -> Iterator[list[Op]]:
+    """Requests that are small enough: pieces ahead, and `last` with as many pieces as fit in the last one."""
+    room = _REQUEST - sum(map(_size, last))
+    if room < 0:
+        raise StateStoreError(
+            "the position is too large for a ZooKeeper node",
+            remedy="the GTID set has too many intervals or servers; use the state store of another kind",
+        )
+    keep: list[Op] = []
+    while pieces and _size(pieces[-1]) <= room:
+        room -= _size(pieces[-1])
+        keep.insert(0, pieces.pop())
+    batch: list[Op] = []
+    for piece in pieces:
+        if batch and sum(map(_size, batch)) + _size(piece) > _REQUEST:
+            yield batch
+            batch = []
+        batch.append(piece)
+    if batch:
+        yield batch
+    yield [*last, *keep]
+
+
+@contextlib.contextmanager
+def _as_store_error() -> Iterator[None]:
+    try:
+        yield
+    except LockServiceError as error:
+        failed = StateStoreError(f"the state in ZooKeeper can't be used: {error.args[0]}", remedy=error.remedy)
+        failed.retriable = error.retriable
+        raise failed from error

@@ -1,0 +1,1 @@
+"""Daemons that share destinations: the lease watchdog and rebalancing."""

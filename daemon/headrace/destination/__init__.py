@@ -1,0 +1,1 @@
+"""One destination: its states, its run, and everything that watches over it."""

@@ -1,0 +1,63 @@
+"""Watches how far a destination's position is from being purged by its source, and warns before it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.destination.status import DestinationStatus
+from headrace.errors import HeadraceError
+from headrace.model import Position
+from headrace.mysql.checks import address_of
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import Headroom, headroom, take_inventory
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.settings.destination import SourceSettings
+
+_TROUBLE = "headroom"
+
+
+class HeadroomWatch:
+    """Looks when it is told to, on a connection of its own: the stream may have none, and then it matters most."""
+
+    def __init__(self, status: DestinationStatus, log: Any) -> None:
+        self._status, self._log = status, log
+        self._heads: FileHeads | None = None
+        self._address = ("", 0)
+
+    async def look(self, source: SourceSettings, position: Position) -> None:
+        """Writes what it finds into the status. What can't be found out is None there, and no error."""
+        if self._heads is None or self._address != (source.host, source.port):
+            self._heads, self._address = FileHeads(source), (source.host, source.port)
+        try:
+            connection = await SourceConnection.open(address_of(source))
+            try:
+                inventory = await take_inventory(connection)
+                found = await headroom(inventory, position, self._heads)
+            finally:
+                await connection.close()
+        except HeadraceError as error:
+            self._log.debug("the source's binlogs can't be looked at", error=str(error))
+            self._status.headroom_bytes = self._status.headroom_seconds = None
+            return  # a warning stays until a look says otherwise
+        self._status.headroom_bytes, self._status.headroom_seconds = found.bytes, found.seconds
+        self._warn(source, position, found)
+
+    def _warn(self, source: SourceSettings, position: Position, found: Headroom) -> None:
+        share, limit = found.share, source.headroom_warning
+        if share is None or share >= limit:
+            if self._status.troubles.pop(_TROUBLE, None) and share is not None:
+                self._log.info("the position is far enough from what the source purges again", share=round(share, 3))
+            self._status.headroom_warning = ""
+            return
+        if not found.bytes and not share:
+            left = f"the source has purged the binlog of our position {position}"
+        elif found.seconds is not None:
+            left = f"the source may purge the binlog of our position {position} in {found.seconds:,.0f} s"
+        else:
+            left = (
+                f"only {found.bytes or 0:,} bytes of binlog lie between the source's oldest and our position {position}"
+            )
+        text = f"{left}, {share:.0%} of what it keeps is left (headroom_warning is {limit:.0%})"
+        if _TROUBLE not in self._status.troubles:
+            self._log.warning("little headroom", warning=text, seconds=found.seconds, bytes=found.bytes)
+        self._status.troubles[_TROUBLE] = self._status.headroom_warning = text

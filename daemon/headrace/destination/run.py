@@ -1,0 +1,395 @@
+"""One run of a destination from an open source to an open sink: the tasks between them, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from headrace.destination.delivery import Delivery
+from headrace.destination.heartbeat_writer import Companion
+from headrace.destination.sending import Sending
+from headrace.destination.stall import Liveness
+from headrace.destination.status import DestinationStatus
+from headrace.errors import Fenced, HeadraceError, PositionLost, SourceEnded, SourceSilent
+from headrace.model import MessageBatch, Position
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.source import OpenSource
+from headrace.mysql.table_schemas import Layouts
+from headrace.parking.compensation import Compensation
+from headrace.parking.parking import Parking
+from headrace.pipeline.byte_queue import ByteQueue
+from headrace.pipeline.message_builder import make_outlet
+from headrace.ports.state import Guard, StateChange
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings
+
+log = structlog.get_logger(__name__)
+
+Reopen = Callable[[Position], Awaitable[OpenSource]]
+
+_STEADY = 10.0
+"""A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
+_BLOCKED = 5.0
+"""After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
+
+
+@dataclass(slots=True)
+class Behind:
+    """What outlives a run: since when the oldest message waits that no run has had confirmed yet; 0 for none."""
+
+    since: float = 0.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What one dump's decoder had counted when the status was last told."""
+
+    transactions: int = 0
+    events: int = 0
+    skipped: int = 0
+    newest_us: int = 0
+
+    def tell(self, status: DestinationStatus, decoder: Decoder) -> None:
+        """Adds what came since."""
+        status.skipped_events, self.skipped = status.skipped_events + decoder.skipped - self.skipped, decoder.skipped
+        status.events, self.events = status.events + decoder.events - self.events, decoder.events
+        status.received_file, status.received_offset = decoder.file, decoder.end
+        status.last_event_at = time.monotonic()
+        if decoder.commit_time_us != self.newest_us:  # an idle source has no lag that grows
+            self.newest_us = decoder.commit_time_us
+            status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
+
+
+class Stream:
+    """Tasks: read, send, watch (the clock's), and the companion's beats. `guard` is the newest one."""
+
+    def __init__(
+        self,
+        settings: DestinationSettings,
+        daemon: DaemonSettings,
+        status: DestinationStatus,
+        *,
+        source: OpenSource,
+        delivery: Delivery,
+        guard: Guard,
+        layouts: Layouts,
+        companion: Companion,
+        reopen: Reopen,
+        behind: Behind,
+    ) -> None:
+        self._settings, self._daemon, self._status = settings, daemon, status
+        self._name, self._log = settings.name, log.bind(destination=settings.name)
+        self._source, self._delivery, self.guard = source, delivery, guard
+        self._companion, self._reopen, self._behind = companion, reopen, behind
+        self._queue = ByteQueue(settings.queue.bytes)
+        self._sending = Sending(delivery, self._queue, status, self._note_confirmed, self._log)
+        self._compensation = self._make_compensation(delivery.parking)
+        self._compensating: asyncio.Task[None] | None = None
+        self._layouts = layouts
+        self._confirmed: Position | None = None
+        self._entries: list[dict[str, Any]] = []
+        """Of the schema history: confirmed with the position, and not stored yet."""
+        self._saved: Position | None = None
+        self._waiting_since: deque[float] = deque()
+        self._failing = False
+        self._opened_at = self._blocked_until = self._confirmed_at = self._stored_at = 0.0
+        self._liveness = Liveness(settings.source, status, companion, self._log)
+        self._due = asyncio.Event()
+        """A checkpoint is due before its time."""
+        self._since_checkpoint = 0
+        """Transactions confirmed."""
+        self._outlet = make_outlet(settings, source.start.server_uuid, guard.epoch)
+        self._decoder = self._make_decoder(source)
+
+    def _make_decoder(self, source: OpenSource) -> Decoder:
+        decoder = Decoder(
+            source.start,
+            captures=self._layouts.captures,
+            emit=self._outlet.emit,
+            emit_schema=self._outlet.emit_schema,
+            emit_mark=self._outlet.emit_mark if self._settings.wants_marks else None,
+            on_beat=self._companion.seen,
+            history=self._layouts.history,
+            options=DecoderOptions.of(self._settings, self._daemon),
+            checksums=source.checksums,
+            skip_before=source.skip_before,
+        )
+        self._outlet.bind(decoder)
+        self._opened_at = time.monotonic()
+        return decoder
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether messages that this run read still wait for confirmation."""
+        return bool(self._waiting_since)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
+        self._log.info("streaming", position=str(self._source.start), server=self._source.version)
+        works = {"read": self._read, "send": self._sending.run, "watch": self._watch}
+        tasks = [asyncio.create_task(work(), name=f"{self._name}: {name}") for name, work in works.items()]
+        if self._compensation is not None:
+            self._compensating = asyncio.create_task(self._compensation.run(), name=f"{self._name}: failed")
+            tasks.append(self._compensating)
+        beats = asyncio.create_task(self._companion.run(self._log), name=f"{self._name}: heartbeat")
+        stopping = asyncio.create_task(stop.wait(), name=f"{self._name}: stop")
+        try:
+            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping in done:
+                await self._drain(tasks)
+            else:
+                await self._fail(tasks, done)
+        finally:
+            await _end(*tasks, stopping, beats)
+            # Whoever could hand something over is gone by now.
+            resent = self._compensation is None or self._compensation.idle
+            await self._delivery.rest(idle=self._sending.idle and resent)
+            self._decoder.close()
+            await self._source.close()
+            # What is not saved is sent again; the first error is the one to tell.
+            with contextlib.suppress(HeadraceError):
+                await self._checkpoint()
+            self._behind.since = self._oldest()
+            for holder in (self._queue, self._sending, self._outlet):  # this run may be kept by a cycle for long
+                holder.clear()
+
+    async def _fail(self, tasks: list[asyncio.Task[None]], done: set[asyncio.Task[Any]]) -> None:
+        """Raises what ended the run. When only reading failed, what was read before is confirmed first: nothing of it
+        is sent twice, and the stored position is the very place of the failure."""
+        error = next(map(_failure, done))
+        # That the source is silent is noticed by the clock's task too.
+        if len(done) > 1 or (tasks[0] not in done and not isinstance(error, SourceSilent)):
+            _raise_first(done)
+        if isinstance(error, HeadraceError) and not isinstance(error, Fenced):
+            self._failing = True
+            if isinstance(error, PositionLost):
+                self._status.lost_kind = error.kind.value
+            error.remedy = error.remedy.replace("DESTINATION", self._name)
+            self._status.failed(str(error))
+            self._status.enter(error.state, error.reason, str(error))
+            with contextlib.suppress(HeadraceError):  # the first error is the one to tell
+                await self._drain([task for task in tasks if task is tasks[0] or task not in done])
+        _raise_first(done)
+
+    async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Waits for what was read, and for what is being sent again."""
+        reader, *others = (task for task in tasks if task is not self._compensating)
+        await _end(reader)
+        if self._compensation is not None:
+            self._compensation.end()
+        self._delivery.sink.hurry()
+        empty = asyncio.create_task(self._empty(), name=f"{self._name}: drain")
+        try:
+            async with asyncio.timeout(self._daemon.drain_timeout):
+                done, _ = await asyncio.wait([empty, *others], return_when=asyncio.FIRST_COMPLETED)
+            _raise_first({empty} if empty in done else done)
+        except TimeoutError:
+            self._log.warning("not all in flight was confirmed in time; it is sent again after the next start")
+        finally:
+            await _end(empty)
+
+    async def _empty(self) -> None:
+        await self._queue.empty()
+        if self._compensating is not None:
+            await asyncio.wait([self._compensating])
+            _raise_first({self._compensating})
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Dump after dump: one that ended and can be begun again at once, behind what was read, is no failure."""
+        while True:
+            try:
+                await self._read_dump()
+            except SourceEnded as error:
+                await self._begin_again(error)
+
+    async def _read_dump(self) -> None:
+        """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
+        stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
+        deadline = 2 * self._settings.source.heartbeat + 1
+        data, rest, counts = b"", 0, _Counts()
+        while True:
+            data = await stream.read(data, decoder.need, deadline)
+            received, at, more = stream.last_receive, 0, True
+            status.bytes_received += len(data) - rest
+            while more:
+                outlet.tick()
+                try:
+                    at, more = decoder.feed(data, at, outlet.full)
+                except HeadraceError:
+                    if decoder.refused:  # what came before the server's word is whole
+                        await self._take(received, counts)
+                    raise
+                await self._take(received, counts)
+                if decoder.wanted is not None:
+                    decoder.learned(await self._layouts.learn(decoder.wanted, decoder.position()))
+                    more = True
+                await asyncio.sleep(0)
+            counts.tell(status, decoder)
+            data = data[at:]
+            rest = len(data)
+
+    async def _take(self, received: float, counts: _Counts) -> None:
+        """What the decoder gave out, into the queue."""
+        decoder = self._decoder
+        batches = self._outlet.take(decoder.position(), received)
+        last = batches[-1]
+        last.transactions, counts.transactions = decoder.transactions - counts.transactions, decoder.transactions
+        last.schema_entries = self._layouts.history.take_entries()
+        self._waiting_since += [received for batch in batches if batch.values]
+        if self._delivery.sink.keeps_position:  # none of them is confirmed before the last, which has the position
+            await self._put(*batches)
+            return
+        for batch in batches:
+            await self._put(batch)
+
+    async def _put(self, *batches: MessageBatch) -> None:
+        if self._queue.fits(batches[0]):
+            await self._queue.put(*batches)
+            return
+        began = time.monotonic()
+        await self._queue.put(*batches)
+        now = time.monotonic()
+        if now - began > _BLOCKED:
+            self._blocked_until = now
+
+    async def _begin_again(self, error: SourceEnded) -> None:
+        """The server gives up a dump that is not read for net_write_timeout, and any dump when it restarts."""
+        now = time.monotonic()
+        if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
+            raise error
+        if self._settings.wants_marks and self._decoder.in_group:
+            raise error  # its begin was told, and a position between two transactions comes only with its end
+        await self._source.close()
+        self._source.stream.waiting_since = 0.0  # nobody waits for it any more: this is no silence
+        place = self._decoder.position()
+        try:
+            source = await self._reopen(place)
+        except HeadraceError as second:
+            raise error from second
+        if source.start.server_uuid != place.server_uuid:
+            await source.close()
+            raise error  # layouts, beats and what else hangs on the server begin anew with the destination
+        self._decoder.close()
+        self._source, self._decoder = source, self._make_decoder(source)
+        self._status.reconnects += 1
+        self._log.info("the dump is begun again", position=str(place), ended=str(error))
+
+    # -- publishing -----------------------------------------------------------------------------------------------
+
+    def _note_confirmed(self, batch: MessageBatch) -> None:
+        status = self._status
+        if batch.values:
+            self._waiting_since.popleft()
+            self._behind.since, self._confirmed_at = 0.0, time.monotonic()
+        if batch.position is not None:  # only the last of those taken together
+            self._confirmed = batch.position
+            self._entries += batch.schema_entries
+        status.messages += len(batch.values)
+        status.rows += batch.rows
+        status.transactions += batch.transactions
+        self._since_checkpoint += batch.transactions
+        if self._since_checkpoint >= self._daemon.checkpoint_transactions:
+            self._due.set()
+        status.bytes_published += sum(len(value) for value in batch.values if value)
+
+    # -- the clock's ----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Saves the position, after a time and after a number of transactions, and tells a stall from lag."""
+        interval = self._daemon.checkpoint_interval
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(interval, 1.0)):
+                    await self._due.wait()
+            self._status.queue_bytes = self._queue.used
+            self._companion.check()
+            if not self._failing:
+                await self._liveness.look(self._source.stream, self._decoder)
+            self._status.oldest_unconfirmed_at = self._oldest()
+            if not self._failing and not self._sending.suspended and self._decoder.events:
+                self._liveness.judge(self._oldest(), self._confirmed_at)
+            if self._due.is_set() or time.monotonic() - self._stored_at >= 0.9 * interval:
+                self._due.clear()
+                self._since_checkpoint, self._stored_at = 0, time.monotonic()
+                await self._checkpoint()
+
+    def _oldest(self) -> float:
+        """When the oldest unconfirmed message was read, be it by an earlier run; 0 when all is confirmed."""
+        return self._behind.since or (self._waiting_since[0] if self._waiting_since else 0.0)
+
+    def _make_compensation(self, parking: Parking | None) -> Compensation | None:
+        if parking is None:
+            return None
+        return Compensation(
+            self._settings.failed, parking, lambda: self._delivery.resending, lambda: self.guard, self._log
+        )
+
+    async def _checkpoint(self) -> None:
+        position, parking = self._confirmed, self._delivery.parking
+        if parking is not None and not self._delivery.sink.keeps_position:
+            # Before the position: what a crash leaves between the two is set aside already when it is read again.
+            await parking.flush(self.guard)
+        if position is None or (position == self._saved and not self._entries):
+            return
+        if self._delivery.sink.keeps_position:
+            self._note_kept(position)
+            return
+        entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
+        store = self._delivery.store
+        commit = asyncio.ensure_future(store.commit(self._name, self.guard, StateChange(position, entries)))
+        try:
+            # A write that has begun goes on when we are cancelled, and makes the guard that we have void.
+            await asyncio.wait([commit])
+        except asyncio.CancelledError:
+            await asyncio.wait([commit])  # the store has a limit of its own
+            with contextlib.suppress(HeadraceError):
+                self._note_saved(commit, position, len(entries))
+            raise
+        self._note_saved(commit, position, len(entries))
+
+    def _note_kept(self, position: Position) -> None:
+        """The sink stored it with the messages that it confirmed."""
+        self._entries.clear()
+        self.guard = replace(self.guard, version=self._delivery.sink.version)
+        self._saved = self._status.position = position
+        self._status.last_checkpoint_at = time.monotonic()
+
+    def _note_saved(self, commit: asyncio.Future[Guard], position: Position, entries: int) -> None:
+        try:
+            self.guard = commit.result()
+        except Fenced:
+            self._confirmed = None  # nothing more may be written, not even at the end
+            raise
+        del self._entries[:entries]
+        self._saved = self._status.position = position
+        self._status.last_checkpoint_at = time.monotonic()
+
+
+def _failure(task: asyncio.Task[Any]) -> BaseException | None:
+    """Why a task ended; a library that cancels us from within must not look like the end of the run."""
+    if task.cancelled():
+        return HeadraceError(f"the task '{task.get_name()}' was broken off from within")
+    return task.exception()
+
+
+def _raise_first(done: set[asyncio.Task[Any]]) -> None:
+    for error in map(_failure, done):
+        if error is not None:
+            raise error
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels tasks and waits until they are gone; their errors were told already or come second."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,70 @@
+"""What a running stream says of itself: STREAMING, DEGRADED, STALLED by its sink; and when its source is silent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from headrace.destination.heartbeat_writer import Companion
+from headrace.destination.status import DestinationStatus
+from headrace.errors import HeadraceError, SourceSilent
+from headrace.model import State
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.schema.states import reached
+from headrace.mysql.wire.stream import PacketStream
+from headrace.settings.destination import SourceSettings
+
+
+class Liveness:
+    """Looks at one run, from the clock's task."""
+
+    def __init__(self, source: SourceSettings, status: DestinationStatus, companion: Companion, log: Any) -> None:
+        self._source, self._status, self._companion, self._log = source, status, companion, log
+        self._asked_at = 0.0
+
+    def judge(self, oldest: float, confirmed_at: float) -> None:
+        """STALLED once the oldest unconfirmed message (read at `oldest`, 0 for none) is too old and nothing before it
+        was confirmed meanwhile (`confirmed_at`): a sink that is only slow makes messages old too, as long as there is
+        much to catch up on. A new connection alone does not end a stall, nor is a dump command alone a stream: this is
+        called once the source has sent something."""
+        stall_after = self._source.stall_after
+        if oldest and time.monotonic() - max(oldest, confirmed_at) > stall_after:
+            text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
+            if self._status.enter(State.STALLED, "sink", text):
+                self._log.warning("stalled", reason="sink")
+            return
+        troubles, before = self._status.troubles, self._status.state
+        if troubles:
+            entered = self._status.enter(State.DEGRADED, ",".join(sorted(troubles)), "; ".join(troubles.values()))
+        else:
+            entered = self._status.enter(State.STREAMING)
+        if entered and self._status.restarts and before not in (State.STREAMING, State.DEGRADED):
+            self._log.info("streaming again")
+
+    async def look(self, stream: PacketStream, decoder: Decoder) -> None:
+        """Raises SourceSilent when the source has more than it sends: a read that waits for nothing else would go on
+        waiting.
+
+        Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
+        """
+        limit, now = self._source.stall_after, asyncio.get_running_loop().time()
+        silent_since = max(stream.waiting_since, stream.last_receive)
+        if not stream.waiting_since or now - silent_since <= limit or now - self._asked_at <= limit / 2:
+            return
+        self._asked_at = now
+        received = decoder.file, decoder.end
+        try:
+            async with asyncio.timeout(self._source.connect_timeout):
+                end = await self._companion.binlog_end()
+        except (HeadraceError, TimeoutError):
+            if stream.waiting_since and stream.last_receive <= silent_since:
+                raise SourceSilent(
+                    f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
+                ) from None
+            return
+        if stream.waiting_since and stream.last_receive <= silent_since and not reached(received, end):
+            raise SourceSilent(
+                f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
+                f"{received[0]}:{received[1]}"
+            )

@@ -1,0 +1,179 @@
+"""Canal's flat JSON (com.alibaba.otter.canal.protocol.FlatMessage), with `_pos` added as the row order of consumers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from json.encoder import encode_basestring as quote
+from typing import Any, TypeVar
+
+import orjson
+
+from headrace.formats.canal.text import TableText, Texts
+from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.ports.format import Messages, PerLayout, Place, ValueFormat
+
+_INDEX_SQL_TYPES = {"enum": 4, "set": -7}
+"""java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
+
+
+class _Table(TableText):
+    """What is the same in every message of one table layout."""
+
+    def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, keys_sorted: bool) -> None:
+        super().__init__(schema, texts)
+        types = {column.name: column.mysql_type for column in schema.columns}
+        special = _INDEX_SQL_TYPES if enum_index else {}
+        numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
+        keys = [schema.columns[i].name for i in (sorted(schema.keys) if keys_sorted else schema.keys)]
+        self.middle = f'"database":{_json(schema.schema)},"es":'
+        self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
+        pk = _json(keys) if keys else "null"
+        self.tail = f',"pkNames":{pk},"sql":"","sqlType":{_json(numbers)},"table":{_json(schema.table)},"ts":'
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
+
+
+class CanalFormat(ValueFormat):
+    """One message a rows event, or one a row. `id` counts messages since the destination's start."""
+
+    _keys_sorted = False
+    """Whether pkNames has the order of the table's columns rather than the key's."""
+
+    def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
+        texts = Texts(binary)
+        self._table = PerLayout(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted)).of
+        self._id = 0
+
+    def encode(self, change: RowsChange, now_ms: int) -> bytes:
+        """See Format."""
+        table = self._table(change.schema)
+        self._id += 1
+        rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
+        if change.before is None:
+            old = "null"
+        else:
+            old = f"[{','.join(map(table.old, change.before, change.rows))}]"
+        return (
+            f'{{"data":[{rows}],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":{self._id}'
+            f'{table.types}{old}{table.tail}{now_ms},"type":"{change.operation}","_pos":"{change.pos}"}}'
+        ).encode()
+
+    def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
+        """See Format. Only the row, its old values, the id and `_pos` differ from message to message."""
+        table = self._table(change.schema)
+        head = f'],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":'
+        tail = f'{table.tail}{now_ms},"type":"{change.operation}","_pos":"'
+        row = table.partial_row if change.partial else table.row
+        types, pos, number = table.types, change.pos, self._id + 1
+        self._id += len(change.rows)
+        if change.before is None:
+            return [
+                f'{{"data":[{row(r)}{head}{number + i}{types}null{tail}{pos + i}"}}'.encode()
+                for i, r in enumerate(change.rows)
+            ]
+        old = table.old
+        return [
+            f'{{"data":[{row(r)}{head}{number + i}{types}[{old(b, r)}]{tail}{pos + i}"}}'.encode()
+            for i, (b, r) in enumerate(zip(change.before, change.rows, strict=True))
+        ]
+
+    def cut(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
+        """See ValueFormat. All values of rows are texts, so reading and writing them again changes none."""
+        try:
+            message = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return []
+        rows, olds = message["data"], message["old"]
+        if not rows or len(rows) < 2:
+            return []
+        sizes = [len(orjson.dumps(row)) + 1 for row in rows]
+        if olds is not None:
+            sizes = [size + len(orjson.dumps(old)) + 1 for size, old in zip(sizes, olds, strict=True)]
+        around = len(value) - sum(sizes)
+        parts, first, size = [], 0, around
+        for i, more in enumerate((*sizes, room)):  # the last one stands for the end
+            if i > first and size + more > room:
+                parts.append((first, _part(message, first, i)))
+                first, size = i, around
+            size += more
+        return parts
+
+    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+        """See Format. A message like those of rows, without rows, keys and types. A RENAME has the new name."""
+        kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
+        where = (change.schema, change.table)
+        if change.kind is DdlKind.RENAME:
+            where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
+        return [self._bare(where, kind, ddl, change.sql, change, now_ms)]
+
+    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+        """See Format. Canal's flat messages have none; the types are those of its entries."""
+        kind = "TRANSACTIONBEGIN" if mark.begin else "TRANSACTIONEND"
+        return [self._bare(("", ""), kind, "false", "", mark, now_ms)]
+
+    def _bare(
+        self, where: tuple[str, str], kind: str, ddl: str, sql: str, of: SchemaChange | TransactionMark, now_ms: int
+    ) -> Messages:
+        self._id += 1
+        schema, table = where
+        text = (
+            f'{{"data":null,"database":{quote(schema)},"es":{of.commit_time_us // 1000},"gtid":"{of.gtid}"'
+            f',"id":{self._id},"isDdl":{ddl},"mysqlType":null,"old":null,"pkNames":null,"sql":{quote(sql)}'
+            f',"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
+        )
+        return Messages([text.encode()], [None], [0])
+
+
+def _part(message: dict[str, Any], first: int, end: int) -> bytes:
+    """Some rows of a message; `id` stays, as that of one change."""
+    part = message | {"data": message["data"][first:end]}
+    if message["old"] is not None:
+        part["old"] = message["old"][first:end]
+    if "_pos" in message:
+        part["_pos"] = str(int(message["_pos"]) + first)
+    return orjson.dumps(part)
+
+
+_Change = TypeVar("_Change", RowsChange, SchemaChange, TransactionMark)
+_DML = re.compile(
+    r"(\s|/\*.*?\*/|(--\s|#)[^\n]*\n)*(INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH|CALL)\b", re.IGNORECASE | re.S
+)
+
+
+class CompatFormat(CanalFormat):
+    """Exactly Canal's fields: no `_pos`, `es` in whole seconds, statements about rights as `isDdl`, its `pkNames`."""
+
+    _keys_sorted = True
+
+    def encode(self, change: RowsChange, now_ms: int) -> bytes:
+        """See Format."""
+        return _without_pos(super().encode(_whole_seconds(change), now_ms))
+
+    def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
+        """See Format."""
+        return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]
+
+    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+        """See Format. Canal calls every statement a DDL that is not DML."""
+        change = replace(_whole_seconds(change), is_ddl=change.is_ddl or not _DML.match(change.sql))
+        return [_all_without_pos(messages) for messages in super().schema_change(change, place, now_ms)]
+
+    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+        """See Format."""
+        return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), place, now_ms)]
+
+
+def _whole_seconds(change: _Change) -> _Change:
+    return replace(change, commit_time_us=change.commit_time_us // 1_000_000 * 1_000_000)
+
+
+def _without_pos(value: bytes) -> bytes:
+    return value[: value.rindex(b',"_pos":"')] + b"}"
+
+
+def _all_without_pos(messages: Messages) -> Messages:
+    messages.values = [_without_pos(value) for value in messages.values if value is not None]
+    return messages

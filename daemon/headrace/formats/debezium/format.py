@@ -1,0 +1,243 @@
+"""Debezium's change events in JSON, as its MySQL connector 3.6 makes them: rows, transactions, schema changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring as quote
+from typing import Any
+
+import orjson
+
+from headrace import __version__
+from headrace.formats.debezium import schemas
+from headrace.formats.debezium.tables import table_changes
+from headrace.formats.debezium.types import Printer, field_of
+from headrace.model import ABSENT, Operation, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.ports.format import KeyedFormat, Messages, PerLayout, Place
+from headrace.settings.message import DebeziumSettings
+
+NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+"""Headers of the delete and the create that a changed primary key becomes."""
+
+
+_NO_VALUE = (None, ABSENT)
+
+
+class _Table:
+    """What is the same in every message of one table layout: schemas, names and printers."""
+
+    def __init__(self, schema: TableSchema, settings: DebeziumSettings) -> None:
+        self.name = schema.name
+        self.names = [quote(column.name) + ":" for column in schema.columns]
+        fields = [field_of(column, settings) for column in schema.columns]
+        self.printers: list[Printer] = [printer for _, printer in fields]
+        self.keys = schema.keys
+        self.value_head, self.key_head, self.tail = "", "", ""
+        if settings.schemas:
+            prefix = f"{settings.name}.{schema.schema}.{schema.table}"
+            columns = [
+                schemas.placed(made, column.name, optional=column.nullable)
+                for (made, _), column in zip(fields, schema.columns, strict=True)
+            ]
+            key = schemas.struct(f"{prefix}.Key", [columns[i] for i in schema.keys])
+            self.value_head = f'{{"schema":{schemas.dump(schemas.envelope(prefix, columns))},"payload":'
+            self.key_head, self.tail = f'{{"schema":{schemas.dump(key)},"payload":', "}"
+        self.row = _row_printer(self.names, self.printers)
+
+    def partial_row(self, row: Row) -> str:
+        """A row that lacks columns: they are not in the object."""
+        known = [
+            name + ("null" if cell is None else printer(cell))
+            for name, printer, cell in zip(self.names, self.printers, row, strict=True)
+            if cell is not ABSENT
+        ]
+        return "{" + ",".join(known) + "}"
+
+    def key(self, row: Row) -> bytes | None:
+        """The record's key; None for a table without a primary key."""
+        if not self.keys:
+            return None
+        parts = [self.names[i] + ("null" if row[i] in _NO_VALUE else self.printers[i](row[i])) for i in self.keys]
+        return f"{self.key_head}{{{','.join(parts)}}}{self.tail}".encode()
+
+
+def _row_printer(names: list[str], printers: list[Printer]) -> Any:
+    """A function generated for the layout: one f-string for a row without NULL, column by column for the others.
+    Column names come in as constants; the source holds only identifiers made here."""
+    constants: dict[str, Any] = {"names": names, "printers": printers, "zip": zip}
+    parts = []
+    for i, printer in enumerate(printers):
+        constants[f"k{i}"], constants[f"f{i}"] = ("," if i else "{") + names[i], printer
+        parts.append(f"{{k{i}}}{{c{i}}}" if printer is int.__repr__ else f"{{k{i}}}{{f{i}(c{i})}}")
+    targets = "".join(f"c{i}, " for i in range(len(names)))
+    source = (
+        "def row(r):\n"
+        "    if None in r:\n"
+        "        cells = [k + ('null' if v is None else f(v)) for k, f, v in zip(names, printers, r)]\n"
+        "        return '{' + ','.join(cells) + '}'\n"
+        f"    {f'{targets} = r' if names else 'pass'}\n"
+        f"    return f'{''.join(parts) or '{{'}}}}}'\n"
+    )
+    exec(compile(source, "<debezium row>", "exec"), constants)
+    return constants["row"]
+
+
+class DebeziumFormat(KeyedFormat):
+    """One message a row. Keeps the count of the transaction under way when there is a topic for transactions."""
+
+    def __init__(self, settings: DebeziumSettings) -> None:
+        self._settings = settings
+        self._table = PerLayout(lambda schema: _Table(schema, settings)).of
+        self._counts: dict[str, int] = {}
+        """Events of the transaction under way, by table."""
+        self._total = 0
+
+    def _source(self, place: Place, schema: str, table: str, us: int, gtid: str) -> tuple[str, str]:
+        """The source block in two halves, with the row's number to go between them."""
+        return (
+            f'{{"version":"{__version__}","connector":"mysql","name":{quote(self._settings.name)},"ts_ms":{us // 1000}'
+            f',"snapshot":"false","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
+            f',"table":{quote(table) if table else "null"},"server_id":{place.server_id}'
+            f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(place.file)},"pos":{place.offset},"row":',
+            f',"thread":{place.thread or "null"},"query":{quote(place.query) if place.query else "null"}}}',
+        )
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
+        """See Format."""
+        table = self._table(change.schema)
+        made = Messages()
+        source, thread = self._source(
+            place, change.schema.schema, change.schema.table, change.commit_time_us, change.gtid
+        )
+        transaction = self._transaction_id(change.gtid, place) if self._settings.transaction_topic else ""
+        row = table.partial_row if change.partial else table.row
+        places = change.places
+        middle, tail = (
+            f',"source":{source}',
+            f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}',
+        )
+
+        def value(op: str, before: str, after: str, i: int) -> bytes:
+            block = self._block(transaction, table.name) if transaction else "null"
+            number = i if places is None else places[i]
+            return (
+                f'{table.value_head}{{"before":{before},"after":{after}{middle}{number}{thread},"transaction":{block}'
+                f',"op":"{op}"{tail}'
+            ).encode()
+
+        if change.operation is Operation.INSERT:
+            for i, after in enumerate(change.rows):
+                made.add(value("c", "null", row(after), i), table.key(after), i)
+        elif change.operation is Operation.DELETE:
+            for i, before in enumerate(change.rows):
+                self._delete(made, value("d", row(before), "null", i), table.key(before), i)
+        else:
+            assert change.before is not None
+            for i, (before, after) in enumerate(zip(change.before, change.rows, strict=True)):
+                key = table.key(after)
+                old = (
+                    key if not table.keys or _same_key(table.keys, before, after) else table.key(_filled(before, after))
+                )
+                if old == key:
+                    made.add(value("u", row(before), row(after), i), key, i)
+                    continue
+                assert key is not None
+                assert old is not None
+                at = len(made.values)
+                self._delete(made, value("d", row(before), "null", i), old, i)
+                for index in range(at, len(made.values)):
+                    made.headers[index] = (NEW_KEY, key)
+                made.headers[len(made.values)] = (OLD_KEY, old)
+                made.add(value("c", "null", row(after), i), key, i)
+        if change.other is not None:
+            self._link(made, table, change.rows[0], change.other, gone=change.operation is Operation.DELETE)
+        return made
+
+    def _link(self, made: Messages, table: _Table, row: Row, other: Row, *, gone: bool) -> None:
+        """Half of an update whose halves go to different partitions: says what the other half's key is."""
+        key, name = table.key(_filled(other, row)), NEW_KEY if gone else OLD_KEY
+        if key is not None and key != made.keys[0]:
+            made.headers = dict.fromkeys(range(len(made.values)), (name, key))
+
+    def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
+        """See KeyedFormat."""
+        key = self._table(schema).key
+
+        def made(row: Row) -> bytes:
+            return key(row) or b""
+
+        return made
+
+    def _delete(self, made: Messages, value: bytes, key: bytes | None, i: int) -> None:
+        made.add(value, key, i)
+        if self._settings.tombstones and key is not None:
+            made.add(None, key, i)
+
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    def _transaction_id(self, gtid: str, place: Place) -> str:
+        return gtid or f"file={place.file},pos={place.transaction}"
+
+    def _block(self, transaction: str, table: str) -> str:
+        self._total += 1
+        order = self._counts[table] = self._counts.get(table, 0) + 1
+        return f'{{"id":{quote(transaction)},"total_order":{self._total},"data_collection_order":{order}}}'
+
+    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+        """See Format."""
+        if not self._settings.transaction_topic:
+            return []
+        key = {"id": self._transaction_id(mark.gtid, place)}
+        value: dict[str, Any] = {"status": "BEGIN" if mark.begin else "END", **key}
+        if mark.begin:
+            self._counts, self._total = {}, 0
+            value |= {"event_count": None, "data_collections": None}
+        else:
+            counts = [{"data_collection": name, "event_count": n} for name, n in self._counts.items()]
+            value |= {"event_count": self._total, "data_collections": counts}
+        value["ts_ms"] = mark.commit_time_us // 1000
+        return [
+            self._record(
+                self._settings.transaction_topic, schemas.TRANSACTION_KEY, key, schemas.TRANSACTION_VALUE, value
+            )
+        ]
+
+    # -- schema changes -------------------------------------------------------------------------------------------
+
+    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+        """See Format. Only DDL has a place in Debezium's messages."""
+        if not self._settings.schema_topic or not change.is_ddl:
+            return []
+        head, tail = self._source(place, change.schema, change.table, change.commit_time_us, change.gtid)
+        key = {"databaseName": change.schema}
+        value = {
+            "source": orjson.loads(f"{head}0{tail}"),
+            "ts_ms": now_ms,
+            "databaseName": change.schema,
+            "schemaName": None,
+            "ddl": change.sql,
+            "tableChanges": table_changes(change.tables, change.sql),
+        }
+        return [
+            self._record(
+                self._settings.schema_topic, schemas.SCHEMA_CHANGE_KEY, key, schemas.SCHEMA_CHANGE_VALUE, value
+            )
+        ]
+
+    def _record(
+        self, topic: str, key_schema: schemas.Schema, key: object, value_schema: schemas.Schema, value: object
+    ) -> Messages:
+        if self._settings.schemas:
+            key, value = {"schema": key_schema, "payload": key}, {"schema": value_schema, "payload": value}
+        return Messages([orjson.dumps(value)], [orjson.dumps(key)], [0], topic=topic)
+
+
+def _same_key(keys: Iterable[int], before: Row, after: Row) -> bool:
+    return all(before[i] is ABSENT or before[i] == after[i] for i in keys)
+
+
+def _filled(before: Row, after: Row) -> Row:
+    """The old row with the new one's values where it has none: what the image lacks did not change."""
+    return tuple(b if a is ABSENT else a for a, b in zip(before, after, strict=True))

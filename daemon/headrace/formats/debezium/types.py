@@ -1,0 +1,234 @@
+"""Columns as Debezium's MySQL connector maps them: the Kafka Connect schema of a field, and its values in JSON."""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64encode, urlsafe_b64encode
+from binascii import hexlify
+from collections.abc import Callable
+from functools import lru_cache
+from json.encoder import encode_basestring as quote
+from typing import Any
+
+from headrace.model import Column
+from headrace.settings.message import DebeziumSettings
+
+Schema = dict[str, Any]
+Printer = Callable[[Any], str]
+"""A value that is not NULL as JSON."""
+
+_INTS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
+_UNSIGNED = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64"}
+_BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_GEOMETRIES = frozenset({"geometry", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"})
+_GEOMETRIES |= {"geometrycollection", "geomcollection"}
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    """The schema of a column's values, without `optional` and `field`, and what prints them."""
+    kind = column.kind
+    if kind in _INTS:
+        return _integer(column, settings)
+    if kind in ("float", "double"):
+        double = kind == "double" or "," in column.mysql_type
+        return {"type": "double" if double else "float"}, float.__repr__
+    if kind == "decimal":
+        return _decimal(column, settings)
+    if kind == "bit":
+        return _bits(column.length)
+    if kind in _TEMPORAL:
+        return _TEMPORAL[kind](column, settings)
+    if kind in _BYTES:
+        return _binary(settings.binary)
+    if kind in ("enum", "set"):
+        allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in column.labels)
+        name = "io.debezium.data.Enum" if kind == "enum" else "io.debezium.data.EnumSet"
+        return _named("string", name, allowed=allowed), quote
+    if kind == "json":
+        return _named("string", "io.debezium.data.Json"), quote
+    if kind in _GEOMETRIES:
+        return _struct("io.debezium.data.geometry.Geometry", _GEOMETRY), geometry
+    if kind == "point":
+        return _struct("io.debezium.data.geometry.Point", _POINT), point
+    if kind == "vector":
+        array = {"type": "array", "items": {"type": "float", "optional": False}}
+        return {**array, "name": "io.debezium.data.FloatVector", "version": 1}, str
+    return {"type": "string"}, quote if kind in _TEXTS else _text
+
+
+def _named(kind: str, name: str, **parameters: str) -> Schema:
+    schema: Schema = {"type": kind, "name": name, "version": 1}
+    if parameters:
+        schema["parameters"] = {key.replace("_", "."): value for key, value in parameters.items()}
+    return schema
+
+
+def _struct(name: str, fields: list[Schema]) -> Schema:
+    return {"type": "struct", "fields": fields, "name": name, "version": 1}
+
+
+def _text(value: Any) -> str:
+    """Texts; and whatever a type holds that nobody knew, never as something else than a string."""
+    if isinstance(value, bytes):
+        return f'"{b64encode(value).decode()}"'
+    return quote(str(value))
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------
+
+
+def _integer(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    kind = column.kind
+    if not column.unsigned:
+        return {"type": _INTS[kind]}, int.__repr__
+    if kind != "bigint":
+        return {"type": _UNSIGNED[kind]}, int.__repr__
+    if settings.bigint_unsigned == "precise":
+        return _decimal_schema(20, 0), _unscaled
+    return {"type": "int64"}, lambda value: str(value if value < 1 << 63 else value - (1 << 64))
+
+
+def _decimal(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    """Values come as text with all digits of their scale."""
+    if settings.decimal == "string":
+        return {"type": "string"}, quote
+    if settings.decimal == "double":
+        return {"type": "double"}, lambda value: repr(float(value))
+    return _decimal_schema(column.length, column.scale), lambda value: _unscaled(int(value.replace(".", "")))
+
+
+def _decimal_schema(precision: int, scale: int) -> Schema:
+    name = "org.apache.kafka.connect.data.Decimal"
+    return _named("bytes", name, scale=str(scale), connect_decimal_precision=str(precision))
+
+
+def _unscaled(value: int) -> str:
+    """The number without its point as Java's BigInteger writes it: two's complement, as few bytes as will do."""
+    bits = (value if value >= 0 else ~value).bit_length()
+    return f'"{b64encode(value.to_bytes(bits // 8 + 1, "big", signed=True)).decode()}"'
+
+
+def _bits(length: int) -> tuple[Schema, Printer]:
+    if length <= 1:
+        return {"type": "boolean"}, lambda value: "true" if value else "false"
+    size = (length + 7) // 8
+    schema = _named("bytes", "io.debezium.data.Bits", length=str(length))
+    return schema, lambda value: f'"{b64encode(value.to_bytes(size, "little")).decode()}"'
+
+
+# -- bytes --------------------------------------------------------------------------------------------------------
+
+
+def _binary(mode: str) -> tuple[Schema, Printer]:
+    encoders: dict[str, Callable[[bytes], bytes]] = {"base64-url-safe": urlsafe_b64encode, "hex": hexlify}
+    encode = encoders.get(mode, b64encode)
+    return {"type": "bytes" if mode == "bytes" else "string"}, lambda value: f'"{encode(value).decode()}"'
+
+
+_WKB = {"type": "bytes", "optional": False, "field": "wkb"}
+_SRID = {"type": "int32", "optional": True, "field": "srid"}
+_XY = [{"type": "double", "optional": False, "field": field} for field in ("x", "y")]
+_GEOMETRY = [_WKB, _SRID]
+_POINT = [*_XY, {**_WKB, "optional": True}, _SRID]
+
+
+def geometry(value: bytes) -> str:
+    """MySQL's own form is the SRID in 4 bytes little endian, and the well-known binary of OGC."""
+    srid = int.from_bytes(value[:4], "little")
+    return f'{{"wkb":"{b64encode(value[4:]).decode()}","srid":{srid or "null"}}}'
+
+
+def point(value: bytes) -> str:
+    """The same with both coordinates in front, which stand behind byte order and type."""
+    x, y = struct.unpack_from("<dd" if value[4] else ">dd", value, 9)
+    return f'{{"x":{x!r},"y":{y!r},{geometry(value)[1:]}'
+
+
+# -- time ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=65536)
+def days(text: str) -> int | None:
+    """Days since 1970-01-01 of a `YYYY-MM-DD`, by the Gregorian rule for all years from 0; None for no real day."""
+    year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
+    if not 1 <= month <= 12 or day < 1:
+        return None
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _DAYS[month - 1] + (leap and month == 2):
+        return None
+    before = year - 1
+    leaps = before // 4 - before // 100 + before // 400
+    return 365 * before + leaps + sum(_DAYS[: month - 1]) + (leap and month > 2) + day - 719163
+
+
+def micros_of_day(text: str) -> int:
+    """Microseconds of a `[-]HH:MM:SS[.f]`, where hours may have three digits."""
+    sign, text = (-1, text[1:]) if text[0] == "-" else (1, text)
+    whole, _, fraction = text.partition(".")
+    hours, minutes, seconds = whole.split(":")
+    total = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
+    return sign * (total * 1_000_000 + int(f"{fraction:0<6}"))
+
+
+def _zero(column: Column, epoch: str) -> str:
+    """What stands for a date that is none."""
+    return "null" if column.nullable else epoch
+
+
+def _date(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    zero = _zero(column, "0")
+
+    def text(value: str) -> str:
+        number = days(value)
+        return zero if number is None else str(number)
+
+    connect = settings.time_precision == "connect"
+    return _named("int32", "org.apache.kafka.connect.data.Date" if connect else "io.debezium.time.Date"), text
+
+
+def _datetime(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    zero = _zero(column, "0")
+    connect = settings.time_precision == "connect"
+    fine = column.length > 3 and not connect
+    name = "MicroTimestamp" if fine else "Timestamp"
+    unit = 1 if fine else 1000
+
+    def text(value: str) -> str:
+        number = days(value[:10])
+        if number is None:
+            return zero
+        return str((number * 86_400_000_000 + micros_of_day(value[11:])) // unit)
+
+    return _named("int64", ("org.apache.kafka.connect.data." if connect else "io.debezium.time.") + name), text
+
+
+def _time(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    mode = settings.time_precision
+    if mode == "adaptive_time_microseconds" or (mode == "adaptive" and column.length > 3):
+        return _named("int64", "io.debezium.time.MicroTime"), lambda value: str(micros_of_day(value))
+    name = "org.apache.kafka.connect.data.Time" if mode == "connect" else "io.debezium.time.Time"
+    return _named("int32", name), lambda value: str(int(micros_of_day(value) / 1000))
+
+
+def _timestamp(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    zero = _zero(column, '"1970-01-01T00:00:00Z"')
+
+    def text(value: str) -> str:
+        return zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
+
+    return _named("string", "io.debezium.time.ZonedTimestamp"), text
+
+
+def _year(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    return _named("int32", "io.debezium.time.Year"), lambda value: str(int(value))
+
+
+_TEMPORAL: dict[str, Callable[[Column, DebeziumSettings], tuple[Schema, Printer]]] = {
+    "date": _date,
+    "datetime": _datetime,
+    "time": _time,
+    "timestamp": _timestamp,
+    "year": _year,
+}

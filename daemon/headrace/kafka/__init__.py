@@ -1,1 +1,0 @@
-"""Kafka below sinks and stores: producers, transactions, and the topic that keeps positions."""

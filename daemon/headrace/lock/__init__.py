@@ -1,1 +1,0 @@
-"""Locks: one file each under one base."""

@@ -1,0 +1,136 @@
+"""The rows of XA transactions between PREPARE and COMMIT: kept on disk, because a rollback may follow hours later."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+
+from headrace.errors import NotUnderstood
+from headrace.model import OpenXa
+from headrace.mysql.events.inner import InnerEvents
+
+_HEADER = struct.Struct("<IBIIIH").pack
+_IN_MEMORY = 32 << 10
+"""A small transaction does not need a file."""
+_STATEMENT = re.compile(
+    rb"\s*XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-F]*)'\s*,\s*(-?\d+)\s*(ONE\s+PHASE)?\s*", re.I
+)
+
+
+def xid_of_prepare(data: bytes, at: int, stop: int) -> tuple[bool, str]:
+    """Whether it commits in one phase, and the xid as `format:gtrid:bqual`, of an XA_PREPARE event (MySQL's
+    XA_prepare_event): one byte, then three numbers of 4 bytes and the identifier."""
+    one_phase, form, gtrid, bqual = struct.unpack_from("<BiII", data, at)
+    raw = data[at + 13 : at + 13 + gtrid + bqual]
+    if len(raw) != gtrid + bqual or at + 13 + len(raw) > stop:
+        raise ValueError("an XA identifier ends behind its event")
+    return bool(one_phase), f"{form}:{raw[:gtrid].hex()}:{raw[gtrid:].hex()}"
+
+
+def xid_of_statement(text: bytes) -> tuple[bool, str]:
+    """(is it COMMIT, the xid) of the XA COMMIT or XA ROLLBACK that a server writes. Raises ValueError for another."""
+    match = _STATEMENT.fullmatch(text)
+    if not match:
+        raise ValueError(f"'{text[:80].decode('utf-8', 'replace')}' is not understood")
+    return match[1].upper() == b"COMMIT", f"{int(match[4])}:{match[2].decode().lower()}:{match[3].decode().lower()}"
+
+
+@dataclass(slots=True)
+class _Held:
+    """One transaction's events. `file` is None until there is one."""
+
+    where: OpenXa
+    file: SpooledTemporaryFile[bytes] | None = None
+    size: int = 0
+
+
+class XaSpool:
+    """The XA transactions of one stream that are not decided yet. `limit` bounds the bytes of all together."""
+
+    def __init__(self, folder: Path | None, limit: int) -> None:
+        self._folder, self._limit, self._used = folder, limit, 0
+        self._current: _Held | None = None
+        self._prepared: dict[str, _Held] = {}
+        self.open: tuple[OpenXa, ...] = ()
+        """Those that are prepared, oldest first, as positions carry them."""
+
+    def begin(self, file: str, offset: int, gtid: str) -> None:
+        """An XA transaction's group begins at `file`:`offset`."""
+        self.drop_current()
+        self._current = _Held(OpenXa("", file, offset, gtid))
+
+    def drop_current(self) -> None:
+        """The group that began is not kept."""
+        if self._current is not None:
+            self._release(self._current)
+            self._current = None
+
+    def add(self, when: int, kind: int, body: bytes) -> None:
+        """Keeps an event of the group. Raises NotUnderstood when there is too much."""
+        held = self._current
+        if held is None:
+            raise ValueError("an XA transaction's event stands outside of one")
+        size = 19 + len(body)
+        if self._used + size > self._limit:
+            raise NotUnderstood(
+                f"the rows of XA transactions that are prepared and not decided take more than {self._limit} bytes",
+                remedy="decide them (XA RECOVER; XA COMMIT or XA ROLLBACK), or raise [source] max_spool",
+            )
+        if held.file is None:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            held.file = SpooledTemporaryFile(  # noqa: SIM115  (closed when the transaction is decided)
+                _IN_MEMORY, dir=str(self._folder) if self._folder else None
+            )
+        held.file.write(_HEADER(when, kind, 0, size, 0, 0))
+        held.file.write(body)
+        held.size += size
+        self._used += size
+
+    def prepare(self, xid: str) -> None:
+        """The group has ended in XA PREPARE."""
+        held, self._current = self._current, None
+        if held is None:
+            raise ValueError("XA PREPARE stands outside of an XA transaction")
+        if xid in self._prepared:
+            self._release(self._prepared[xid])
+        held.where = OpenXa(xid, held.where.file, held.where.offset, held.where.gtid)
+        self._prepared[xid] = held
+        self._list()
+
+    def knows(self, xid: str) -> bool:
+        """Whether the transaction is prepared here."""
+        return xid in self._prepared
+
+    def events(self, xid: str | None) -> InnerEvents | None:
+        """What a transaction holds, from its beginning; None when it changed nothing that is captured. `xid` None: the
+        group that is under way, which commits in one phase."""
+        held = self._current if xid is None else self._prepared[xid]
+        if held is None or held.file is None:
+            return None
+        held.file.seek(0)
+        return InnerEvents(held.file.read, held.size, lambda: None)
+
+    def drop(self, xid: str) -> None:
+        """The transaction is decided, its rows are given out or not wanted."""
+        held = self._prepared.pop(xid, None)
+        if held is not None:
+            self._release(held)
+            self._list()
+
+    def close(self) -> None:
+        """Gives all files back; what they hold is read again from the binlog."""
+        self.drop_current()
+        for xid in list(self._prepared):
+            self.drop(xid)
+
+    def _release(self, held: _Held) -> None:
+        self._used -= held.size
+        if held.file is not None:
+            held.file.close()
+
+    def _list(self) -> None:
+        self.open = tuple(held.where for held in self._prepared.values())

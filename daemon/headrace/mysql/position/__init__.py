@@ -1,0 +1,1 @@
+"""Positions on a source: search, comparison with the server, moves."""

@@ -1,0 +1,71 @@
+"""When binlog files were begun and what was executed before them: read once a file, by a short dump."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.scan import BinlogScan, Probe
+from headrace.settings.destination import SourceSettings
+
+_KEPT = 1024
+"""Heads kept; a search by halves needs few of them, however many files there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHead:
+    """What a binlog file begins with. `begins` is in seconds since 1970 on the server's clock; `gtids` is what was
+    executed before the file, None when it does not say (MariaDB, and MySQL without GTID events)."""
+
+    begins: int
+    gtids: GtidSet | None
+
+
+class _Head(BinlogScan):
+    """Reads up to the first event that is not the file's own."""
+
+    def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
+        super()._on_previous_gtids(data, at, stop)
+        self.done = True
+
+    def _group(self, start: int) -> None:
+        self.done = True
+
+    def _event(self, start: int) -> None:
+        if start > 4:
+            self.done = True
+
+
+async def read_head(probe: Probe, file: str) -> FileHead:
+    """The head of a file. Raises SourceError and its kinds: PositionLost for a file that can't be opened."""
+    head = _Head(file)
+    await probe.run(head)
+    return FileHead(head.begun, head.gtids)
+
+
+class FileHeads:
+    """Heads of one source's files that were read already: they never change, so whoever asks again and again keeps
+    this object. `dumps` counts the short dumps that it cost."""
+
+    def __init__(self, source: SourceSettings) -> None:
+        self._source = source
+        self._known: OrderedDict[tuple[str, str], tuple[int, FileHead]] = OrderedDict()
+        self._probe = Probe(source)
+
+    @property
+    def dumps(self) -> int:
+        """How many short dumps were needed so far."""
+        return self._probe.dumps
+
+    async def get(self, server_uuid: str, file: str, size: int) -> FileHead:
+        """The head of a file that has `size` bytes now. A file that became smaller is another one under the same
+        name (RESET). Raises SourceError and its kinds."""
+        key = server_uuid, file
+        known = self._known.pop(key, None)
+        if known is None or known[0] > size:
+            known = size, await read_head(self._probe, file)
+        self._known[key] = size, known[1]
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return known[1]

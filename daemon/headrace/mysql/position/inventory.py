@@ -1,0 +1,166 @@
+"""What a source has: its binlogs, its GTIDs, how long it keeps them, and how far our position is from being purged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import SourceError
+from headrace.model import Position
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.wire.connection import SourceConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Binlog:
+    """One file as SHOW BINARY LOGS lists it. A size of 0 means that it is listed and can't be opened."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A source's binlogs at one moment. GTID sets are "" for MariaDB and with gtid_mode OFF."""
+
+    server_uuid: str
+    """The server's identity, as positions carry it."""
+    version: str
+    mariadb: bool
+    gtid_mode: bool
+    files: tuple[Binlog, ...]
+    """Oldest first, at least one."""
+    end: tuple[str, int]
+    """File and offset of the end of the binlog."""
+    executed: str
+    purged: str
+    expire_seconds: int
+    """How long the server keeps a file by itself, in seconds; 0: for ever."""
+    now: float = 0.0
+    """The server's clock, in seconds since 1970."""
+
+    def index(self, file: str) -> int | None:
+        """The place of a file in `files`; None when it is not listed."""
+        return next((i for i, binlog in enumerate(self.files) if binlog.name == file), None)
+
+    def size(self, file: str) -> int:
+        """Bytes of a file; 0 when it is not listed. Of the newest, up to the end of the binlog."""
+        if file == self.end[0]:
+            return self.end[1]
+        at = self.index(file)
+        return 0 if at is None else self.files[at].size
+
+    @property
+    def readable(self) -> tuple[Binlog, ...]:
+        """The newest files without a hole: those behind the last one that is listed and not there."""
+        holes = [i for i, binlog in enumerate(self.files) if binlog.size < 4]
+        return self.files[holes[-1] + 1 :] if holes else self.files
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """How far a position is from being purged. Each is None where it is not known or can't happen.
+
+    `bytes`: binlog between the start of the oldest file and the position, which the source would purge first.
+    `seconds`: until it may purge the file that the position is in. `share`: the part of its time that is left, 0..1;
+    for a source that purges nothing by itself, the part of all its binlogs that lies before the position.
+    """
+
+    bytes: int | None = None
+    seconds: float | None = None
+    share: float | None = None
+
+
+def identity(variables: Mapping[str, str], mariadb: bool) -> str:
+    """MySQL's server_uuid. MariaDB has none: its server id and GTID domain stand in."""
+    uuid = variables.get("server_uuid") if not mariadb else None
+    return uuid or f"mariadb-{variables.get('gtid_domain_id', '0')}-{variables.get('server_id', '0')}"
+
+
+async def take_inventory(connection: SourceConnection) -> Inventory:
+    """Asks a source what it has; loads the connection's variables when they are not. Raises SourceError."""
+    variables = connection.variables or await connection.load_variables()
+    mariadb = connection.is_mariadb
+    gtid_mode = not mariadb and variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
+    # The end is asked for first, so that it lies in what is listed afterwards.
+    file, offset, executed = await connection.binlog_end()
+    rows = await connection.query("SHOW BINARY LOGS")
+    files = tuple(Binlog(str(row["Log_name"]), int(row["File_size"])) for row in rows)
+    if not files:
+        raise SourceError("the source lists no binlog")
+    purged = ""
+    if gtid_mode:
+        purged = str((await connection.query("SELECT @@global.gtid_purged AS g"))[0]["g"] or "")
+    now = (await connection.query("SELECT UNIX_TIMESTAMP(NOW(6)) AS t"))[0]["t"]
+    return Inventory(
+        server_uuid=identity(variables, mariadb),
+        version=variables.get("version", "?"),
+        mariadb=mariadb,
+        gtid_mode=gtid_mode,
+        files=files,
+        end=(file, offset),
+        executed=str(GtidSet(executed)) if gtid_mode else "",
+        purged=str(GtidSet(purged)),
+        expire_seconds=expire_seconds(variables),
+        now=float(now),
+    )
+
+
+def expire_seconds(variables: Mapping[str, str]) -> int:
+    """How long the server keeps binlogs by itself; 0 when it never purges them."""
+    if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
+        return 0
+    seconds = _number(variables.get("binlog_expire_logs_seconds"))
+    days = _number(variables.get("expire_logs_days"))  # gone in MySQL 8.4; a fraction in MariaDB
+    return int(seconds or days * 86400)
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0
+
+
+async def headroom(inventory: Inventory, position: Position, heads: FileHeads) -> Headroom:
+    """How far `position` is from being purged. `heads` is kept by the caller, so that a file's begin is read once.
+
+    The server purges a file by the time of its last change, which is when the next one was begun. Raises SourceError
+    and its kinds.
+    """
+    file, offset = position.file, position.offset
+    if not file or position.server_uuid != inventory.server_uuid:
+        if not (inventory.gtid_mode and position.gtid_set):
+            return Headroom()
+        file, offset = await file_by_gtids(inventory, GtidSet(position.gtid_set), heads), 4
+    at = inventory.index(file)
+    if at is None:
+        return Headroom(0, 0.0, 0.0)
+    before = sum(binlog.size for binlog in inventory.files[:at]) + min(offset, inventory.size(file))
+    newest = at == len(inventory.files) - 1
+    expire = inventory.expire_seconds
+    if not expire:
+        total = sum(binlog.size for binlog in inventory.files)
+        return Headroom(before, None, None if newest or not total else min(1.0, before / total))
+    if newest:
+        return Headroom(before, float(expire), 1.0)
+    following = inventory.files[at + 1]
+    head = await heads.get(inventory.server_uuid, following.name, following.size)
+    left = min(float(expire), max(0.0, head.begins + expire - inventory.now))
+    return Headroom(before, left, left / expire)
+
+
+async def file_by_gtids(inventory: Inventory, gtids: GtidSet, heads: FileHeads) -> str:
+    """The newest file before which nothing was executed that is not in `gtids`, as the server finds it; "" when even
+    before the oldest something was. A search by halves."""
+    low, high = -1, len(inventory.files) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        binlog = inventory.files[middle]
+        head = await heads.get(inventory.server_uuid, binlog.name, binlog.size)
+        if gtids.contains(head.gtids or GtidSet()):
+            low = middle
+        else:
+            high = middle - 1
+    return inventory.files[low].name if low >= 0 else ""

@@ -1,0 +1,387 @@
+"""Moves a position: where to go, what that gives up or publishes again, and what the schema history has to know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from headrace.errors import LostKind, PositionLost
+from headrace.model import POS_SHIFT, Gap, Position
+from headrace.mysql.checks import address_of
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.scans import Spot
+from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
+from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
+from headrace.mysql.schema.states import file_number, reached
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.settings.destination import SourceSettings
+from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NextFile:
+    """The start of the binlog behind the one that the position is in."""
+
+
+Where = Start | NextFile
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A new position, what it costs, and the entries of the schema history that have to be stored with it. `notes`
+    are sentences for the operator."""
+
+    position: Position
+    gap: Gap
+    entries: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def parse_where(text: str) -> Where:
+    """A place as an operator writes it. Raises ValueError with a sentence."""
+    text = text.strip()
+    if text == "next-file":
+        return NextFile()
+    try:
+        return parse_start(text)
+    except ValueError as error:
+        raise ValueError(str(error).replace('"latest",', '"latest", "next-file",')) from None
+
+
+async def relocate(
+    source: SourceSettings,
+    where: Where,
+    stored: Position | None,
+    *,
+    reason: str,
+    history_entries: Sequence[dict[str, Any]] = (),
+    last_pos: int = 0,
+    trail: Sequence[Position] = (),
+) -> Move:
+    """Finds `where` on the source and makes the move there; nothing is written anywhere.
+
+    `history_entries` are the stored entries of the schema history. `last_pos` counts where no position is stored.
+    `trail` are earlier positions that the store still has, newest first, back to the last jump: the stream was read
+    from one to the next, so between them the schema history is whole, and their `_pos` are those that were given out.
+    Raises PlaceError when the source does not have the place, or
+    another SourceError.
+    """
+    connection = await SourceConnection.open(address_of(source))
+    try:
+        inventory = await take_inventory(connection)
+        mover = _Mover(source, inventory, stored, reason, last_pos)
+        spot = await mover.resolve(where, connection)
+    finally:
+        await connection.close()
+    return await mover.move(spot, history_entries, trail)
+
+
+async def relocate_by_policy(
+    source: SourceSettings, policy: str, lost: PositionLost, stored: Position, heads: FileHeads | None = None
+) -> Move | None:
+    """The move that [source] on_position_lost asks for; None when it does not act, and then a log line says why.
+
+    Never goes where the position was lost before: a policy must not lead in circles. Raises SourceError and its kinds.
+    """
+    if policy == "fail":
+        return None
+    connection = await SourceConnection.open(address_of(source))
+    try:
+        inventory = await take_inventory(connection)
+    finally:
+        await connection.close()
+    mover = _Mover(source, inventory, stored, lost.kind.value, 0, heads)
+    found = await mover.by_policy(policy, lost)
+    if isinstance(found, Spot):
+        move = await mover.move(found, (), ())
+        if _goes_by(move.position) != _goes_by(stored):
+            return move
+        found = f"it leads to {found}, where the position was lost"
+    log.warning("on_position_lost does not act", policy=policy, reason=lost.kind.value, why=found)
+    return None
+
+
+class _Mover:
+    """One move on one source."""
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        inventory: Inventory,
+        stored: Position | None,
+        reason: str,
+        last_pos: int,
+        heads: FileHeads | None = None,
+    ) -> None:
+        self._inventory, self._stored, self._reason = inventory, stored, reason
+        self._last_pos = stored.last_pos if stored is not None else last_pos
+        self._finder = PlaceFinder(source, inventory, heads)
+        self._notes: list[str] = []
+        self._same_server = stored is not None and stored.server_uuid == inventory.server_uuid
+        by_gtid = inventory.gtid_mode and stored is not None and stored.gtid_set
+        self._ours = GtidSet(stored.gtid_set) if stored is not None and by_gtid else None
+
+    # -- where to -------------------------------------------------------------------------------------------------
+
+    async def resolve(self, where: Where, connection: SourceConnection) -> Spot:
+        """An operator's place."""
+        finder = self._finder
+        if isinstance(where, StartLatest):
+            return finder.end()
+        if isinstance(where, StartEarliest):
+            return await finder.oldest()
+        if isinstance(where, StartAt):
+            return await finder.at(where.file, where.offset)
+        if isinstance(where, StartTime):
+            return await self._at_time(where.time)
+        if isinstance(where, StartGtid):
+            return await self._at_gtids(where.gtid_set, connection)
+        return await self._next_file()
+
+    async def _at_time(self, when: datetime) -> Spot:
+        spot = await self._finder.at_time(when)
+        if spot.place == self._finder.end().place:
+            self._notes.append("no transaction was committed then or later, so this is the end of the binlog")
+        oldest = self._inventory.readable[0]
+        if spot.file == oldest.name and oldest != self._inventory.files[-1]:
+            begins = await self._finder.begins(oldest.name)
+            if begins > when.timestamp():
+                text = datetime.fromtimestamp(begins, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                self._notes.append(f"the oldest binlog begins at {text}, later than the time that was asked for")
+        return spot
+
+    async def _at_gtids(self, text: str, connection: SourceConnection) -> Spot:
+        inventory = self._inventory
+        mysql = ":" in text
+        if inventory.mariadb:
+            if mysql:
+                raise PlaceError("this is a GTID set of MySQL, and the source is a MariaDB server")
+
+            async def state_at(file: str) -> str:
+                rows = await connection.query(f"SELECT BINLOG_GTID_POS('{file}', 4) AS g")
+                return str(rows[0]["g"] or "")
+
+            return await self._finder.at_mariadb_gtids(text, state_at)
+        if not mysql:
+            raise PlaceError("this is a GTID position of MariaDB, and the source is a MySQL server")
+        if not inventory.gtid_mode:
+            raise PlaceError("the source's gtid_mode is not ON", remedy="name a file and offset, or a time")
+        wanted, executed = GtidSet(text), GtidSet(inventory.executed)
+        purged = GtidSet(inventory.purged).minus(wanted)
+        if purged:
+            raise PlaceError(
+                f"the source has purged transactions that are not in this set: {purged}",
+                remedy="add them to the set, which gives them up, or name another place",
+            )
+        unknown = wanted.minus(executed)
+        if unknown:
+            raise PlaceError(
+                f"the set has transactions that the source never executed: {unknown}",
+                remedy=f"leave them out; the source has executed {executed}",
+            )
+        return replace(await self._finder.first_missing(wanted), gtids=wanted)
+
+    async def _next_file(self) -> Spot:
+        stored, files = self._stored, self._inventory.readable
+        file = stored.file if stored is not None and self._same_server else ""
+        if not file and self._ours is not None:
+            file = await self._finder.file_of(self._ours)
+        if not file:
+            raise PlaceError("no stored position says which file would be the next", remedy="name a file and offset")
+        number = file_number(file)
+        following = [binlog.name for binlog in files if file_number(binlog.name) > number]
+        if not following:
+            raise PlaceError(f"no binlog follows {file}: the newest is {files[-1].name}")
+        return await self._behind(following[0])
+
+    async def _behind(self, file: str) -> Spot:
+        """The start of a file, with what was published before: so a dump by GTID begins in it, and not before."""
+        spot = await self._finder.start_of(file)
+        if spot.gtids is not None and self._ours is not None:
+            return replace(spot, gtids=self._ours.plus(spot.gtids))
+        return spot
+
+    async def by_policy(self, policy: str, lost: PositionLost) -> Spot | str:
+        """Where a policy leads; a text when it does not act."""
+        assert self._stored is not None
+        if not self._same_server and self._ours is None:
+            return "another server answers, and without GTIDs nobody knows where it is"
+        if lost.kind is LostKind.TRUNCATED and policy in ("next_file", "earliest"):
+            file = lost.place.rpartition(":")[0] or self._stored.file
+            inside = self._same_server and file == self._stored.file
+            cut = await self._finder.truncation(file, self._stored.offset if inside else 0)
+            if cut is not None:  # earliest would lead into the same file again
+                self._notes.append(f"{cut.file} ends in the middle of the event at {cut.file}:{cut.end}")
+                return await self._behind(cut.next_file)
+        if policy == "next_file":
+            if lost.kind is not LostKind.TRUNCATED:
+                return "next_file is for a binlog that is cut off"
+            return "that the binlog is cut off is not proven: the position may be wrong, or it is the newest one"
+        if policy == "latest":
+            return self._finder.end()
+        oldest = await self._finder.oldest()
+        if self._ours is None or oldest.gtids is None:
+            return oldest
+        gtids = self._ours.plus(oldest.gtids)  # what was published is not published again
+        return replace(await self._finder.first_missing(gtids), gtids=gtids)
+
+    # -- the move -------------------------------------------------------------------------------------------------
+
+    async def move(self, spot: Spot, entries: Sequence[dict[str, Any]], trail: Sequence[Position]) -> Move:
+        """The position at a spot, and what it means for everything else."""
+        stored, inventory = self._stored, self._inventory
+        gtids = None
+        if inventory.gtid_mode and spot.gtids is not None:
+            gtids = spot.gtids.plus(GtidSet(inventory.purged))  # the server would refuse less
+        given_up, again = self._differences(gtids)
+        backward = self._backward(spot, given_up, again)
+        rewinds = self._same_server and (backward or bool(again))
+        first = await self._finder.first_from(spot) if rewinds else 0
+        last_pos = self._last_pos
+        learned: tuple[dict[str, Any], ...] = ()
+        if rewinds:
+            trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
+            last_pos = self._rewound(spot, first, trail)
+            last_pos, sure = _schema_pos(entries, trail, spot, last_pos)
+            learned = (back_entry(last_pos, str(spot)),)
+            if not sure:
+                learned += (doubt_entry(last_pos, str(spot), "the position was moved back, to before what is known"),)
+        elif (entries or stored is not None) and not self._stays(spot, given_up, again):
+            learned = (doubt_entry(last_pos, str(spot), "the position was moved, so statements were passed over"),)
+        commit_time_us = stored.commit_time_us if stored is not None else 0
+        own = GtidSet(stored.own_gtids).common(gtids) if stored is not None and gtids else None
+        position = Position(
+            inventory.server_uuid,
+            *spot.place,
+            str(gtids) if gtids else "",
+            last_pos=last_pos,
+            commit_time_us=min(commit_time_us, first) if first else commit_time_us,
+            own_gtids=str(own) if own else "",
+        )
+        self._note_more(backward, given_up, again)
+        gap = self._gap(position, backward, given_up, again)
+        return Move(position, gap, learned, tuple(self._notes))
+
+    def _stays(self, spot: Spot, given_up: GtidSet | None, again: GtidSet | None) -> bool:
+        """Whether nothing lies between the two positions."""
+        if given_up is not None:
+            return self._same_server and not given_up and not again
+        return self._same_server and self._stored is not None and spot.place == _place(self._stored)
+
+    def _differences(self, gtids: GtidSet | None) -> tuple[GtidSet | None, GtidSet | None]:
+        """What is given up and what is published again, as far as GTIDs say so."""
+        if gtids is None or self._ours is None:
+            return None, None
+        return gtids.minus(self._ours), self._ours.minus(gtids)
+
+    def _backward(self, spot: Spot, given_up: GtidSet | None, again: GtidSet | None) -> bool:
+        if given_up is not None:
+            return bool(again) and not given_up
+        stored = self._stored
+        if stored is None or not self._same_server or not stored.file:
+            return False
+        if file_number(stored.file) > file_number(self._inventory.files[-1].name):
+            return False  # numbers began anew: what the server has now was never read
+        return not reached(spot.place, _place(stored))
+
+    def _rewound(self, spot: Spot, first: int, trail: Sequence[Position]) -> int:
+        """The last `_pos` before a place that is read again, so that its rows get the numbers that they had.
+
+        Numbers follow the commit time, except where they ran over into the next microsecond (or MariaDB's second):
+        there a stored position of the same place knows better. When nothing shows where the numbers were in step
+        again, none is given out twice: all go on behind the newest.
+        """
+        stored = self._stored
+        assert stored is not None
+        for earlier in trail:
+            if _place(earlier) == spot.place and not earlier.events_done:
+                return min(earlier.last_pos, self._last_pos)
+        if not first or first >= stored.commit_time_us:
+            return self._last_pos
+        last_pos = (first << POS_SHIFT) - 1
+        behind = [earlier.last_pos for earlier in trail if reached(_place(earlier), spot.place)]
+        before = [earlier.last_pos for earlier in trail if not reached(_place(earlier), spot.place)]
+        return min(max([last_pos, *before]), *behind, self._last_pos)
+
+    def _gap(self, position: Position, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> Gap:
+        stored = self._stored
+        size: int | None = None
+        files: int | None = None
+        if stored is not None and self._same_server and stored.file:
+            places = _place(stored), _place(position)
+            size, files = distance(self._inventory, *(reversed(places) if backward else places))
+        differing = again if backward else given_up
+        return Gap(
+            self._reason,
+            place_text(stored),
+            place_text(position),
+            backward,
+            size,
+            files,
+            differing.count if differing is not None else None,
+            str(differing) if differing else "",
+            time.time_ns() // 1000,
+        )
+
+    def _note_more(self, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> None:
+        stored = self._stored
+        if again and not backward:
+            self._notes.append(f"{again.count:,} transactions are published again: {again}")
+        if stored is not None and stored.open_xa:
+            names = ", ".join(xa.xid for xa in stored.open_xa[:5]) + (" ..." if len(stored.open_xa) > 5 else "")
+            self._notes.append(
+                f"{len(stored.open_xa)} prepared XA transactions are forgotten ({names}): one that was prepared before "
+                "the new position and is committed behind it stops the destination"
+            )
+
+
+def place_text(position: Position | None) -> str:
+    """`file:offset`, with its GTID set where there is no file; "" for none."""
+    if position is None:
+        return ""
+    return f"{position.file}:{position.offset}" if position.file else position.gtid_set
+
+
+def _place(position: Position) -> tuple[str, int]:
+    return position.file, position.offset
+
+
+def _goes_by(position: Position) -> str | tuple[str, int]:
+    """What decides where a dump begins: the GTID set, else the place."""
+    return position.gtid_set or _place(position)
+
+
+def _schema_pos(
+    entries: Sequence[dict[str, Any]], trail: Sequence[Position], spot: Spot, last_pos: int
+) -> tuple[int, bool]:
+    """The last `_pos` for a position that is moved back to `spot`, and whether the schema history up to it is what
+    held there.
+
+    Each statement in it has its place in the binlog and its `_pos`; the two must agree about which lie before the
+    spot. Where the trail begins, a reading of all tables may have been made: before it nothing is known.
+    """
+    if not trail or not reached(spot.place, _place(trail[-1])):
+        return last_pos, False
+    begin = trail[-1].last_pos
+    low, high = begin, last_pos + (1 << 62)
+    for entry in in_force(entries):
+        pos = int(entry["pos"])
+        file, _, offset = str(entry["at"]).rpartition(":")
+        if pos <= begin or not file or not offset.isdigit():
+            continue
+        if reached(spot.place, (file, int(offset))):
+            low = max(low, pos)
+        else:
+            high = min(high, pos)
+    if low >= high:
+        return last_pos, False
+    return min(max(last_pos, low), high - 1), True

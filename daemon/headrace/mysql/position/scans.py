@@ -1,0 +1,167 @@
+"""What scans of a binlog file look for: the first transaction of a time or outside a GTID set, and whether a place is
+one where reading can begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.scan import BinlogScan
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place where no transaction is under way, so that reading can begin there.
+
+    `gtids` is what the server had executed before it, None when its files do not say. `commit_time_us` is the commit
+    time of the transaction that begins there, 0 at the end of the binlog.
+    """
+
+    file: str
+    offset: int
+    gtids: GtidSet | None = None
+    commit_time_us: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and offset."""
+        return self.file, self.offset
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+_AHEAD = 16 << 20
+"""Bytes that a look ahead reads at most."""
+
+
+class FirstSince(BinlogScan):
+    """The first group committed at a time (microseconds since 1970) or later."""
+
+    def __init__(self, file: str, since_us: int, offset: int = 4) -> None:
+        super().__init__(file, offset)
+        self._since = since_us
+        self.found: Spot | None = None
+
+    def _group(self, start: int) -> None:
+        if self.commit_time_us >= self._since:
+            self.found, self.done = _spot(self, start), True
+
+
+class FirstMissing(BinlogScan):
+    """The first group whose GTID is not in a set."""
+
+    def __init__(self, file: str, gtids: GtidSet) -> None:
+        super().__init__(file)
+        self._wanted = gtids
+        self.found: Spot | None = None
+
+    def _group(self, start: int) -> None:
+        key = self._key
+        if key is not None and not self._wanted.contains(_one(*key)):
+            self.found, self.done = _spot(self, start), True
+
+
+class At(BinlogScan):
+    """Whether an offset is a place between groups, and the nearest such places around it."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file)
+        self._offset = offset
+        self.below, self.above = 4, 0
+        self.in_event = True
+        self.found: Spot | None = None
+
+    def _event(self, start: int) -> None:
+        if start == self._offset:
+            self.in_event = False
+
+    def _boundary(self, start: int) -> None:
+        if start == self._offset:
+            self.found = _spot(self, start, 0)
+        elif start < self._offset:
+            self.below = start
+        elif self.found is not None:
+            self.done = True
+        else:
+            self.above, self.done = start, True
+
+    def _group(self, start: int) -> None:
+        if start == self._offset:
+            self.found, self.done = _spot(self, start), True
+
+
+class MariadbAt(BinlogScan):
+    """The first place at which a MariaDB server's GTID state is a given one: domain to sequence number."""
+
+    def __init__(self, file: str, wanted: dict[int, int], state: dict[int, int]) -> None:
+        super().__init__(file)
+        self._wanted, self._state = wanted, state
+        self._present: tuple[int, int] | None = None
+        self.found: Spot | None = None
+
+    def _boundary(self, start: int) -> None:
+        if self._present is not None:
+            self._state[self._present[0]] = self._present[1]
+            self._present = None
+        if start > 4 and all(self._state.get(domain, 0) == number for domain, number in self._wanted.items()):
+            self.found, self.done = _spot(self, start, 0), True
+
+    def _group(self, start: int) -> None:
+        domain, _, number = self._mariadb_gtid
+        self._present = domain, number
+
+
+class Begins(BinlogScan):
+    """The commit time of the group that begins at `wanted`, when one does; read from `offset` on."""
+
+    def __init__(self, file: str, offset: int, wanted: int) -> None:
+        super().__init__(file, offset)
+        self._wanted = wanted
+        self.found: int | None = None
+
+    def _group(self, start: int) -> None:
+        if start == self._wanted:
+            self.found = self.commit_time_us
+        self.done = start >= self._wanted
+
+    def _event(self, start: int) -> None:
+        if start > self._wanted:
+            self.done = True
+
+
+class Sound(BinlogScan):
+    """Reads a file to its end, and notes whether an event begins or ends at `offset`."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file)
+        self._offset = offset
+        self.seen = offset <= 4
+
+    def _event(self, start: int) -> None:
+        self.seen = self.seen or start == self._offset
+
+
+class Ahead(BinlogScan):
+    """Reads from `offset` to the end of the next transaction, or `_AHEAD` bytes."""
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(file, offset)
+        self._from = offset
+
+    def _boundary(self, start: int) -> None:
+        self.done = self.done or start > self._from
+
+    def _event(self, start: int) -> None:
+        self.done = self.done or start - self._from > _AHEAD
+
+
+def _one(source: str, gno: int) -> GtidSet:
+    one = GtidSet()
+    one.add(source, gno)
+    return one
+
+
+def _spot(scan: BinlogScan, start: int, commit_time_us: int | None = None) -> Spot:
+    gtids = GtidSet(str(scan.gtids)) if scan.gtids is not None else None
+    return Spot(scan.scanned, start, gtids, scan.commit_time_us if commit_time_us is None else commit_time_us)

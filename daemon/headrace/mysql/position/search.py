@@ -1,0 +1,269 @@
+"""Finds places in a source's binlogs: by time, by GTIDs, by file and offset; and proves that a file is cut off."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.errors import LostKind, NotUnderstood, PositionLost, SourceError
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import Inventory, file_by_gtids
+from headrace.mysql.position.scan import Probe
+from headrace.mysql.position.scans import Ahead, At, Begins, FirstMissing, FirstSince, MariadbAt, Sound, Spot
+from headrace.mysql.schema.states import file_number
+from headrace.settings.destination import SourceSettings
+
+_LAST_READ = re.compile(r"the last event read from '(?:[^']*/)?([^'/]+)' at (\d+)")
+_WRAP = 1 << 32
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PlaceError(SourceError):
+    """A place that an operator named can't be used; the text says why, and which can."""
+
+    retriable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A file that ends in the middle of an event, and the one after it."""
+
+    file: str
+    end: int
+    """Behind the last whole event."""
+    next_file: str
+
+
+class PlaceFinder:
+    """Looks for places in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and its
+    kinds; `heads` may be shared with others that look at the same source."""
+
+    def __init__(self, source: SourceSettings, inventory: Inventory, heads: FileHeads | None = None) -> None:
+        self._inventory = inventory
+        self._sound = replace(inventory, files=inventory.readable or inventory.files)
+        """The same without files that lie before a hole, and the hole."""
+        self._heads = heads or FileHeads(source)
+        self._probe = Probe(source)
+
+    @property
+    def dumps(self) -> int:
+        """How many short dumps were needed so far."""
+        return self._probe.dumps + self._heads.dumps
+
+    def end(self) -> Spot:
+        """The end of the binlog."""
+        inventory = self._inventory
+        return Spot(*inventory.end, GtidSet(inventory.executed) if inventory.gtid_mode else None)
+
+    async def oldest(self) -> Spot:
+        """The beginning of the oldest file from which on all can be read, with what was purged before it."""
+        spot = await self.start_of(self._sound.files[0].name)
+        if spot.gtids is None:
+            return spot
+        return replace(spot, gtids=spot.gtids.plus(GtidSet(self._inventory.purged)))
+
+    async def begins(self, file: str) -> float:
+        """When a listed file was begun, in seconds since 1970."""
+        head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
+        return float(head.begins)
+
+    async def file_of(self, gtids: GtidSet) -> str:
+        """The file that a dump by these GTIDs begins in; "" when it is purged."""
+        return await file_by_gtids(self._sound, gtids, self._heads)
+
+    async def start_of(self, file: str) -> Spot:
+        """The beginning of a listed file."""
+        head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
+        return Spot(file, 4, head.gtids if self._inventory.gtid_mode else None)
+
+    async def at_time(self, when: datetime) -> Spot:
+        """The first transaction committed at `when` or later, in the binlog's order; else the end of the binlog.
+
+        Files are searched by halves by the time that they were begun; then one file is read, and the next one when it
+        has none.
+        """
+        files = self._sound.files
+        seconds, low, high = int(when.timestamp()), 0, len(files) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            head = await self._heads.get(self._inventory.server_uuid, files[middle].name, files[middle].size)
+            if head.begins < seconds:  # whole seconds: a file of the same second may begin behind `when`
+                low = middle
+            else:
+                high = middle - 1
+        since = (when - _EPOCH) // timedelta(microseconds=1)
+        for binlog in files[low:]:
+            scan = FirstSince(binlog.name, since)
+            await self._probe.run(scan)
+            if scan.found is not None:
+                return scan.found
+            if scan.idle:
+                break
+        return self.end()
+
+    async def first_missing(self, gtids: GtidSet) -> Spot:
+        """Where the first transaction begins that is not in `gtids`; else the end of the binlog."""
+        file = await file_by_gtids(self._sound, gtids, self._heads)
+        at = self._sound.index(file) or 0
+        for binlog in self._sound.files[at:]:
+            scan = FirstMissing(binlog.name, gtids)
+            await self._probe.run(scan)
+            if scan.found is not None:
+                return scan.found
+            if scan.idle:
+                break
+        return self.end()
+
+    async def first_from(self, spot: Spot) -> int:
+        """The commit time, in microseconds since 1970, of the first transaction at a spot or behind it; 0 when there
+        is none."""
+        if spot.commit_time_us:
+            return spot.commit_time_us
+        at, offset = self._inventory.index(spot.file), spot.offset
+        for binlog in self._inventory.files[at:] if at is not None else ():
+            scan = FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
+            await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
+            if scan.found is not None:
+                return scan.found.commit_time_us
+            if scan.idle:
+                break
+            offset = 4
+        return 0
+
+    async def at(self, file: str, offset: int) -> Spot:
+        """The place, once a scan of its file has proven that no transaction is under way there. Raises PlaceError with
+        the nearest places around it that could be used."""
+        inventory = self._inventory
+        if inventory.index(file) is None:
+            listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
+            raise PlaceError(f"the source does not list {file}; it has {listed}")
+        size = inventory.size(file)
+        if offset > size:
+            raise PlaceError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
+        if offset == 4:
+            return await self.start_of(file)
+        scan = At(file, offset)
+        await self._probe.run(scan)
+        if scan.found is not None:
+            return scan.found if inventory.gtid_mode else Spot(file, offset, None, scan.found.commit_time_us)
+        if offset == scan.last and scan.left:  # behind the event that closes the file
+            following = inventory.index(file)
+            assert following is not None
+            return await self.start_of(inventory.files[following + 1].name)
+        where = "in the middle of an event" if scan.in_event else "in the middle of a transaction"
+        around = f"{file}:{scan.below}" + (f" and {file}:{scan.above}" if scan.above else "")
+        raise PlaceError(
+            f"{file}:{offset} lies {where}", remedy=f"the nearest places where reading can begin: {around}"
+        )
+
+    async def at_mariadb_gtids(self, text: str, states: Any) -> Spot:
+        """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the
+        state at the start of a file, as BINLOG_GTID_POS does."""
+        wanted = mariadb_state(text)
+        files = self._sound.files
+        low, high = 0, len(files) - 1
+        known: dict[int, dict[int, int]] = {}
+        while low < high:
+            middle = (low + high + 1) // 2
+            known[middle] = mariadb_state(await states(files[middle].name))
+            if all(known[middle].get(domain, 0) <= number for domain, number in wanted.items()):
+                low = middle
+            else:
+                high = middle - 1
+        state = known.get(low)
+        if state is None:
+            state = mariadb_state(await states(files[low].name))
+        if all(state.get(domain, 0) == number for domain, number in wanted.items()):
+            return Spot(files[low].name, 4)
+        scan = MariadbAt(files[low].name, wanted, dict(state))
+        await self._probe.run(scan)
+        if scan.found is None:
+            raise PlaceError(
+                f"no place in the source's binlogs has the GTID state {text}",
+                remedy="SELECT BINLOG_GTID_POS('<file>', <offset>) shows the state at a place; name that place instead",
+            )
+        return scan.found
+
+    async def truncation(self, file: str, offset: int = 0) -> Truncation | None:
+        """Whether `file` is cut off in the middle of an event behind `offset` (0: anywhere), as a scan from its
+        beginning proves; None when it is not, or that is not proven.
+
+        A wrong offset in a sound file gives the same text of the server, but a scan from the start then runs through.
+        The newest file never counts: it is in use, and the server mends it when it starts.
+        """
+        inventory = self._inventory
+        at = inventory.index(file)
+        if at is None or at == len(inventory.files) - 1:
+            return None
+        scan = Sound(file, offset)
+        try:
+            await self._probe.run(scan)
+        except PositionLost as error:
+            said = _LAST_READ.search(str(error))
+            if error.kind is not LostKind.TRUNCATED or said is None or scan.file != file:
+                return None
+            end = scan.end
+            if (said[1], int(said[2])) != (file, end) or offset > end or not (scan.seen or offset == end):
+                return None
+            return Truncation(file, end, inventory.files[at + 1].name)
+        return None
+
+
+async def transaction_at(source: SourceSettings, file: str, offset: int) -> int | None:
+    """The commit time, in microseconds since 1970, of the transaction that begins at a place, None when none does
+    there. Costs one short dump. Raises SourceError and its kinds."""
+    begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
+    scan = Begins(file, begin, offset)
+    try:
+        await Probe(source).run(scan, offset=begin)
+    except (PositionLost, NotUnderstood):
+        return None  # what is there is no event's beginning
+    return scan.found
+
+
+async def find_time(source: SourceSettings, inventory: Inventory, when: datetime) -> tuple[str, int]:
+    """File and offset of the first transaction committed at `when` or later; else the end of the binlog. Raises
+    SourceError and its kinds."""
+    return (await PlaceFinder(source, inventory).at_time(when)).place
+
+
+# -- counts -------------------------------------------------------------------------------------------------------
+
+
+def mariadb_state(text: str) -> dict[int, int]:
+    """`0-1-100,1-1-5` as domain to sequence number. Raises PlaceError."""
+    state: dict[int, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = re.fullmatch(r"(\d+)-\d+-(\d+)", part)
+        if found is None or int(found[1]) in state:
+            raise PlaceError(f"'{text}' is no GTID position of MariaDB, such as 0-1-100")
+        state[int(found[1])] = int(found[2])
+    return state
+
+
+def distance(inventory: Inventory, start: tuple[str, int], end: tuple[str, int]) -> tuple[int | None, int | None]:
+    """Bytes and files from one place to a later one, None for what can't be told: bytes only when both files are
+    listed, files by their numbers."""
+    first, last = inventory.index(start[0]), inventory.index(end[0])
+    if first is None or last is None:
+        low, high = file_number(start[0]), file_number(end[0])
+        known = bool(low and high) and _base(start[0]) == _base(end[0]) and low <= high
+        return None, high - low if known else None
+    if first == last:
+        return max(0, end[1] - start[1]), 0
+    between = sum(binlog.size for binlog in inventory.files[first + 1 : last])
+    return max(0, inventory.size(start[0]) - start[1]) + between + end[1], last - first
+
+
+def _base(file: str) -> str:
+    return file.rpartition(".")[0]
+
+
+async def read_on(source: SourceSettings, file: str, offset: int) -> None:
+    """Reads from a position to the end of the transaction behind it, or some megabytes: what a list of files does not
+    show, a dump does. Raises PositionLost, BinlogCorrupt, or another SourceError."""
+    if file and offset < _WRAP:
+        await Probe(source).run(Ahead(file, offset), offset=offset)

@@ -1,0 +1,217 @@
+"""Whether the server that answers has the history that a stored position belongs to, and how to go on there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from headrace.errors import LostKind, PositionLost, SourceChanged
+from headrace.model import Gap, Position
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.move import relocate
+from headrace.mysql.position.search import transaction_at
+from headrace.mysql.schema.entries import doubt_entry
+from headrace.mysql.schema.states import file_number
+from headrace.mysql.wire.connection import SourceConnection
+from headrace.settings.destination import SourceSettings
+from headrace.settings.values import StartTime
+
+log = structlog.get_logger(__name__)
+
+_LISTED = 1_000
+"""Characters of a GTID set in a sentence; the whole is in the log and in the gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Where the stream goes on. `gap` is set when that passes over a divergence, as `on_diverged` allows."""
+
+    position: Position
+    gap: Gap | None = None
+    entries: tuple[dict[str, Any], ...] = ()
+    """Entries of the schema history that belong to the move."""
+
+
+async def agree(connection: SourceConnection, settings: SourceSettings, stored: Position) -> Agreed:
+    """Compares the server behind `connection` with the stored position, both directions.
+
+    Raises SourceChanged when the server lacks what was published, and PositionLost when it no longer has what was not.
+    """
+    inventory = await take_inventory(connection)
+    same = stored.server_uuid == inventory.server_uuid
+    rewritten = await _rewritten(settings, inventory, stored) if same else ""
+    if rewritten:
+        return await _by_time(settings, inventory, stored, rewritten)
+    if inventory.gtid_mode and stored.gtid_set:
+        return await _by_gtid(settings, inventory, stored, same=same)
+    if same and not stored.file and stored.gtid_set:
+        raise SourceChanged(
+            f"the position is the GTID set {_short(GtidSet(stored.gtid_set))}, and the server's gtid_mode is OFF",
+            remedy="SET GLOBAL gtid_mode = 'ON'; or say where the stream goes on: see docs/operations.md, "
+            "'SOURCE_CHANGED'",
+        )
+    if not same:
+        raise SourceChanged(
+            f"the position {stored} belongs to server {stored.server_uuid}, but {settings.host}:{settings.port} is "
+            f"server {inventory.server_uuid}, and without GTIDs headrace does not guess where to go on",
+            remedy="point [source] back; or say where this server goes on: 'headrace position set DESTINATION "
+            "FILE:OFFSET', or 'headrace position reset DESTINATION' to begin as [source] start says",
+        )
+    _require_place(inventory, stored)
+    return Agreed(stored)
+
+
+def _require_place(inventory: Inventory, stored: Position) -> None:
+    """The same server without GTIDs: the place has to be there."""
+    if not stored.file:
+        return
+    if inventory.index(stored.file) is None:
+        raise PositionLost(
+            f"the source no longer has {stored.file} (its oldest is {inventory.files[0].name})",
+            kind=LostKind.POSITION_PURGED,
+        )
+    if not inventory.size(stored.file):
+        raise PositionLost(
+            f"{stored.file} is in the source's list of binlogs and can't be opened there: it was removed from the "
+            "disk, or the server may not read it",
+            kind=LostKind.POSITION_PURGED,
+            remedy=f"put {stored.file} back into the source's binlog folder, or choose where to go on: see "
+            "docs/operations.md, 'POSITION_LOST'",
+        )
+    if stored.offset > inventory.size(stored.file):
+        raise PositionLost(
+            f"the position {stored} lies beyond the end of its file, which has {inventory.size(stored.file)} bytes: "
+            "the end of the binlog was lost, or the file is another one under the same name",
+            kind=LostKind.BEYOND_END,
+        )
+
+
+async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Position) -> str:
+    """Why the binlogs of the same server are not those that were read, or "": numbers of files and of transactions
+    begin again after a reset, and repeat after a restore, so that a place may look sound and be another."""
+    last = inventory.files[-1].name
+    same_name = stored.file.rpartition(".")[0] == last.rpartition(".")[0]  # a server may be told to name them anew
+    if same_name and file_number(stored.file) > file_number(last):
+        return f"its binlogs end with {last}, the position {stored} is in a later one"
+    file, _, offset = stored.last_transaction.rpartition(":")
+    size = inventory.size(file)
+    if not file or not size:
+        return ""  # purged, or gone from the disk
+    if int(offset) >= size:
+        by_gtid = inventory.gtid_mode and stored.gtid_set
+        if not await _given_again(settings, inventory, stored, file) if by_gtid else file == stored.file:
+            return ""  # without GTIDs the position lies beyond the end
+        return f"at {stored.last_transaction} it had a transaction, and now that file has {size} bytes"
+    found = await transaction_at(settings, file, int(offset))
+    if found == stored.commit_time_us:
+        return ""
+    there = "none begins" if found is None else f"one of {_utc(found)} begins"
+    return f"at {stored.last_transaction} it had a transaction of {_utc(stored.commit_time_us)}, and now {there} there"
+
+
+async def _given_again(settings: SourceSettings, inventory: Inventory, stored: Position, file: str) -> bool:
+    """Whether the numbers of transactions that stood behind the present end of `file` may belong to others now. They
+    do not when only the binlog lost them: then the server counts them as purged, as they are in none of its files."""
+    following = inventory.files[(inventory.index(file) or 0) + 1 :]
+    if not following:
+        return True  # after a crash a server begins a new file, so this is no crash
+    head = await FileHeads(settings).get(inventory.server_uuid, following[0].name, following[0].size)
+    later = GtidSet(stored.gtid_set).minus(head.gtids or GtidSet()).minus(GtidSet(inventory.purged))
+    return stored.server_uuid in str(later)
+
+
+def _utc(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position, *, same: bool) -> Agreed:
+    ours, executed = GtidSet(stored.gtid_set), GtidSet(inventory.executed)
+    extra = ours.minus(executed)
+    position, gap = stored, None
+    entries: tuple[dict[str, Any], ...] = ()
+    if extra:
+        unknown = extra.minus(GtidSet(stored.own_gtids))
+        if same and stored.server_uuid in str(extra):  # with or without a tag
+            return await _by_time(settings, inventory, stored, "", extra)
+        if unknown and settings.on_diverged != "continue":
+            raise _changed(inventory, extra, f"they were never replicated from {stored.server_uuid}")
+        if unknown:
+            gap = _diverged(stored, inventory, unknown)
+            why = "the server lacks transactions that were published, perhaps statements among them"
+            entries = (doubt_entry(stored.last_pos, str(stored), why),)
+        else:
+            log.info("heartbeats that this server never got are left out", gtids=str(extra))
+        own = GtidSet(stored.own_gtids).minus(extra)
+        position = replace(position, gtid_set=str(ours.minus(extra)), own_gtids=str(own))
+    missing = GtidSet(inventory.purged).minus(ours)
+    if missing:
+        raise PositionLost(
+            f"server {inventory.server_uuid} has purged {missing.count:,} transactions that were not read yet: "
+            f"{_short(missing)}",
+            kind=LostKind.GTIDS_PURGED,
+        )
+    if same and not extra:
+        return Agreed(position)
+    # The ordinal within a transaction holds on its own server only: here the transaction begins anew.
+    return Agreed(
+        replace(
+            position,
+            server_uuid=inventory.server_uuid,
+            file="",
+            offset=4,
+            events_done=0,
+            rows_done=0,
+            open_xa=tuple(replace(xa, file="", offset=0) for xa in stored.open_xa),
+            last_transaction="",
+        ),
+        gap,
+        entries,
+    )
+
+
+def _changed(inventory: Inventory, extra: GtidSet, why: str) -> SourceChanged:
+    count = extra.count
+    what = f"has not executed {count:,} transactions that were published: " if count else "has another history now: "
+    choice = "bring them to the server, or go on without them" if count else "go on with what it has now"
+    return SourceChanged(
+        f"server {inventory.server_uuid} {what}{why}{f': {_short(extra)}' if count else ''}",
+        extra=str(extra),
+        remedy=f"{choice}: [source] on_diverged = \"continue\", or 'headrace position set DESTINATION WHERE'; "
+        "docs/operations.md, 'SOURCE_CHANGED'",
+    )
+
+
+def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
+    return Gap(
+        reason="diverged",
+        start=f"{stored.server_uuid} {stored}",
+        end=inventory.server_uuid,
+        transactions=unknown.count,
+        gtids=str(unknown),
+        at_us=time.time_ns() // 1000,
+    )
+
+
+async def _by_time(
+    settings: SourceSettings, inventory: Inventory, stored: Position, rewritten: str, extra: GtidSet | None = None
+) -> Agreed:
+    """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
+    transactions were published, only their commit times tell. Raises SourceChanged unless `on_diverged` allows it."""
+    extra = extra or GtidSet(stored.gtid_set).minus(GtidSet(inventory.executed))
+    why = "it was reset, or restored from an older copy"
+    if settings.on_diverged != "continue":
+        raise _changed(inventory, extra, f"{why} ({rewritten})" if rewritten else why)
+    when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
+    move = await relocate(settings, StartTime(when), stored, reason="diverged")
+    return Agreed(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)
+
+
+def _short(gtids: GtidSet) -> str:
+    text = str(gtids)
+    return text if len(text) <= _LISTED else f"{text[:_LISTED]}... ({gtids.intervals} intervals)"

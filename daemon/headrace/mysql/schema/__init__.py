@@ -1,0 +1,1 @@
+"""Table schemas: their history, and the DDL that changes them."""

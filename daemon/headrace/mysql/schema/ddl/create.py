@@ -1,0 +1,158 @@
+"""CREATE TABLE: its columns, keys, options and partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headrace.mysql.schema.ddl.actions import ColumnDef, CreateTable, TableName
+from headrace.mysql.schema.ddl.columns import column_definition, constraint
+from headrace.mysql.schema.ddl.cursor import Cursor
+from headrace.mysql.schema.ddl.types import charset_clause, collate_clause
+
+_OPTIONS = (
+    "ENGINE", "TYPE", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHECKSUM", "TABLE_CHECKSUM",
+    "COMPRESSION", "CONNECTION", "DELAY_KEY_WRITE", "ENCRYPTION", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE",
+    "INSERT_METHOD", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "PASSWORD", "ROW_FORMAT",
+    "SECONDARY_ENGINE", "COMMENT", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE",
+    "UNION", "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED",
+    "PAGE_COMPRESSION_LEVEL", "TRANSACTIONAL", "STORAGE",
+)  # fmt: skip
+"""Table options with a value that leave the layout as it is."""
+
+
+@dataclass(slots=True)
+class Options:
+    """What table options say of the layout. `charset` is None when they say nothing, "" for the schema's default."""
+
+    charset: str | None = None
+    collation: str = ""
+    versioned: bool = False
+    start_transaction: bool = False
+    """What MySQL writes behind CREATE ... SELECT."""
+
+    @property
+    def final(self) -> str | None:
+        """The character set that is meant: a collation names one too."""
+        return self.charset or self.collation or self.charset
+
+
+def table_option(c: Cursor, found: Options) -> bool:
+    """Takes one table option, if one comes."""
+    start = c.i
+    c.takes("DEFAULT")
+    if c.sees("CHARACTER", "SET") or c.sees("CHARSET") or c.sees("CHAR", "SET"):
+        found.charset = charset_clause(c)
+        return True
+    if c.sees("COLLATE"):
+        found.collation = collate_clause(c)
+        if not found.collation and found.charset is None and c.tokens[c.i - 1].upper == "DEFAULT":
+            found.charset = ""
+        return True
+    c.i = start
+    if c.takes_any("DATA", "INDEX"):
+        c.expect("DIRECTORY")
+        c.takes("=")
+        c.string()
+        return True
+    if c.takes("START", "TRANSACTION"):
+        found.start_transaction = True
+        return True
+    if c.takes("WITH", "SYSTEM", "VERSIONING"):
+        found.versioned = True
+        return True
+    if c.takes_any(*_OPTIONS):
+        c.takes("=")
+        c.skip_value()
+        return True
+    if c.peek().kind in ("word", "name") and c.peek(1).value == "=" and c.peek(1).kind == "op":
+        c.i += 2  # an engine's own option
+        c.skip_value()
+        return True
+    return False
+
+
+def partitions(c: Cursor) -> None:
+    """PARTITION BY to the end of the statement: it says nothing of the layout."""
+    c.expect("PARTITION", "BY")
+    while not c.done:
+        if c.sees("("):
+            c.parens()
+        elif c.peek().kind == "op" and c.peek().value in ");," and not c.sees(","):
+            raise c.problem("partitions that are not known")
+        elif c.sees_any("SELECT", "WITH", "VALUES") and not _partition_values(c):
+            raise c.problem("a query was not expected")
+        else:
+            c.i += 1
+
+
+def _partition_values(c: Cursor) -> bool:
+    return c.sees("VALUES") and c.peek(1).upper in ("LESS", "IN")
+
+
+def create_table(c: Cursor, *, replaces: bool) -> CreateTable:
+    """What stands behind CREATE [OR REPLACE] [TEMPORARY] TABLE, all of it. Raises NotParsed."""
+    if_not_exists = c.takes("IF", "NOT", "EXISTS")
+    made = CreateTable(c.table(), if_not_exists=if_not_exists, replace=replaces)
+    like = _like(c)
+    if like is not None:
+        if not c.done:
+            raise c.problem("the end was expected")
+        return replace(made, like=like)
+    made = _body(c, made)
+    options = Options()
+    while table_option(c, options):
+        c.takes(",")
+    if c.sees("PARTITION", "BY"):
+        partitions(c)
+    if not c.done:
+        raise c.problem("the end was expected")
+    return replace(
+        made, charset=options.final or "", versioned=options.versioned, atomic_select=options.start_transaction
+    )
+
+
+def _like(c: Cursor) -> TableName | None:
+    if c.takes("LIKE"):
+        return c.table()
+    if c.sees("(", "LIKE"):
+        c.i += 2
+        name = c.table()
+        c.expect(")")
+        return name
+    return None
+
+
+def _body(c: Cursor, made: CreateTable) -> CreateTable:
+    c.expect("(")
+    columns: list[ColumnDef] = []
+    primary: tuple[str, ...] = ()
+    period: tuple[str, ...] = ()
+    while True:
+        if c.sees("PERIOD", "FOR"):
+            period += _period(c)
+        else:
+            key = constraint(c)
+            if key is None:
+                columns.append(column_definition(c))
+                if columns[-1].primary:
+                    primary = (columns[-1].name,)
+            elif key:
+                primary = key
+        if not c.takes(","):
+            break
+    c.expect(")")
+    lower = {name.lower() for name in period}
+    fixed = tuple(replace(col, nullable=False) if col.name.lower() in lower else col for col in columns)
+    return replace(made, columns=fixed, primary=primary)
+
+
+def _period(c: Cursor) -> tuple[str, str]:
+    """MariaDB's PERIOD FOR name (start, end): both columns become NOT NULL."""
+    c.expect("PERIOD", "FOR")
+    c.name()
+    c.expect("(")
+    first = c.name()
+    c.expect(",")
+    second = c.name()
+    c.expect(")")
+    return first, second

@@ -1,0 +1,130 @@
+"""Steps over tokens: the small questions that every part of the parser asks."""
+
+from __future__ import annotations
+
+from headrace.mysql.schema.ddl.actions import NotParsed, TableName
+from headrace.mysql.schema.ddl.dialect import Dialect
+from headrace.mysql.schema.ddl.tokens import Token
+
+_END = Token("end", "", "", -1)
+
+
+class Cursor:
+    """A place in a statement's tokens. What does not fit raises NotParsed."""
+
+    def __init__(self, tokens: list[Token], dialect: Dialect, schema: str) -> None:
+        self.tokens, self.dialect, self.schema = tokens, dialect, schema
+        self.i = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token there; one of kind "end" behind the last."""
+        i = self.i + ahead
+        return self.tokens[i] if i < len(self.tokens) else _END
+
+    @property
+    def done(self) -> bool:
+        """Whether no token is left."""
+        return self.i >= len(self.tokens)
+
+    def sees(self, *words: str) -> bool:
+        """Whether these keywords or operators come next, each in upper case."""
+        return all(self._is(self.peek(n), word) for n, word in enumerate(words))
+
+    def sees_any(self, *words: str) -> bool:
+        """Whether one of these comes next."""
+        return any(self._is(self.peek(), word) for word in words)
+
+    def takes(self, *words: str) -> bool:
+        """Steps over these keywords or operators when all come next."""
+        if not self.sees(*words):
+            return False
+        self.i += len(words)
+        return True
+
+    def takes_any(self, *words: str) -> str:
+        """Steps over the one that comes next of these; "" when none does."""
+        for word in words:
+            if self.takes(word):
+                return word
+        return ""
+
+    def expect(self, *words: str) -> None:
+        """Steps over these; they must come."""
+        if not self.takes(*words):
+            raise self.problem(f"{' '.join(words)} was expected")
+
+    @staticmethod
+    def _is(token: Token, word: str) -> bool:
+        return token.upper == word if token.kind == "word" else token.kind == "op" and token.value == word
+
+    def name(self) -> str:
+        """A name, quoted or not."""
+        token = self.peek()
+        if token.kind not in ("word", "name") or not token.value:
+            raise self.problem("a name was expected")
+        if any("\ud800" <= c <= "\udfff" for c in token.value):
+            raise self.problem("a name holds bytes that are no text")
+        self.i += 1
+        return token.value
+
+    def table(self) -> TableName:
+        """A table's name, with the session's schema when it has none."""
+        if self.takes("."):
+            return self.schema, self.name()
+        first = self.name()
+        return (first, self.name()) if self.takes(".") else (self.schema, first)
+
+    def column(self) -> str:
+        """A column's name; one with its table before it counts too."""
+        name = self.name()
+        while self.takes("."):
+            name = self.name()
+        return name
+
+    def number(self) -> int:
+        """A whole number."""
+        token = self.peek()
+        if token.kind != "number" or not token.value.isdecimal() or len(token.value) > 20:
+            raise self.problem("a number was expected")
+        self.i += 1
+        return int(token.value)
+
+    def string(self) -> str:
+        """A string."""
+        token = self.peek()
+        if token.kind != "string":
+            raise self.problem("a string was expected")
+        self.i += 1
+        return token.value
+
+    def word_or_string(self) -> str:
+        """A name, a keyword or a string, as options take them."""
+        return self.string() if self.peek().kind == "string" else self.name()
+
+    def parens(self) -> None:
+        """Steps over a parenthesis and all in it."""
+        self.expect("(")
+        depth = 1
+        while depth:
+            token = self.peek()
+            if token.kind == "end":
+                raise self.problem("a parenthesis has no end")
+            self.i += 1
+            if token.kind == "op":
+                depth += (token.value == "(") - (token.value == ")")
+
+    def skip_value(self) -> None:
+        """Steps over the literal, name or list of an option."""
+        if self.sees("("):
+            self.parens()
+            return
+        self.takes_any("-", "+")
+        if self.peek().kind in ("op", "end"):
+            raise self.problem("a value was expected")
+        self.i += 1
+
+    def problem(self, what: str) -> NotParsed:
+        """The error for what stands here."""
+        token = self.peek()
+        near = "at the end" if token.kind == "end" else f"near '{token.value[:40]}'"
+        return NotParsed(f"{what} {near}")

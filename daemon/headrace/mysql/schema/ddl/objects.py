@@ -1,0 +1,133 @@
+"""DROP, RENAME, TRUNCATE, indexes, databases and sequences: the smaller statements about tables."""
+
+from __future__ import annotations
+
+from headrace.mysql.schema.ddl.actions import (
+    AlterDatabase,
+    AlterTable,
+    ColumnDef,
+    ColumnType,
+    CreateDatabase,
+    CreateTable,
+    DropPrimary,
+    DropTables,
+    RenameTables,
+    TableName,
+    Truncate,
+)
+from headrace.mysql.schema.ddl.alter import wait
+from headrace.mysql.schema.ddl.create import Options, table_option
+from headrace.mysql.schema.ddl.cursor import Cursor
+
+
+def drop(c: Cursor) -> DropTables:
+    """Behind DROP TABLE."""
+    if_exists = c.takes("IF", "EXISTS")
+    names = [c.table()]
+    while c.takes(","):
+        names.append(c.table())
+    c.takes_any("RESTRICT", "CASCADE")
+    wait(c)
+    _end(c)
+    return DropTables(tuple(names), if_exists)
+
+
+def rename(c: Cursor) -> RenameTables:
+    """Behind RENAME TABLE."""
+    if_exists = c.takes("IF", "EXISTS")
+    pairs: list[tuple[TableName, TableName]] = []
+    while True:
+        old = c.table()
+        wait(c)
+        c.expect("TO")
+        pairs.append((old, c.table()))
+        if not c.takes(","):
+            break
+    _end(c)
+    return RenameTables(tuple(pairs), if_exists)
+
+
+def truncate(c: Cursor) -> Truncate:
+    """Behind TRUNCATE [TABLE]."""
+    name = c.table()
+    wait(c)
+    c.takes("DROP", "STORAGE")
+    c.takes("REUSE", "STORAGE")
+    _end(c)
+    return Truncate(name)
+
+
+def index(c: Cursor) -> AlterTable:
+    """Behind CREATE or DROP INDEX. An index changes no layout, except when it is the primary key."""
+    if_exists = c.takes("IF", "EXISTS")
+    c.takes("IF", "NOT", "EXISTS")
+    primary = c.name().upper() == "PRIMARY"
+    if c.takes_any("USING", "TYPE"):
+        c.name()
+    c.expect("ON")
+    return AlterTable(c.table(), (DropPrimary(if_exists),) if primary else ())
+
+
+def create_database(c: Cursor, replaces: bool) -> CreateDatabase:
+    """Behind CREATE DATABASE."""
+    if_not_exists = c.takes("IF", "NOT", "EXISTS")
+    name = c.name()
+    options = _database_options(c)
+    return CreateDatabase(name, options.final or c.dialect.server_charset, if_not_exists, replaces)
+
+
+def alter_database(c: Cursor) -> AlterDatabase:
+    """Behind ALTER DATABASE; without a name it is the session's."""
+    named = not (c.sees_any("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "ENCRYPTION") or c.sees("READ"))
+    name = c.name() if named or c.peek().kind == "name" else c.schema
+    if c.takes("UPGRADE"):
+        raise c.problem("UPGRADE DATA DIRECTORY NAME")
+    options = _database_options(c)
+    charset = options.final
+    return AlterDatabase(name, c.dialect.server_charset if charset == "" else charset or "")
+
+
+def _database_options(c: Cursor) -> Options:
+    options = Options()
+    while not c.done:
+        if c.takes("READ", "ONLY"):
+            c.takes("=")
+            c.skip_value()
+        else:
+            if c.sees("DEFAULT", "ENCRYPTION"):
+                c.i += 1
+            if not table_option(c, options):
+                raise c.problem("an option of a database that is not known")
+    return options
+
+
+_SEQUENCE = (
+    ("next_not_cached_value", "bigint", 21, False, ""),
+    ("minimum_value", "bigint", 21, False, ""),
+    ("maximum_value", "bigint", 21, False, ""),
+    ("start_value", "bigint", 21, False, "start value when sequences is created or value if RESTART is used"),
+    ("increment", "bigint", 21, False, "increment value"),
+    ("cache_size", "bigint", 21, True, ""),
+    ("cycle_option", "tinyint", 1, True, "0 if no cycles are allowed, 1 if the sequence should begin a new cycle when "
+     "maximum_value is passed"),
+    ("cycle_count", "bigint", 21, False, "How many cycles have been done"),
+)  # fmt: skip
+"""The columns of the table that a MariaDB sequence is."""
+
+
+def create_sequence(c: Cursor, *, replaces: bool) -> CreateTable:
+    """Behind CREATE SEQUENCE: its options change no layout before MariaDB 11.5, which has AS <type>."""
+    if_not_exists = c.takes("IF", "NOT", "EXISTS")
+    name = c.table()
+    if c.dialect.version >= 110500:
+        raise c.problem("the layout of a sequence in MariaDB 11.5")
+    columns = tuple(
+        ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False, comment=comment)
+        for column, kind, width, unsigned, comment in _SEQUENCE
+    )
+    return CreateTable(name, columns, if_not_exists=if_not_exists, replace=replaces, charset="utf8mb4")
+
+
+def _end(c: Cursor) -> None:
+    if not c.done:
+        raise c.problem("the end was expected")

@@ -1,0 +1,381 @@
+"""Data types: read with all their synonyms, and made into columns as information_schema shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.model import Column
+from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType, NotParsed
+from headrace.mysql.schema.ddl.cursor import Cursor
+from headrace.mysql.schema.ddl.dialect import CODECS, WIDTHS, Dialect, charset_named, charset_of_collation
+from headrace.mysql.schema.ddl.tokens import tokenize
+from headrace.mysql.values.column_types import java_type
+
+INTS = {"TINYINT": "tinyint", "SMALLINT": "smallint", "MEDIUMINT": "mediumint", "INT": "int", "BIGINT": "bigint"}
+INTS |= {"INTEGER": "int", "MIDDLEINT": "mediumint", "INT1": "tinyint", "INT2": "smallint", "INT3": "mediumint"}
+INTS |= {"INT4": "int", "INT8": "bigint"}
+_WIDTHS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
+"""What int stands for in int(11): signed, unsigned."""
+_DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
+_PLAIN = {"DATE": "date", "JSON": "json", "TINYBLOB": "tinyblob", "MEDIUMBLOB": "mediumblob", "LONGBLOB": "longblob"}
+_PLAIN |= {"GEOMETRY": "geometry", "POINT": "point", "LINESTRING": "linestring", "POLYGON": "polygon"}
+_PLAIN |= {"MULTIPOINT": "multipoint", "MULTILINESTRING": "multilinestring", "MULTIPOLYGON": "multipolygon"}
+_PLAIN |= {"GEOMETRYCOLLECTION": "geomcollection", "GEOMCOLLECTION": "geomcollection"}
+_PLAIN |= {"TINYTEXT": "tinytext", "MEDIUMTEXT": "mediumtext", "LONGTEXT": "longtext"}
+_MARIADB = {"UUID": "uuid", "INET4": "inet4", "INET6": "inet6"}
+_FRACTIONS = {"TIME": "time", "TIMESTAMP": "timestamp", "DATETIME": "datetime"}
+_STRINGS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
+"""The types that have a character set."""
+TEXT_BYTES = {"tiny": 255, "": 65535, "medium": 16777215, "long": 4294967295}
+_BINARY = {"char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob"}
+_BINARY |= {"longtext": "longblob"}
+
+
+def data_type(c: Cursor) -> ColumnType:
+    """The type with its length, members, sign and character set. Raises NotParsed."""
+    if c.dialect.foreign_mode:
+        raise c.problem("the session's sql_mode gives types other meanings")
+    made = _base(c)
+    if made.kind in _WIDTHS or made.kind in ("decimal", "float", "double"):
+        return _signs(c, made)
+    if made.kind in _STRINGS or made.kind in ("blob", "varbinary", "binary"):
+        return charset_attributes(c, made)
+    return made
+
+
+def _base(c: Cursor) -> ColumnType:
+    token = c.peek()
+    if token.kind != "word":
+        raise c.problem("a type was expected")
+    word = token.upper
+    c.i += 1
+    if word in INTS:
+        return ColumnType(INTS[word], _length(c))
+    if word in ("BOOL", "BOOLEAN"):
+        return ColumnType("tinyint", 1)
+    if word in _DECIMALS:
+        return _decimal(c)
+    if word in ("FLOAT", "FLOAT4"):
+        return _float(c)
+    if word in ("DOUBLE", "FLOAT8", "REAL"):
+        if word == "DOUBLE":
+            c.takes("PRECISION")
+        length, scale = _precision(c)
+        return ColumnType("float" if word == "REAL" and c.dialect.real_is_float else "double", length, scale)
+    if word == "BIT":
+        return ColumnType("bit", _length(c) or 1)
+    if word in _FRACTIONS:
+        return ColumnType(_FRACTIONS[word], _length(c) or 0)
+    if word == "YEAR":
+        length = _length(c)
+        if length == 2 and c.dialect.mariadb:
+            return ColumnType("year", 2)
+        return ColumnType("year", 4)
+    if word == "SERIAL":
+        return ColumnType("serial")
+    if word in ("ENUM", "SET"):
+        return ColumnType(word.lower(), labels=_labels(c))
+    if word in ("TEXT", "BLOB"):
+        return ColumnType(word.lower(), _length(c))
+    if word == "VECTOR":
+        return ColumnType("vector", _length(c) or 2048)
+    if word in _PLAIN and not (word == "GEOMCOLLECTION" and c.dialect.mariadb):
+        return ColumnType(_PLAIN[word])
+    if word in _MARIADB and c.dialect.mariadb:
+        return ColumnType(_MARIADB[word])
+    return _character(c, word)
+
+
+def _character(c: Cursor, word: str) -> ColumnType:
+    if word in ("CHAR", "CHARACTER"):
+        return _sized(c, "varchar" if c.takes("VARYING") else "char")
+    if word in ("VARCHAR", "VARCHARACTER"):
+        return _sized(c, "varchar")
+    if word in ("BINARY", "VARBINARY"):
+        if word == "BINARY" and c.takes("VARYING"):
+            word = "VARBINARY"
+        length = _length(c)
+        if length is None and word == "VARBINARY":
+            raise c.problem("VARBINARY without a length")
+        return ColumnType(word.lower(), 1 if length is None else length)
+    if word == "NATIONAL":
+        word = c.takes_any("CHARACTER", "CHAR", "VARCHARACTER", "VARCHAR")
+        varying = word.startswith("VAR") or c.takes("VARYING")
+        if not word:
+            raise c.problem("a type was expected")
+        return replace(_sized(c, "varchar" if varying else "char"), charset="utf8mb3")
+    if word == "NCHAR":
+        varying = bool(c.takes_any("VARCHARACTER", "VARCHAR", "VARYING"))
+        return replace(_sized(c, "varchar" if varying else "char"), charset="utf8mb3")
+    if word == "NVARCHAR":
+        return replace(_sized(c, "varchar"), charset="utf8mb3")
+    if word == "LONG":
+        if c.takes("VARBINARY"):
+            return ColumnType("mediumblob")
+        if c.takes_any("CHAR", "CHARACTER"):
+            c.expect("VARYING")
+        else:
+            c.takes_any("VARCHARACTER", "VARCHAR")
+        return ColumnType("mediumtext")
+    c.i -= 1
+    raise c.problem("a type that is not known")
+
+
+def _sized(c: Cursor, kind: str) -> ColumnType:
+    length = _length(c)
+    if length is None and kind == "varchar":
+        raise c.problem("VARCHAR without a length")
+    return ColumnType(kind, 1 if length is None else length)
+
+
+def _length(c: Cursor) -> int | None:
+    if not c.takes("("):
+        return None
+    if c.takes(")"):
+        return None
+    number = c.number()
+    c.expect(")")
+    return number
+
+
+def _precision(c: Cursor) -> tuple[int | None, int | None]:
+    """(M,D), or nothing; a lone (M) is not for these types."""
+    if not c.takes("("):
+        return None, None
+    length = c.number()
+    c.expect(",")
+    scale = c.number()
+    c.expect(")")
+    return length, scale
+
+
+def _decimal(c: Cursor) -> ColumnType:
+    length, scale = 10, 0
+    if c.takes("(") and not c.takes(")"):
+        length = c.number() or 10
+        if c.takes(","):
+            scale = c.number()
+        c.expect(")")
+    return ColumnType("decimal", length, scale)
+
+
+def _float(c: Cursor) -> ColumnType:
+    if not c.takes("("):
+        return ColumnType("float")
+    length = c.number()
+    if c.takes(","):
+        made = ColumnType("float", length, c.number())
+    else:
+        made = ColumnType("float" if length <= 24 else "double")
+    c.expect(")")
+    return made
+
+
+def _labels(c: Cursor) -> tuple[str, ...]:
+    c.expect("(")
+    labels = [c.string().rstrip(" ")]
+    while c.takes(","):
+        labels.append(c.string().rstrip(" "))
+    c.expect(")")
+    if any("\ud800" <= char <= "\udfff" for label in labels for char in label):
+        raise NotParsed("a member of an ENUM or SET is no text in the session's character set")
+    return tuple(labels)
+
+
+def _signs(c: Cursor, made: ColumnType) -> ColumnType:
+    while word := c.takes_any("UNSIGNED", "SIGNED", "ZEROFILL"):
+        if word != "SIGNED":
+            made = replace(made, unsigned=True, zerofill=made.zerofill or word == "ZEROFILL")
+    return made
+
+
+def charset_attributes(c: Cursor, made: ColumnType) -> ColumnType:
+    """CHARACTER SET, ASCII, UNICODE, BYTE and BINARY behind a type, in any order."""
+    while True:
+        if c.takes("BINARY"):
+            continue  # the set's _bin collation
+        if c.takes("ASCII"):
+            made = replace(made, charset="latin1")
+        elif c.takes("UNICODE"):
+            made = replace(made, charset="ucs2")
+        elif c.takes("BYTE"):
+            made = replace(made, charset="binary")
+        elif c.sees("CHARACTER", "SET") or c.sees("CHAR", "SET") or c.sees("CHARSET"):
+            made = replace(made, charset=charset_clause(c))
+        elif c.takes("COMPRESSED") and c.dialect.mariadb:
+            made = _compressed(c, made)
+        else:
+            return made
+
+
+def _compressed(c: Cursor, made: ColumnType) -> ColumnType:
+    if c.takes("="):
+        c.skip_value()
+    return replace(made, compressed=True)
+
+
+def charset_clause(c: Cursor) -> str:
+    """CHARACTER SET x or CHARSET x, with or without "="; "" for DEFAULT. Raises NotParsed for a set not known."""
+    if not c.takes("CHARSET"):
+        c.takes_any("CHARACTER", "CHAR")
+        c.expect("SET")
+    c.takes("=")
+    if c.takes("DEFAULT"):
+        return ""
+    name = charset_named(c.word_or_string())
+    if name not in WIDTHS:
+        raise NotParsed(f"character set {name} is not known")
+    return name
+
+
+def collate_clause(c: Cursor) -> str:
+    """COLLATE x, with or without "=": its character set; "" for DEFAULT and names that fit several."""
+    c.expect("COLLATE")
+    c.takes("=")
+    if c.takes("DEFAULT"):
+        return ""
+    name = c.word_or_string()
+    charset = charset_of_collation(name)
+    if not charset and not name.lower().startswith("uca1400"):
+        raise NotParsed(f"collation {name} is not known")
+    return charset
+
+
+def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
+    """The column as information_schema will show it in a table whose default character set is `charset`, "" when that
+    is not known. Raises NotParsed when something that is needed is not known."""
+    made, nullable = column.type, column.nullable
+    auto_increment = column.auto_increment
+    if made.kind == "serial":
+        made, nullable, auto_increment = ColumnType("bigint", unsigned=True), False, True
+    if nullable is None:
+        nullable = made.kind != "timestamp" or dialect.timestamp_is_null
+    nullable = nullable and not auto_increment
+    charset = _charset(made, charset)
+    made = _settle(made, charset, dialect)
+    if made.kind not in _STRINGS:
+        charset = "binary" if made.kind.endswith(("blob", "binary")) else ""
+    if made.kind == "longtext" and column.type.kind == "json":
+        charset = "utf8mb4"
+    return Column(
+        column.name,
+        type_text(made, dialect),
+        java_type(made.kind, unsigned=made.unsigned),
+        made.unsigned,
+        bool(nullable),
+        charset,
+        _encoded(made.labels, charset),
+        _column_length(made),
+        made.scale or 0 if made.kind == "decimal" else 0,
+        column.default,
+        column.comment,
+        column.generated,
+        column.invisible,
+        auto_increment,
+    )
+
+
+def _charset(made: ColumnType, charset: str) -> str:
+    if made.kind not in _STRINGS and made.kind != "blob":
+        return ""
+    if made.kind == "blob":
+        return "binary"
+    if made.charset or charset:
+        return made.charset or charset
+    raise NotParsed("the default character set of its table is not known")
+
+
+def _settle(made: ColumnType, charset: str, dialect: Dialect) -> ColumnType:
+    """The type that the server really makes: binary character sets, texts by length, MariaDB's JSON."""
+    if made.kind == "json" and dialect.mariadb:
+        return replace(made, kind="longtext")
+    if made.kind == "geomcollection" and (dialect.mariadb or dialect.version < 80000):
+        return replace(made, kind="geometrycollection")
+    if charset == "binary":
+        made = replace(made, kind=_BINARY.get(made.kind, made.kind))
+    if made.kind in ("text", "blob") and made.length:
+        made = replace(made, kind=_by_bytes(made.kind, made.length * WIDTHS[charset or "binary"]), length=None)
+    if made.kind in ("varchar", "varbinary") and (made.length or 0) * WIDTHS[charset or "binary"] > 65535:
+        # A session that is not strict gets a TEXT.
+        base = "text" if made.kind == "varchar" else "blob"
+        made = replace(made, kind=_by_bytes(base, (made.length or 0) * WIDTHS[charset or "binary"]), length=None)
+    return made
+
+
+def _by_bytes(base: str, size: int) -> str:
+    """TEXT(n) and BLOB(n): the smallest type that holds as many bytes."""
+    for prefix, most in TEXT_BYTES.items():
+        if size <= most:
+            return prefix + base
+    return "long" + base
+
+
+def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
+    """The members, if the column's character set has all of their characters: else the server keeps others."""
+    if all(label.isascii() for label in labels):
+        return labels
+    codec = CODECS.get(charset)
+    try:
+        if codec is None:
+            raise NotParsed(f"members of an ENUM or SET in character set {charset} are not checked")
+        for label in labels:
+            label.encode(codec)
+        if charset in ("utf8mb3", "ucs2") and any(char > "\uffff" for label in labels for char in label):
+            raise NotParsed(f"members of an ENUM or SET have characters that {charset} does not have")
+    except UnicodeEncodeError:
+        raise NotParsed(f"members of an ENUM or SET have characters that {charset} does not have") from None
+    return labels
+
+
+def _column_length(made: ColumnType) -> int:
+    if made.kind in ("char", "varchar", "binary", "varbinary", "decimal", "bit", "time", "datetime", "timestamp"):
+        return made.length or 0
+    return made.length or 0 if made.kind == "vector" else 0
+
+
+def type_text(made: ColumnType, dialect: Dialect) -> str:
+    """The type as information_schema.COLUMNS prints it in COLUMN_TYPE."""
+    kind, length = made.kind, made.length
+    text = kind
+    if kind in _WIDTHS:
+        text += _int_width(made, dialect)
+    elif kind in ("decimal", "float", "double"):
+        text += f"({length},{made.scale})" if length is not None else ""
+    elif kind in ("char", "varchar", "binary", "varbinary", "bit", "vector"):
+        text += f"({length})"
+    elif kind in _FRACTIONS.values():
+        text += f"({length})" if length else ""
+    elif kind == "year":
+        text += f"({length})" if dialect.shows_widths else ""
+    elif kind in ("enum", "set"):
+        text += "(" + ",".join(f"'{quoted(label)}'" for label in made.labels) + ")"
+    if made.unsigned:
+        text += " unsigned"
+    if made.zerofill:
+        text += " zerofill"
+    return text + (" /*M!100301 COMPRESSED*/" if made.compressed else "")
+
+
+def _int_width(made: ColumnType, dialect: Dialect) -> str:
+    if dialect.shows_widths:
+        return f"({made.length if made.length is not None else _WIDTHS[made.kind][made.unsigned]})"
+    if made.zerofill:
+        return f"({made.length or _WIDTHS[made.kind][1]})"
+    return "(1)" if made.kind == "tinyint" and made.length == 1 and not made.unsigned else ""
+
+
+def quoted(label: str) -> str:
+    """A member as COLUMN_TYPE has it between its quotes."""
+    for plain, escaped in (("\\", "\\\\"), ("\0", "\\0"), ("\n", "\\n"), ("\r", "\\r"), ("'", "''")):
+        label = label.replace(plain, escaped)
+    return label
+
+
+def parse_type(text: str, dialect: Dialect) -> ColumnType:
+    """The type from information_schema's COLUMN_TYPE. Raises NotParsed."""
+    plain = Dialect(dialect.mariadb, dialect.version)
+    c = Cursor(tokenize(text, plain), plain, "")
+    made = data_type(c)
+    if not c.done:
+        raise c.problem("a type that is not known")
+    return made

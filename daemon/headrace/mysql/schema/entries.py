@@ -1,0 +1,68 @@
+"""The stored form of the schema history: one JSON object for each thing learned, in the order it was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from headrace.model import Column, TableSchema
+from headrace.mysql.schema.ddl.layout import Layout
+
+_FIELDS = [field.name for field in fields(Column)]
+_DEFAULTS = {field.name: field.default for field in fields(Column)}
+
+
+def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dict[str, Any]:
+    """A table's new state: `layout` with what layout_fields() gives, `unknown` with the reason, or `gone`."""
+    return {"kind": "table", "pos": pos, "at": at, "schema": schema, "table": table, **state}
+
+
+def doubt_entry(pos: int, at: str, why: str) -> dict[str, Any]:
+    """Nothing is known any more from `pos` on. Whoever moves a stored position forward writes it with the position,
+    because the DDL in between was not seen."""
+    return {"kind": "doubt", "pos": pos, "at": at, "why": why}
+
+
+def back_entry(pos: int, at: str) -> dict[str, Any]:
+    """The position was moved back to `pos`: what was learned behind it is learned again, and counts no more."""
+    return {"kind": "back", "pos": pos, "at": at}
+
+
+def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries that count, in the order they were written: none that a later move back has made void. Raises
+    KeyError, TypeError or ValueError for what is no entry."""
+    kept: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry["kind"] == "back":
+            kept = [earlier for earlier in kept if int(earlier["pos"]) <= int(entry["pos"])]
+        else:
+            kept.append(entry)
+    return kept
+
+
+def layout_fields(layout: Layout) -> dict[str, Any]:
+    """A layout's JSON form. Fields of a column that have their defaults are left out."""
+    columns = []
+    for column in layout.columns:
+        values = {name: getattr(column, name) for name in _FIELDS}
+        values = {name: value for name, value in values.items() if name == "name" or value != _DEFAULTS[name]}
+        if column.labels:
+            values["labels"] = list(column.labels)
+        columns.append(values)
+    return {"columns": columns, "keys": list(layout.keys), "charset": layout.charset}
+
+
+def layout_from(fields_of: dict[str, Any]) -> Layout:
+    """The layout from its JSON form; raises KeyError, TypeError or ValueError when it is none."""
+    columns = []
+    for values in fields_of["columns"]:
+        known = {name: value for name, value in values.items() if name in _DEFAULTS}
+        known["labels"] = tuple(known.get("labels", ()))
+        columns.append(Column(**known))
+    return Layout(tuple(columns), tuple(int(i) for i in fields_of["keys"]), str(fields_of["charset"]))
+
+
+def schema_of(schema: str, table: str, layout: Layout) -> TableSchema:
+    """The model's form."""
+    return TableSchema(schema, table, layout.columns, layout.keys)

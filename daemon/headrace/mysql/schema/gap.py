@@ -1,0 +1,190 @@
+"""The DDL between a position and the end of the binlog: which tables it may have touched, and where last."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.model import Position
+from headrace.mysql.checks import address_of
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.events.packets import EventCutter
+from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
+from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
+from headrace.mysql.schema.ddl.classify import classify
+from headrace.mysql.schema.states import Place, reached
+from headrace.mysql.wire.connection import SourceConnection, probe_id
+from headrace.mysql.wire.stream import PacketStream
+from headrace.settings.destination import SourceSettings
+
+_BUFFER = 1 << 20
+_HEARTBEAT = 1.0
+_SAY_EVERY = 10.0
+
+
+async def current_place(connection: SourceConnection) -> Place:
+    """The end of the server's binlog."""
+    file, offset, _ = await connection.binlog_end()
+    return file, offset
+
+
+class DdlScan:
+    """A dump of its own from a position on, looked through for statements only. `folds`: the server compares the
+    names of schemas and tables without regard to case."""
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        position: Position,
+        *,
+        mariadb: bool,
+        version: str,
+        gtid_mode: bool,
+        server_id: int,
+        folds: bool,
+        log: Any = None,
+    ) -> None:
+        self._folds = folds
+        self._source, self._position, self._log = source, position, log
+        self._server_id = probe_id(server_id)
+        self._gtids = GtidSet(position.gtid_set) if gtid_mode and position.gtid_set else None
+        self._statements = _Statements(position, self._fold, mariadb=mariadb, version=version)
+        self._connection: SourceConnection | None = None
+        self._stream: PacketStream | None = None
+        self._data = b""
+
+    def _fold(self, name: str) -> str:
+        return name.lower() if self._folds else name
+
+    async def run_to(self, end: Place) -> None:
+        """Looks at all statements up to `end`, which must be a place that the server has reached."""
+        start = self._position.file, self._position.offset
+        if self._stream is None and self._position.file and reached(start, end):
+            return
+        if self._stream is None:
+            await self._open()
+        assert self._stream is not None
+        found, said = self._statements, time.monotonic()
+        while not reached(found.reached, end):
+            self._data = await self._stream.read(self._data, found.need, 2 * _HEARTBEAT + self._source.connect_timeout)
+            at, more = 0, True
+            while more:
+                at, more = found.feed(self._data, at, lambda: False)
+                await asyncio.sleep(0)  # other destinations share the loop
+            self._data = self._data[at:]
+            if self._log is not None and time.monotonic() - said > _SAY_EVERY:
+                said = time.monotonic()
+                self._log.info("looking for DDL behind the position", at=f"{found.file}:{found.end}", to=f"{end}")
+
+    async def _open(self) -> None:
+        connection = self._connection = await SourceConnection.open(address_of(self._source))
+        await connection.load_variables()
+        self._statements.expect_checksums(connection.writes_checksums)
+        await connection.register(self._server_id, _HEARTBEAT)
+        position = self._position
+        self._stream = await connection.dump(
+            self._server_id,
+            file="" if self._gtids is not None else position.file,
+            offset=4 if self._gtids is not None else position.offset,
+            gtids=self._gtids,
+            buffer=_BUFFER,
+        )
+
+    async def close(self) -> None:
+        """Ends the dump."""
+        if self._stream is not None:
+            await self._stream.close()
+        if self._connection is not None:
+            await self._connection.close()
+
+    @property
+    def schemas_changed(self) -> bool:
+        """Whether a schema was made or dropped."""
+        return self._statements.schemas_changed or self._statements.any_table is not None
+
+    def last_of_table(self, schema: str, table: str) -> Place | None:
+        """Behind the last DDL that touched the table or may have; None for none."""
+        found, folded = self._statements, self._fold(schema)
+        return _latest(found.tables.get((folded, self._fold(table))), found.schemas.get(folded), found.any_table)
+
+    def last_of_schema(self, schema: str) -> Place | None:
+        """Behind the last DDL that touched the schema or any of its tables, or may have; None for none."""
+        found, folded = self._statements, self._fold(schema)
+        places = [place for name, place in found.tables.items() if name[0] == folded]
+        return _latest(*places, found.schemas.get(folded), found.any_table)
+
+
+def _latest(*places: Place | None) -> Place | None:
+    latest: Place | None = None
+    for place in places:
+        if place is not None and (latest is None or reached(place, latest)):
+            latest = place
+    return latest
+
+
+class _Statements(EventCutter):
+    """QUERY events only; every other event is passed over, known or not."""
+
+    def __init__(self, position: Position, fold: Callable[[str], str], *, mariadb: bool, version: str) -> None:
+        super().__init__(position.file, position.offset, checksums=False)
+        self._fold = fold
+        self._mariadb, self._version = mariadb, version
+        self.tables: dict[tuple[str, str], Place] = {}
+        """By folded names, as all that is here."""
+        self.schemas: dict[str, Place] = {}
+        self.any_table: Place | None = None
+        self.schemas_changed = False
+        self._heard: Place = ("", 0)
+        self._handlers = {
+            ev.QUERY: self._on_query,
+            ev.QUERY_COMPRESSED: self._on_query_compressed,
+            ev.ROTATE: self._on_rotate,
+            ev.FORMAT_DESCRIPTION: self._on_format,
+            ev.HEARTBEAT: self._on_heartbeat,
+        }
+
+    def expect_checksums(self, checksums: bool) -> None:
+        """Whether events before the first FORMAT_DESCRIPTION end in a checksum."""
+        self._crc = checksums
+
+    @property
+    def reached(self) -> Place:
+        """Up to where everything was seen."""
+        here = self.file, self.end
+        return self._heard if self._heard[0] == self.file and self._heard[1] > self.end else here
+
+    def _on_unknown(self, kind: int, flags: int) -> None:
+        """Only statements count here."""
+
+    def _on_query(self, data: bytes, at: int, stop: int) -> None:
+        if data[stop - 6 : stop] != b"\0BEGIN":
+            self._note(parse_query(data, at, stop), self._end_of(at, stop))
+
+    def _on_query_compressed(self, data: bytes, at: int, stop: int) -> None:
+        self._note(parse_compressed_query(data, at, stop), self._end_of(at, stop))
+
+    def _note(self, query: QueryEvent, end: int) -> None:
+        info = classify(query, mariadb=self._mariadb, version=self._version)
+        if info.category != "ddl" or info.temporary or (info.action is None and not info.problem):
+            return
+        if query.alter_phase in ("start", "rollback"):
+            return
+        place, fold = (self.file, end), self._fold
+        for schema, table in info.tables or ():
+            self.tables[fold(schema), fold(table)] = place
+        for schema in info.names:
+            self.schemas[fold(schema)] = place
+        if isinstance(info.action, CreateDatabase | DropDatabase):
+            self.schemas_changed = True
+        if info.tables is None:
+            self.any_table = place
+
+    def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
+        """The server is idle, or has passed over what we have by GTID: it says how far it is."""
+        (log_pos,) = struct.unpack_from("<I", data, at - 6)
+        if log_pos:
+            self._heard = self.file, self._high + log_pos

@@ -1,0 +1,210 @@
+"""The layouts of tables at every place of the binlog: read once, then carried on by each DDL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.model import DdlKind, TableChange, TableSchema
+from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.apply import Applied
+from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableName
+from headrace.mysql.schema.ddl.classify import classify
+from headrace.mysql.schema.ddl.dialect import Dialect, dialect_of
+from headrace.mysql.schema.ddl.layout import Layout
+from headrace.mysql.schema.fit import misfit
+from headrace.mysql.schema.states import UNREAD, Place, States, reached
+
+__all__ = ["DdlEffect", "Place", "Reading", "SchemaHistory", "TableReading", "misfit"]
+
+_UNKNOWN_TABLE_ERROR = 1051
+_SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]* \(\n  `")
+"""CREATE TABLE as the server itself writes it (SHOW CREATE TABLE)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableReading:
+    """A layout as information_schema showed it. `valid_from` None: it holds at the position that was asked for;
+    else from behind the DDL at that place."""
+
+    schema: TableSchema
+    charset: str
+    """The table's default character set, "" when it is not known."""
+    valid_from: Place | None = None
+
+
+@dataclass(slots=True)
+class Reading:
+    """One reading of information_schema and what the binlog says of its validity."""
+
+    tables: dict[TableName, TableReading] = field(default_factory=dict)
+    unknown: dict[TableName, str] = field(default_factory=dict)
+    """Tables that are there but were not read, each with the reason."""
+    schemas: dict[str, tuple[str, Place | None]] = field(default_factory=dict)
+    """Every schema's default character set, and from where on it is known which of its tables exist: those in
+    `tables` and `unknown`, and no others."""
+    listed: bool = False
+    """Whether `schemas` holds all schemas that exist at the position that was asked for."""
+
+
+@dataclass(slots=True)
+class DdlEffect:
+    """What a statement of the binlog did, for messages and for the decoder."""
+
+    kind: DdlKind
+    category: str
+    """ddl, dcl, dml or other."""
+    schema: str
+    table: str
+    """The first table that it names, "" for none."""
+    tables: tuple[TableChange, ...] = ()
+    """What it did to tables, captured or not."""
+    atomic_select: bool = False
+    """CREATE ... SELECT as MySQL writes it: its rows follow in the same group."""
+    temporary: bool = False
+    """The statement is about a temporary table."""
+    named: tuple[TableName, ...] | None = ()
+    """All tables that it names, also for DML and views; None when that can't be told."""
+    problem: str = ""
+    """Why the statement was not understood; "" when it was."""
+
+
+class SchemaHistory:
+    """The layouts of one destination's tables, moved forward by apply() as the stream is read.
+
+    `version` grows with every change of a captured table: caches of layouts hang on it. `captures` says of a schema
+    and table whether its rows are wanted; other tables are followed too, because a RENAME or LIKE can make a captured
+    table of them. `version` in the constructor is @@version.
+    """
+
+    def __init__(
+        self, captures: Callable[[str, str], bool], *, mariadb: bool, version: str, lower_case_table_names: int
+    ) -> None:
+        self._states = States(captures, lower_case_table_names)
+        self._mariadb, self._server_version = mariadb, version
+        self._pending: dict[TableName, tuple[Layout, Place]] = {}
+        self._pending_schemas: dict[str, tuple[str, Place]] = {}
+        self._pos = 0
+        self._place: Place = ("", 0)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of a captured table."""
+        return self._states.version
+
+    def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
+        """Takes the stored entries up to `last_pos`; later ones are of a time behind the position and not used.
+
+        Raises ValueError for an entry that is none.
+        """
+        self._pos = last_pos
+        self._states.restore(entries, last_pos)
+
+    def knows(self, schema: str, table: str) -> bool:
+        """Whether it needs no reading: the layout is known, or that the table does not exist here."""
+        return not isinstance(self._states.get((schema, table)), str)
+
+    def complete(self, schema: str) -> bool:
+        """Whether it is known which tables a schema has."""
+        return self._states.complete(schema)
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is known which schemas there are."""
+        return self._states.listed
+
+    def adopt(self, reading: Reading) -> None:
+        """Takes a reading for what is not known; what holds only from a later place waits until apply() gets there."""
+        states = self._states
+        states.at(self._pos, "reading")
+        for name, table in reading.tables.items():
+            key = states.key(name)
+            layout = Layout(table.schema.columns, table.schema.keys, table.charset)
+            if table.valid_from is not None:
+                self._pending[key] = layout, table.valid_from
+            elif isinstance(states.get(key), str):
+                states.set(key, layout)
+        for name, why in reading.unknown.items():
+            if isinstance(states.get(name), str):
+                states.set(states.key(name), why, quiet=why == UNREAD)
+        for schema, (charset, place) in reading.schemas.items():
+            if place is not None:
+                self._pending_schemas[states.fold(schema)] = charset, place
+                if states.exists(schema) is None:
+                    states.set_schema(schema, "", complete=False)
+            elif not states.complete(schema):
+                states.set_schema(schema, charset, complete=True)
+        if reading.listed:
+            states.set_listed()
+        self._take_pending(self._place)
+
+    def table(self, schema: str, table: str) -> TableSchema | None:
+        """The layout here; None when it is not known."""
+        return self._states.schema_of((schema, table))
+
+    def mistrust(self, schema: str, table: str, why: str) -> None:
+        """Its rows do not fit what was known of the table: a reading has to say what it is."""
+        self._states.at(self._pos, "a row")
+        self._states.set((schema, table), why)
+
+    def unknown_because(self, schema: str, table: str) -> str:
+        """Why table() gives None, as half a sentence."""
+        state = self._states.get((schema, table))
+        if state is None:
+            return "by the statements before it should not exist"
+        if not isinstance(state, str):
+            return ""
+        pending = self._pending.get(self._states.key((schema, table)))
+        if pending is None:
+            return state
+        file, offset = pending[1]
+        return f"{state}; what the server shows now holds only behind {file}:{offset}"
+
+    def apply(self, query: QueryEvent, *, file: str, end: int, pos: int) -> DdlEffect:
+        """Moves the layouts over one statement that ends at `file`:`end`; `pos` is its `_pos`. Never raises for text
+        that is not understood: the tables that it may have changed are unknown then."""
+        info = classify(query, mariadb=self._mariadb, version=self._server_version)
+        named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
+        name = named[0] if named else (self._states.fold(info.schema), "")
+        effect = DdlEffect(info.kind, info.category, *name, named=named, problem=info.problem)
+        effect.temporary = info.temporary
+        effect.atomic_select = bool(getattr(info.action, "atomic_select", False))
+        self._pos = max(self._pos, pos)
+        self._place = file, end
+        if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):
+            self._states.at(pos, f"{file}:{end}")
+            effect.tables = self._apply(info, query)
+            self._take_pending(self._place)
+        return effect
+
+    def _apply(self, info: StatementInfo, query: QueryEvent) -> tuple[TableChange, ...]:
+        applied = Applied(self._states, self._dialect(query), info.kind)
+        problem = info.problem
+        try:
+            if info.action is not None and not problem:
+                failed = query.error and not (info.kind is DdlKind.ERASE and query.error == _UNKNOWN_TABLE_ERROR)
+                if failed:
+                    raise NotParsed(f"the statement failed on the source with error {query.error}")
+                applied.run(info.action, shown=info.action is not None and bool(_SHOWN.match(query.text)))
+        except NotParsed as error:
+            problem = str(error)
+        if problem:
+            applied.doubt(info.tables, f"a statement was not understood ({problem}): {query.sql[:100]}")
+        return tuple(applied.changes)
+
+    def _dialect(self, query: QueryEvent) -> Dialect:
+        return dialect_of(self._server_version, mariadb=self._mariadb, sql_mode=query.sql_mode)
+
+    def _take_pending(self, place: Place) -> None:
+        if not place[0]:
+            return
+        for key in [key for key, (_, place_of) in self._pending.items() if reached(place, place_of)]:
+            self._states.set(key, self._pending.pop(key)[0])
+        for schema in [s for s, (_, place_of) in self._pending_schemas.items() if reached(place, place_of)]:
+            self._states.set_schema(schema, self._pending_schemas.pop(schema)[0], complete=True)
+
+    def take_entries(self) -> tuple[dict[str, Any], ...]:
+        """What was learned since the last call, JSON types only, for StateChange.schema_entries."""
+        return self._states.take_entries()

@@ -1,0 +1,194 @@
+"""Reads layouts from information_schema and proves from the binlog from where on they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headrace.errors import SourceError
+from headrace.model import Position
+from headrace.mysql.checks import address_of
+from headrace.mysql.schema.ddl.dialect import charset_named, dialect_of
+from headrace.mysql.schema.gap import DdlScan, current_place
+from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
+from headrace.mysql.schema.states import UNREAD, Place, reached
+from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, layouts, statements
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection
+from headrace.settings.destination import SourceSettings
+
+_TRIES = 4
+_LOCK_SECONDS = 5
+"""How long the reading waits for a table that a statement holds locked."""
+_AT_ONCE = 50
+"""Tables opened by one statement."""
+_COLUMNS_AT_ONCE = 500
+"""Tables whose columns are asked for by one statement."""
+_SYSTEM = frozenset({"information_schema", "performance_schema"})
+
+Names = set[tuple[str, str]]
+
+
+async def read_schemas(
+    source: SourceSettings,
+    position: Position,
+    captures: Callable[[str, str], bool],
+    *,
+    mariadb: bool,
+    version: str,
+    lower_case_table_names: int,
+    gtid_mode: bool,
+    server_id: int,
+    knows: Callable[[str, str], bool] | None = None,
+    history: SchemaHistory | None = None,
+    log: Any = None,
+) -> Reading:
+    """The layouts of captured base tables that are not known yet, and which tables and schemas there are.
+
+    `position` is where the stream will begin, or the start of the transaction that it is in. `server_id` is the
+    destination's own; the scan uses another. `history` (or `knows`, its method) says what is known: when nothing is
+    left to read the binlog is not scanned. Raises SourceError and its kinds.
+    """
+    knows = knows or (history.knows if history is not None else lambda schema, table: False)
+    reader = _Reader(source, captures, knows, history, mariadb=mariadb, version=version)
+    scan = DdlScan(
+        source,
+        position,
+        mariadb=mariadb,
+        version=version,
+        gtid_mode=gtid_mode,
+        server_id=server_id,
+        folds=bool(lower_case_table_names),
+        log=log,
+    )
+    connection = await SourceConnection.open(address_of(source))
+    try:
+        await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+        return await reader.read(connection, scan)
+    finally:
+        await scan.close()
+        await connection.close()
+
+
+class _Reader:
+    """One reading, tried again while DDL falls into it."""
+
+    def __init__(
+        self,
+        source: SourceSettings,
+        captures: Callable[[str, str], bool],
+        knows: Callable[[str, str], bool],
+        history: SchemaHistory | None,
+        *,
+        mariadb: bool,
+        version: str,
+    ) -> None:
+        self._captures, self._knows, self._history = captures, knows, history
+        self._dialect = dialect_of(version, mariadb=mariadb)
+        self._limit = source.connect_timeout
+
+    async def read(self, connection: SourceConnection, scan: DdlScan) -> Reading:
+        for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(0.3 * attempt)
+            before = await current_place(connection)
+            listed = await self._list(connection)
+            schemas = await connection.query(SCHEMAS_SQL)
+            wanted = {name for name in listed if self._captures(*name) and not self._knows(*name)}
+            if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
+                return Reading()
+            failed = await self._wait_for_statements(connection, wanted)
+            reading = await self._layouts(connection, wanted)
+            failed |= await self._wait_for_statements(connection, wanted)
+            for name, why in failed.items():
+                reading.tables.pop(name, None)
+                reading.unknown[name] = why
+            reading.unknown |= dict.fromkeys(listed - wanted, UNREAD)
+            reading.schemas = {
+                str(row["s"]): (charset_named(str(row["charset"])), None)
+                for row in schemas
+                if str(row["s"]).lower() not in _SYSTEM
+            }
+            await scan.run_to(await current_place(connection))
+            if not self._date(reading, scan, before, final=attempt == _TRIES - 1):
+                return reading
+        raise AssertionError("the last try is final")
+
+    def _lacks_lists(self, schemas: Iterable[str]) -> bool:
+        history = self._history
+        if history is None:
+            return False
+        return not history.listed or not all(history.complete(s) for s in schemas if s.lower() not in _SYSTEM)
+
+    async def _list(self, connection: SourceConnection) -> Names:
+        rows = await connection.query(TABLES_SQL)
+        return {(str(row["s"]), str(row["t"])) for row in rows if str(row["s"]).lower() not in _SYSTEM}
+
+    async def _wait_for_statements(self, connection: SourceConnection, names: Names) -> dict[tuple[str, str], str]:
+        """Opens each table once. A DDL holds its table locked from before its change is seen until it is both in the
+        binlog and committed, so what was begun before is over afterwards. Gives the tables that can't be opened."""
+        failed = {}
+        ordered = sorted(names)
+        for i in range(0, len(ordered), _AT_ONCE):
+            part = ordered[i : i + _AT_ONCE]
+            try:
+                await connection.query(" UNION ALL ".join(_open(name) for name in part))
+            except QueryFailed:
+                for name in part:
+                    try:
+                        await connection.query(_open(name))
+                    except SourceError as error:
+                        if not isinstance(error, QueryFailed) and error.retriable:
+                            raise
+                        failed[name] = f"the server does not let us open it ({error})"
+        return failed
+
+    async def _layouts(self, connection: SourceConnection, wanted: Names) -> Reading:
+        reading = Reading()
+        by_schema: dict[str, list[str]] = {}
+        for schema, table in sorted(wanted):
+            by_schema.setdefault(schema, []).append(table)
+        for schema, tables in by_schema.items():
+            for i in range(0, len(tables), _COLUMNS_AT_ONCE):
+                await self._read_part(connection, reading, schema, tables[i : i + _COLUMNS_AT_ONCE])
+        return reading
+
+    async def _read_part(
+        self, connection: SourceConnection, reading: Reading, schema: str, tables: Sequence[str]
+    ) -> None:
+        columns, keys, collations = [by_table(await connection.query(sql)) for sql in statements(schema, tables)]
+        for table in tables:
+            rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
+            made, unknown = layouts(schema, *rows, self._dialect)
+            if table in made:
+                reading.tables[schema, table] = TableReading(*made[table])
+            else:
+                reading.unknown[schema, table] = unknown.get(table, "it was dropped while layouts were read")
+            await asyncio.sleep(0)  # other destinations share the loop
+
+    def _date(self, reading: Reading, scan: DdlScan, before: Place, *, final: bool) -> bool:
+        """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between
+        its beginning and its end; in the last try that part is left out."""
+        torn = False
+        for name, table in list(reading.tables.items()):
+            place = scan.last_of_table(*name)
+            if place is not None and not reached(before, place):
+                torn = True
+                del reading.tables[name]
+                reading.unknown[name] = "statements kept changing it while layouts were read"
+            elif place is not None:
+                reading.tables[name] = TableReading(table.schema, table.charset, place)
+        for schema, (charset, _) in list(reading.schemas.items()):
+            place = scan.last_of_schema(schema)
+            if place is not None and not reached(before, place):
+                torn = True
+                del reading.schemas[schema]
+            else:
+                reading.schemas[schema] = charset, place
+        reading.listed = not scan.schemas_changed and not torn
+        return torn and not final
+
+
+def _open(name: tuple[str, str]) -> str:
+    schema, table = (part.replace("`", "``") for part in name)
+    return f"(SELECT 1 FROM `{schema}`.`{table}` LIMIT 0)"

@@ -1,0 +1,122 @@
+"""Layouts from the rows of information_schema, which both servers fill a little differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.model import TableSchema
+from headrace.mysql.schema.apply import require_sound_labels
+from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
+from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, charset_of_collation
+from headrace.mysql.schema.ddl.layout import row_times
+from headrace.mysql.schema.ddl.types import make_column, parse_type
+
+Row = Mapping[str, Any]
+
+TABLES_SQL = (
+    "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, TABLE_TYPE AS kind FROM information_schema.TABLES"
+    " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE')"
+)
+SCHEMAS_SQL = "SELECT SCHEMA_NAME AS s, DEFAULT_CHARACTER_SET_NAME AS charset FROM information_schema.SCHEMATA"
+_COLUMNS = (
+    "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable,"
+    " CHARACTER_SET_NAME AS charset, COLUMN_DEFAULT AS value, COLUMN_COMMENT AS comment, EXTRA AS extra,"
+    " ORDINAL_POSITION AS place FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema}{only}"
+)
+_KEYS = (
+    "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, SEQ_IN_INDEX AS place FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA = {schema} AND INDEX_NAME = 'PRIMARY'{only}"
+)
+_COLLATIONS = (
+    "SELECT TABLE_NAME AS t, TABLE_COLLATION AS collation, TABLE_TYPE AS kind FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = {schema}{only}"
+)
+
+
+def literal(text: str) -> str:
+    """A string for a statement, whatever the session's escapes: as hex digits."""
+    return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)" if text else "''"
+
+
+def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
+    """What to ask for the columns, primary keys and character sets of some tables of one schema."""
+    only = f" AND TABLE_NAME IN ({', '.join(literal(table) for table in tables)})"
+    facts = {"schema": literal(schema), "only": only}
+    return _COLUMNS.format(**facts), _KEYS.format(**facts), _COLLATIONS.format(**facts)
+
+
+def layouts(
+    schema: str, columns: Iterable[Row], keys: Iterable[Row], tables: Iterable[Row], dialect: Dialect
+) -> tuple[dict[str, tuple[TableSchema, str]], dict[str, str]]:
+    """Each table's layout and default character set by the table's name, and why others can't be told."""
+    rows_of = by_table(columns)
+    key_names: dict[str, list[tuple[int, str]]] = {}
+    for row in keys:
+        key_names.setdefault(_text(row["t"]), []).append((int(row["place"]), _text(row["name"])))
+    made, unknown = {}, {}
+    for row in tables:
+        table = _text(row["t"])
+        try:
+            primary = [name for _, name in sorted(key_names.get(table, []))]
+            versioned = _text(row["kind"]) == "SYSTEM VERSIONED"
+            layout = _layout(schema, table, rows_of.get(table, []), primary, versioned, dialect)
+            made[table] = layout, charset_of_collation(_text(row["collation"] or ""))
+        except NotParsed as error:
+            unknown[table] = f"what information_schema shows of it is not understood ({error})"
+    return made, unknown
+
+
+def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by the name of their table."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_text(row["t"]), []).append(row)
+    return found
+
+
+def _layout(
+    schema: str, table: str, rows: list[Row], primary: list[str], versioned: bool, dialect: Dialect
+) -> TableSchema:
+    if not rows:
+        raise NotParsed("it has no columns, or our account may not see them")
+    columns = []
+    for row in sorted(rows, key=lambda row: int(row["place"])):
+        extra = _text(row["extra"] or "").upper()
+        definition = ColumnDef(
+            _text(row["name"]),
+            parse_type(_text(row["type"]), dialect),
+            _text(row["nullable"]) == "YES",
+            _default(row["value"], dialect),
+            _text(row["comment"] or ""),
+            "AUTO_INCREMENT" in extra,
+            "VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra or "PERSISTENT" in extra,
+            "INVISIBLE" in extra,
+        )
+        # MySQL shows no character set for ENUM and SET in the binary one.
+        charset = charset_named(_text(row["charset"])) if row["charset"] else "binary"
+        columns.append(make_column(definition, charset, dialect))
+    if versioned and not any(c.generated and c.mysql_type == "timestamp(6)" for c in columns):
+        columns += row_times(dialect)
+        primary = [*primary, "row_end"] if primary else primary
+    places = {column.name: i for i, column in enumerate(columns)}
+    made = TableSchema(schema, table, tuple(columns), tuple(places[name] for name in primary))
+    require_sound_labels(columns)
+    return made
+
+
+def _default(value: object, dialect: Dialect) -> str | None:
+    """MariaDB shows the text of an expression: a string in quotes, the word NULL for none."""
+    if value is None:
+        return None
+    text = _text(value)
+    if dialect.mariadb and dialect.version >= 100207:
+        if text == "NULL":
+            return None
+        if len(text) > 1 and text[0] == text[-1] == "'":
+            return text[1:-1].replace("''", "'")
+    return text
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,1 @@
+"""Column values out of the bytes of a row image."""

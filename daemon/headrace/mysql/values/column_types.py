@@ -1,0 +1,295 @@
+"""Column types of a TABLE_MAP event: their fields in a row image, their declared names and java.sql.Types numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from headrace.model import Column
+from headrace.mysql.values import mariadb as mariadb_values
+from headrace.mysql.values import old_temporal, values
+from headrace.mysql.values.charsets import BINARY as BINARY_COLLATION
+from headrace.mysql.values.charsets import UnknownType, charset_of, codec_of
+from headrace.mysql.values.jsonb import json_text
+
+TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
+DATE, TIME, DATETIME, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 11, 12, 13, 15, 16, 17, 18, 19
+BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR = 140, 141, 242
+JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
+NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
+"""The types that have a bit in the signedness field; that of a YEAR says unsigned."""
+CHARACTER = frozenset({VARCHAR, VAR_STRING, STRING, BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED, VECTOR})
+"""The types that have a collation in the metadata, binary strings among them (collation 63)."""
+CHARACTER_MARIADB = CHARACTER | {GEOMETRY}
+"""The same of MariaDB, which gives its geometries one too."""
+
+METADATA_SIZE = {
+    **dict.fromkeys((TINY, SHORT, LONG, LONGLONG, INT24, DATE, YEAR, TIMESTAMP, TIME, DATETIME), 0),
+    **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED, VECTOR), 1),
+    **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
+}
+
+__all__ = [
+    "BINARY_COLLATION",
+    "CHARACTER",
+    "CHARACTER_MARIADB",
+    "METADATA_SIZE",
+    "NUMERIC",
+    "Field",
+    "UnknownType",
+    "ValueOptions",
+    "charset_of",
+    "codec_of",
+    "column_from_map",
+    "field_of",
+    "java_type",
+    "real_type",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How a column stands in a row image.
+
+    `shape` "fixed": `code` is its struct code, `size` its bytes. `shape` "var": `code` is that of the length before
+    it, `size` the bytes of that length, 3 being read byte by byte. `post` turns the raw field into the value; None
+    when it is the value. `codec` is set for text.
+    """
+
+    shape: Literal["fixed", "var"]
+    code: str
+    size: int
+    post: values.Post | None = None
+    codec: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """What an operator may choose of values: the IANA zone that TIMESTAMPs are printed in (never the host's), and
+    whether ENUM and SET come as the numbers that the server stores."""
+
+    time_zone: str = "UTC"
+    enum_index: bool = False
+
+
+DEFAULTS = ValueOptions()
+
+
+def real_type(kind: int, meta: int) -> tuple[int, int]:
+    """ENUM, SET and CHAR all travel as STRING: the true type, and its length in bytes."""
+    if kind != STRING:
+        return kind, meta
+    first, second = meta & 0xFF, meta >> 8
+    if first & 0x30 != 0x30:  # CHAR over 255 bytes: two bits of its length stand inverted in the type byte
+        return STRING, second | ((first & 0x30) ^ 0x30) << 4
+    return first, second
+
+
+_INTS = {TINY: ("b", 1), SHORT: ("h", 2), LONG: ("i", 4), LONGLONG: ("q", 8)}
+_TEMPORAL_FIELDS: dict[int, tuple[int, Callable[[int], values.Post]]] = {
+    DATETIME2: (5, values.datetime2),
+    TIME2: (3, values.time2),
+}
+_LENGTH_CODES = {1: "B", 2: "H", 3: "3s", 4: "I"}
+
+
+def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAULTS) -> Field:
+    """The field of a column; `kind` and `meta` come from real_type(). Of the column count `unsigned`, `charset`,
+    `labels` and the declared type, which alone tells MariaDB's uuid, inet4 and inet6 from binary strings. Raises
+    UnknownType."""
+    if kind in _INTS:
+        code, size = _INTS[kind]
+        return Field("fixed", code.upper() if column.unsigned else code, size)
+    if kind == INT24:
+        return Field("fixed", "3s", 3, values.uint24 if column.unsigned else values.int24)
+    if kind == FLOAT:
+        return Field("fixed", "f", 4, values.float32)
+    if kind == DOUBLE:
+        return Field("fixed", "d", 8)
+    if kind == YEAR:
+        return Field("fixed", "B", 1, values.year_text)
+    if kind == NEWDECIMAL:
+        precision, scale = meta & 0xFF, meta >> 8
+        size = values.decimal_size(precision, scale)
+        return Field("fixed", f"{size}s", size, values.decimal_text(precision, scale))
+    if kind == BIT:
+        size = (meta >> 8) + (1 if meta & 0xFF else 0)
+        return Field("fixed", f"{size}s", size, values.big_int)
+    if kind == ENUM:
+        code = {1: "B", 2: "H"}[meta]
+        return Field("fixed", code, meta, None if options.enum_index else values.enum_label(column.labels))
+    if kind == SET:
+        return Field(
+            "fixed", f"{meta}s", meta, values.little_int if options.enum_index else values.set_labels(column.labels)
+        )
+    if kind in (DATE, DATETIME2, TIMESTAMP2, TIME2):
+        return _temporal_field(kind, meta, options)
+    if kind in (DATETIME, TIMESTAMP, TIME):
+        return _old_temporal_field(kind, column, options)
+    return _var_field(kind, meta, column)
+
+
+def _zone(options: ValueOptions) -> ZoneInfo | None:
+    return None if options.time_zone == "UTC" else ZoneInfo(options.time_zone)
+
+
+def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
+    if kind == DATE:
+        return Field("fixed", "3s", 3, values.date_text)
+    if meta > 6:
+        raise UnknownType(f"a temporal column has {meta} fractional digits")
+    if kind == TIMESTAMP2:
+        base, post = 4, values.timestamp2(meta, _zone(options))
+    else:
+        base, make = _TEMPORAL_FIELDS[kind]
+        post = make(meta)
+    size = base + (meta + 1) // 2
+    return Field("fixed", f"{size}s", size, post)
+
+
+def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Field:
+    """The digits of the fraction are known from the declared type only; a column from the event alone counts as one
+    without, and rows that have one do not fit it."""
+    fsp = column.length
+    if column.kind != _TEMPORAL[kind] or not 0 <= fsp <= 6:
+        raise UnknownType(f"a column of type {kind} (old {_TEMPORAL[kind]}) is declared as {column.mysql_type}")
+    if kind == TIMESTAMP:
+        return Field("fixed", *old_temporal.timestamp(fsp, _zone(options)))
+    return Field("fixed", *(old_temporal.datetime if kind == DATETIME else old_temporal.time)(fsp))
+
+
+def _var_field(kind: int, meta: int, column: Column) -> Field:
+    if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
+        size = 2 if meta > 255 else 1
+    elif kind in (BLOB, JSON, GEOMETRY, BLOB_COMPRESSED, VECTOR):
+        size = meta
+    else:
+        raise UnknownType(f"column type {kind} is not decoded")
+    if size not in _LENGTH_CODES:
+        raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
+    codec, post = _text_or_bytes(kind, meta, column)
+    return Field("var", _LENGTH_CODES[size], size, post, codec)
+
+
+def _text_or_bytes(kind: int, meta: int, column: Column) -> tuple[str, values.Post | None]:
+    """What makes the value of a variable field: Python's codec, or a function, or neither for bytes as they are."""
+    if kind in _OWN_TEXT:
+        return "", _OWN_TEXT[kind]
+    if kind == STRING and mariadb_values.FIXED_BINARY.get(column.kind) == meta:
+        return "", mariadb_values.FIXED_BINARY_TEXT[column.kind]
+    if column.charset == "binary" or kind == GEOMETRY:
+        if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+            return "", mariadb_values.decompressed
+        if kind == STRING:  # the row image drops a BINARY(n)'s trailing zero bytes; they are part of the value
+            return "", lambda raw: raw.ljust(meta, b"\0")
+        return "", None
+    codec = codec_of(column.charset)
+    decode = codec.decode
+    if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        return "", lambda raw: decode(mariadb_values.decompressed(raw))
+    return (codec.python, None) if codec.python else ("", decode)
+
+
+_OWN_TEXT: dict[int, values.Post] = {JSON: json_text, VECTOR: values.vector_text}
+_INT_NAMES = {TINY: "tinyint", SHORT: "smallint", INT24: "mediumint", LONG: "int", LONGLONG: "bigint"}
+_OTHER_NAMES = {DATE: "date", YEAR: "year", JSON: "json", GEOMETRY: "geometry", VECTOR: "vector"}
+_TEMPORAL = {DATETIME2: "datetime", TIMESTAMP2: "timestamp", TIME2: "time"}
+_TEMPORAL |= {DATETIME: "datetime", TIMESTAMP: "timestamp", TIME: "time"}
+_BLOBS = {1: "tiny", 2: "", 3: "medium", 4: "long"}
+_JAVA_INTS = {"tinyint": (-6, 5), "smallint": (5, 4), "mediumint": (4, 4), "int": (4, -5), "bigint": (-5, 3)}
+_JAVA = {
+    **dict.fromkeys(("decimal", "numeric"), 3),
+    "float": 7,
+    "double": 8,
+    "bit": -7,
+    **dict.fromkeys(("datetime", "timestamp"), 93),
+    "time": 92,
+    "date": 91,
+    "year": 12,
+    **dict.fromkeys(("char", "uuid", "inet4", "inet6"), 1),
+    **dict.fromkeys(("varchar", "enum", "set", "json", "vector"), 12),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), 2005),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), 2004),
+    **dict.fromkeys(("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"), 2004),
+    **dict.fromkeys(("multipolygon", "geometrycollection", "geomcollection"), 2004),
+}
+_JAVA_INDEX = {"enum": 4, "set": -7}
+
+
+def java_type(kind: str, *, unsigned: bool = False, enum_index: bool = False) -> int:
+    """The java.sql.Types number of a type by its bare name in lower case, as Canal 1.1 writes it.
+
+    Canal widens an unsigned integer by one step only where the value is too large for the signed type; here the
+    column decides, so that the number does not change from row to row. `enum_index`: ENUM and SET as Canal has them,
+    INTEGER and BIT, because it gives their numbers. A name that is not known is OTHER (1111).
+    """
+    if kind in _JAVA_INTS:
+        return _JAVA_INTS[kind][unsigned]
+    if enum_index and kind in _JAVA_INDEX:
+        return _JAVA_INDEX[kind]
+    return _JAVA.get(kind, 1111)
+
+
+def column_from_map(
+    name: str,
+    kind: int,
+    meta: int,
+    *,
+    unsigned: bool = False,
+    charset: str = "",
+    labels: tuple[str, ...] = (),
+    nullable: bool = True,
+    dimensions: int = 0,
+) -> Column:
+    """The Column as a TABLE_MAP with full metadata shows it. `kind` and `meta` come from real_type(); `charset` is
+    MySQL's name, `labels` are decoded already, `dimensions` are those of a VECTOR where the event has them. Raises
+    UnknownType."""
+    declared, length, scale = _declared(kind, meta, charset, labels, dimensions)
+    unsigned = unsigned and kind in NUMERIC and kind != YEAR
+    number = java_type(declared.partition("(")[0], unsigned=unsigned)
+    return Column(
+        name,
+        declared + " unsigned" if unsigned else declared,
+        number,
+        unsigned,
+        nullable,
+        charset if (kind in CHARACTER and kind != VECTOR) or kind in (ENUM, SET) else "",
+        labels,
+        length,
+        scale,
+    )
+
+
+def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...], dimensions: int) -> tuple[str, int, int]:
+    """The type as SHOW CREATE TABLE prints it, as far as the event knows, with Column's length and scale."""
+    if kind in _INT_NAMES:
+        return _INT_NAMES[kind], 0, 0
+    if kind == NEWDECIMAL:
+        return f"decimal({meta & 0xFF},{meta >> 8})", meta & 0xFF, meta >> 8
+    if kind in (FLOAT, DOUBLE):
+        return "float" if kind == FLOAT else "double", 0, 0
+    if kind in _TEMPORAL:
+        return f"{_TEMPORAL[kind]}({meta})" if meta else _TEMPORAL[kind], meta, 0
+    if kind in (ENUM, SET):
+        members = ",".join("'" + label.replace("'", "''") + "'" for label in labels)
+        return f"{'enum' if kind == ENUM else 'set'}({members})", 0, 0
+    if kind == BIT:
+        bits = (meta >> 8) * 8 + (meta & 0xFF)
+        return f"bit({bits})", bits, 0
+    binary = charset == "binary"
+    if kind in (BLOB, BLOB_COMPRESSED):
+        if meta not in _BLOBS:
+            raise UnknownType(f"a BLOB has lengths of {meta} bytes")
+        return _BLOBS[meta] + ("blob" if binary else "text"), 0, 0
+    if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
+        length = meta if binary else meta // codec_of(charset).width
+        if kind == STRING:
+            return f"{'binary' if binary else 'char'}({length})", length, 0
+        return f"{'varbinary' if binary else 'varchar'}({length})", length, 0
+    if kind == VECTOR and dimensions:
+        return f"vector({dimensions})", dimensions, 0
+    if kind in _OTHER_NAMES:
+        return _OTHER_NAMES[kind], 0, 0
+    raise UnknownType(f"column type {kind} is not decoded")

@@ -1,0 +1,223 @@
+"""MySQL's binary JSON to text, as CAST(column AS CHAR) prints it (wire format: MySQL's json_binary.h)."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable
+from json.encoder import encode_basestring as _quote
+
+from headrace.mysql.values.values import decimal_size, decimal_text, double_text, packed_datetime, packed_time
+
+_I64 = struct.Struct("<q").unpack_from
+_NUMBERS: dict[int, Callable[[bytes, int], tuple[int]]] = {
+    0x05: struct.Struct("<h").unpack_from,
+    0x06: struct.Struct("<H").unpack_from,
+    0x07: struct.Struct("<i").unpack_from,
+    0x08: struct.Struct("<I").unpack_from,
+    0x09: _I64,
+    0x0A: struct.Struct("<Q").unpack_from,
+}
+_F64 = struct.Struct("<d").unpack_from
+
+LITERALS = ("null", "true", "false")
+MAX_DEPTH = 100
+"""MySQL's own limit on the nesting of a document."""
+_KEY_BYTES = 2 << 20
+"""Bytes of keys that are remembered as text, which takes up to 20 times as many: documents of one table have the same
+few."""
+
+
+def json_text(b: bytes) -> str:
+    """The text of a whole document; an empty value, which MySQL writes for an empty column, is `null`.
+
+    Raises ValueError, IndexError or struct.error when the bytes are no document.
+    """
+    if not b:
+        return "null"
+    kind = b[0]
+    if kind < 4:
+        return _CONTAINERS[kind](b, 1, 1)
+    return scalar(b, kind, 1)
+
+
+def scalar(b: bytes, kind: int, at: int) -> str:
+    """The text of a value that is no array or object."""
+    if kind == 0x0C:
+        raw = string(b, at)
+        return _quote(raw.decode())
+    if kind == 0x04:
+        return LITERALS[b[at]]
+    if kind == 0x0B:
+        return json_double(_F64(b, at)[0])
+    if kind == 0x0F:
+        return _opaque(b, at)
+    unpack = _NUMBERS.get(kind)
+    if unpack is None:
+        raise ValueError(f"JSON value type {kind:#x} is unknown")
+    return str(unpack(b, at)[0])
+
+
+def string(b: bytes, at: int) -> bytes:
+    """The bytes of a string: its length in 7-bit groups, low first, then its UTF-8."""
+    n, at = _length(b, at)
+    if at + n > len(b):
+        raise ValueError("a JSON string ends behind its document")
+    return b[at : at + n]
+
+
+def _length(b: bytes, at: int) -> tuple[int, int]:
+    n = shift = 0
+    for i in range(5):
+        byte = b[at + i]
+        n |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return n, at + i + 1
+        shift += 7
+    raise ValueError("a JSON string's length has more than 5 bytes")
+
+
+def json_double(x: float) -> str:
+    """A double within a document: with `.0` when it looks whole, so that it stays a double."""
+    text = double_text(x)
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def _opaque(b: bytes, at: int) -> str:
+    """A value of a MySQL type that JSON lacks: type byte, length, bytes."""
+    kind = b[at]
+    n, start = _length(b, at + 1)
+    raw = b[start : start + n]
+    if len(raw) != n:
+        raise ValueError("a JSON value ends behind its document")
+    if kind == 246:
+        size = decimal_size(raw[0], raw[1])
+        if len(raw) != 2 + size:
+            raise ValueError(f"a DECIMAL({raw[0]},{raw[1]}) in JSON has {len(raw) - 2} bytes")
+        return decimal_text(raw[0], raw[1])(raw[2:])
+    if kind == 11:
+        return f'"{packed_time(_I64(raw)[0])}"'
+    if kind == 10:
+        return f'"{packed_datetime(_I64(raw)[0])[:10]}"'
+    if kind in (7, 12):
+        return f'"{packed_datetime(_I64(raw)[0])}"'
+    text = base64.b64encode(raw).decode()
+    if n > 57:  # the server breaks its lines after 76 characters, and then escapes the breaks
+        text = "\\n".join([text[i : i + 76] for i in range(0, len(text), 76)])
+    return f'"base64:type{kind}:{text}"'
+
+
+_Text = Callable[[bytes, int, int], str]
+"""(document, where the container begins, depth) -> text."""
+
+
+def _containers(width: int) -> tuple[_Text, _Text]:
+    """The printers of objects and arrays whose counts and offsets have `width` bytes: 2 in small ones, 4 in large.
+
+    A container is: count, size, an entry a key (offset, 2 bytes of length), an entry a value (type byte, then the value
+    itself when it is small enough, else its offset), the keys, the values. Offsets count from its own first byte.
+    """
+    head, key_size, entry_size = 2 * width, width + 2, width + 1
+    key_entries = struct.Struct("<HH" if width == 2 else "<IH").iter_unpack
+    entries = struct.Struct("<BH" if width == 2 else "<BI").iter_unpack
+    counted = struct.Struct("<H" if width == 2 else "<I").unpack_from
+    inline = frozenset({5, 6} if width == 2 else {5, 6, 7, 8})
+    half, whole = (1 << 15, 1 << 16) if width == 2 else (1 << 31, 1 << 32)
+    tables: dict[bytes, tuple[int, int, dict[bytes, list[str]]]] = {}
+    kept = 0
+
+    def keys_of(b: bytes, start: int, raw: bytes) -> list[str]:
+        """The quoted keys with their colons; `raw` are their entries. The same entries and bytes mean the same keys."""
+        nonlocal kept
+        spans = list(key_entries(raw))
+        first, last = min([o for o, _ in spans]), max([o + n for o, n in spans])
+        if sum([n for _, n in spans]) > last - first:
+            raise ValueError("a JSON document uses the bytes of its keys more than once")
+        blob = b[start + first : start + last]
+        if len(blob) != last - first:
+            raise ValueError("a JSON key ends behind its document")
+        keys = [_quote(blob[o - first : o - first + n].decode()) + ": " for o, n in spans]
+        kept += len(raw) + len(blob) + 100
+        if kept > _KEY_BYTES:
+            tables.clear()
+            kept = 0
+        tables.setdefault(raw, (first, last, {}))[2][blob] = keys
+        return keys
+
+    def printed(b: bytes, start: int, kind: int, offset: int) -> str:
+        """A value that is neither string nor container. `offset` are the bytes of its entry as a number."""
+        if kind == 0x04:
+            return LITERALS[offset & 0xFF]
+        if kind in inline:
+            if kind == 5:
+                offset &= 0xFFFF
+                return str(offset - 0x10000 if offset & 0x8000 else offset)
+            if kind == 6:
+                return str(offset & 0xFFFF)
+            return str(offset - whole if kind == 7 and offset & half else offset)
+        return scalar(b, kind, start + offset)
+
+    def members(b: bytes, start: int, at: int, count: int, depth: int) -> list[str]:
+        """The texts of all values. `room` keeps a lying document, in which many entries mean the same bytes, from
+        becoming a text that is much larger than itself."""
+        if depth > MAX_DEPTH:
+            raise ValueError(f"a JSON document is nested deeper than {MAX_DEPTH}")
+        size = len(b)
+        room = 8 * size + 64
+        raw = b[at : at + count * entry_size]
+        if len(raw) != count * entry_size:
+            raise ValueError("a JSON document counts more members than it has bytes for")
+        parts = []
+        for kind, offset in entries(raw):
+            if kind == 0x0C:
+                p = start + offset
+                n = b[p]
+                if n < 0x80:
+                    p += 1
+                    if p + n > size:
+                        raise ValueError("a JSON string ends behind its document")
+                    text = _quote(b[p : p + n].decode())
+                else:
+                    text = scalar(b, 0x0C, p)
+                room -= n
+            elif kind == 5 and width == 2:
+                parts.append(str(offset - 0x10000 if offset & 0x8000 else offset))
+                continue
+            elif kind < 4:
+                text = _CONTAINERS[kind](b, start + offset, depth + 1)
+            elif kind == 0x0B:
+                text = repr(_F64(b, start + offset)[0])
+                if "e" in text or "n" in text or (len(text) > 17 and text.endswith(".0")):
+                    text = json_double(_F64(b, start + offset)[0])
+            else:
+                text = printed(b, start, kind, offset)
+            parts.append(text)
+            room -= len(text)
+            if room < 0:
+                raise ValueError("a JSON document uses its bytes more than once")
+        return parts
+
+    def object_text(b: bytes, start: int, depth: int) -> str:
+        (count,) = counted(b, start)
+        if not count:
+            return "{}"
+        at = start + head
+        raw = b[at : at + count * key_size]
+        if len(raw) != count * key_size:
+            raise ValueError("a JSON document counts more members than it has bytes for")
+        table = tables.get(raw)
+        keys = table[2].get(b[start + table[0] : start + table[1]]) if table is not None else None
+        if keys is None:
+            keys = keys_of(b, start, raw)
+        return "{" + ", ".join(map(str.__add__, keys, members(b, start, at + count * key_size, count, depth))) + "}"
+
+    def array_text(b: bytes, start: int, depth: int) -> str:
+        (count,) = counted(b, start)
+        return "[" + ", ".join(members(b, start, start + head, count, depth)) + "]"
+
+    return object_text, array_text
+
+
+_SMALL, _LARGE = _containers(2), _containers(4)
+_CONTAINERS: tuple[_Text, ...] = (_SMALL[0], _LARGE[0], _SMALL[1], _LARGE[1])
+"""By type byte: small object, large object, small array, large array."""

@@ -1,0 +1,281 @@
+"""Connections to MySQL and MariaDB: aiomysql authenticates, then a buffered protocol of our own takes the transport."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiomysql
+import pymysql.err
+
+from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
+from headrace.mysql.wire.sockets import tune
+from headrace.mysql.wire.stream import PacketStream
+
+_COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
+_SEND_ANNOTATIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How a source is reached. `tls` is preferred, required or disabled; times in seconds."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    tls: str = "preferred"
+    tls_ca: str = ""
+    connect_timeout: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaName:
+    """What a replica says of itself when it registers. `host` has at most 60 bytes, `port` 16 bits. MySQL goes by
+    `uuid` where one is sent: of two with the same one it ends the older, and a server id alone is no clash then."""
+
+    host: str
+    port: int
+    uuid: str
+
+
+class SourceConnection:
+    """One authenticated connection: a few queries, then perhaps a binlog dump, never both at once."""
+
+    def __init__(self, connection: Any, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self.variables: dict[str, str] = {}
+
+    @classmethod
+    async def open(cls, address: Address) -> SourceConnection:
+        """Connects and authenticates. Raises SourceError, or SourceMisconfigured for a refused account."""
+        context = tls_context(address)
+        try:
+            return await cls._open(address, context)
+        except pymysql.err.OperationalError as error:
+            # A server without TLS answers a preferred TLS with this client-side error.
+            if context is not None and address.tls == "preferred" and "SSL" in str(error) and error.args[0] != 1045:
+                return await cls._open_plain(address)
+            raise _refused(address, error) from error
+
+    @classmethod
+    async def _open_plain(cls, address: Address) -> SourceConnection:
+        try:
+            return await cls._open(address, None)
+        except pymysql.err.OperationalError as error:
+            raise _refused(address, error) from error
+
+    @classmethod
+    async def _open(cls, address: Address, context: ssl.SSLContext | None) -> SourceConnection:
+        try:
+            async with asyncio.timeout(address.connect_timeout):
+                connection = await aiomysql.connect(
+                    host=address.host,
+                    port=address.port,
+                    user=address.user,
+                    password=address.password,
+                    charset="utf8mb4",
+                    autocommit=True,
+                    ssl=context,
+                    connect_timeout=address.connect_timeout,
+                    program_name="headrace",
+                )
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, ssl.SSLError) as error:
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            if isinstance(error, TimeoutError):
+                what = f"no answer within {address.connect_timeout:g} s"
+            raise SourceUnreachable(f"MySQL at {address.host}:{address.port} can't be reached ({what})") from error
+        except pymysql.err.OperationalError:
+            raise
+        except (pymysql.err.MySQLError, RuntimeError, struct.error, IndexError) as error:
+            raise SourceError(f"{address.host}:{address.port} does not answer as a MySQL server ({error})") from error
+        tune(connection._writer.transport)
+        return cls(connection, address)
+
+    async def query(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of one statement as dicts. Raises QueryFailed or another SourceError, also after connect_timeout
+        seconds."""
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                async with self._connection.cursor(aiomysql.DictCursor) as cursor:
+                    await cursor.execute(sql)
+                    return list(await cursor.fetchall())
+        except pymysql.err.MySQLError as error:
+            raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+
+    async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one statement, in which each %s stands for a value. Raises as query()."""
+        return (await self._run(sql, values))[0]
+
+    async def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """How many rows a statement has changed. Raises as query()."""
+        return (await self._run(sql, values))[1]
+
+    async def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                async with self._connection.cursor() as cursor:
+                    count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
+                    return list(await cursor.fetchall()), int(count)
+        except pymysql.err.MySQLError as error:
+            raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+
+    def _literal(self, value: Any) -> str:
+        """aiomysql 0.3 can't write bytes."""
+        return f"x'{value.hex()}'" if isinstance(value, bytes) else str(self._connection.escape(value))
+
+    async def binlog_end(self) -> tuple[str, int, str]:
+        """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
+        and is the old one in MariaDB."""
+        rows: list[dict[str, Any]] = []
+        for sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+            try:
+                rows = await self.query(sql)
+                break
+            except QueryFailed as error:
+                if error.errno != 1064:
+                    raise
+        if not rows:
+            raise BinlogOff("the source does not say where its binlog ends: it writes none", remedy=BINLOG_ON)
+        gtids = str(rows[0].get("Executed_Gtid_Set") or "").replace("\n", "")
+        return str(rows[0]["File"]), int(str(rows[0]["Position"])), gtids
+
+    async def load_variables(self) -> dict[str, str]:
+        """The server's global variables, all names in lower case."""
+        rows = await self.query("SHOW GLOBAL VARIABLES")
+        self.variables = {str(r["Variable_name"]).lower(): str(r["Value"]) for r in rows}
+        return self.variables
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether MariaDB answers; known after load_variables."""
+        return "mariadb" in self.variables.get("version", "").lower()
+
+    @property
+    def writes_checksums(self) -> bool:
+        """Whether the source's events end in a CRC32; known after load_variables."""
+        return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
+
+    async def register(self, server_id: int, heartbeat: float, name: ReplicaName | None = None) -> None:
+        """Makes the session a replica's: checksums as written, heartbeats, long writes, and our name for SHOW
+        REPLICAS (MySQL internals manual, "COM_REGISTER_SLAVE"). `heartbeat` in seconds. Without a name, for short
+        dumps, only the server id is told."""
+        period = int(heartbeat * 1_000_000_000)
+        uuid = f", @slave_uuid='{name.uuid}', @replica_uuid='{name.uuid}'" if name else ""
+        await self.query(
+            "SET @master_binlog_checksum=@@global.binlog_checksum, @source_binlog_checksum=@@global.binlog_checksum,"
+            f" @master_heartbeat_period={period}, @source_heartbeat_period={period}, @mariadb_slave_capability=4,"
+            f" SESSION net_write_timeout=600{uuid}"
+        )
+        host = name.host.encode() if name else b""
+        port = name.port if name else 0
+        body = struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", port, 0, 0)
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                await self._connection._execute_command(_COM_REGISTER_REPLICA, body)
+                await self._connection._read_ok_packet()
+        except pymysql.err.MySQLError as error:
+            raise _failed("the source refuses a replica", error, self._address.user) from error
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            raise SourceUnreachable("the source did not answer the registration of our replica") from error
+
+    async def dump(
+        self,
+        server_id: int,
+        *,
+        file: str,
+        offset: int,
+        gtids: GtidSet | None,
+        buffer: int,
+        annotations: bool = False,
+    ) -> PacketStream:
+        """Turns the connection into a binlog stream: by GTID when a set is given, by file and offset else.
+
+        `annotations` asks MariaDB for the texts of statements. `buffer` bounds the bytes that are received and not yet
+        taken. The connection object is kept by the stream, because a dropped StreamWriter closes its transport.
+        """
+        connection = self._connection
+        if connection._reader._buffer:
+            raise SourceError("the source sent more than it was asked before the dump")
+        transport = connection._writer.transport
+        transport.pause_reading()
+        stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
+        transport.set_protocol(stream)
+        name = file.encode()
+        flags = _SEND_ANNOTATIONS if annotations and self.is_mariadb else 0
+        if gtids is None:
+            command = struct.pack("<BIHI", _COM_BINLOG_DUMP, offset, flags, server_id) + name
+        else:
+            packed = gtids.pack()
+            head = struct.pack("<BHII", _COM_BINLOG_DUMP_GTID, 4, server_id, 0)  # 4: through GTID
+            command = head + struct.pack("<QI", 4, len(packed)) + packed
+        transport.write(len(command).to_bytes(3, "little") + b"\0" + command)
+        transport.resume_reading()
+        return stream
+
+    async def close(self) -> None:
+        """Ends the connection in order, within a second."""
+        writer = self._connection._writer
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1):
+                await self._connection.ensure_closed()
+        self._connection.close()
+        if writer is not None:  # TLS would wait for the server's farewell, maybe beyond the end of the loop
+            writer.transport.abort()
+            await asyncio.sleep(0)  # the transport closes its socket when the loop next turns
+
+
+def probe_id(server_id: int) -> int:
+    """A server id for a short dump beside the destination's own: the server would end the older of two with one id."""
+    return (server_id ^ 0x40000000) & 0xFFFFFFFF
+
+
+class QueryFailed(SourceError):
+    """A statement that the server refused; `errno` is MySQL's number."""
+
+    errno = 0
+
+
+def _failed(what: str, error: Exception, user: str) -> SourceError:
+    """What a refused statement or login means, in the class that fits it."""
+    errno = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[-1]) if error.args else type(error).__name__
+    if (named := query_error(errno, text, what, user)) is not None:
+        return named
+    if isinstance(error, pymysql.err.InterfaceError):  # of the client: its connection is gone
+        return SourceUnreachable(f"{what}: {text}")
+    made = QueryFailed(f"{what}: {text} (errno {errno})")
+    made.errno = errno
+    return made
+
+
+def tls_context(address: Address) -> ssl.SSLContext | None:
+    """The TLS settings: with a CA the server is verified, without one the traffic is only encrypted."""
+    if address.tls == "disabled":
+        return None
+    context = ssl.create_default_context(cafile=address.tls_ca or None)
+    if not address.tls_ca:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceError:
+    where = f"{address.host}:{address.port}"
+    named = _failed(f"MySQL at {where} refuses user '{address.user}'", error, address.user)
+    if isinstance(named, SourceMisconfigured):
+        return named
+    errno = error.args[0] if error.args else 0
+    return SourceUnreachable(f"MySQL at {where} can't be reached: {error.args[-1]} (errno {errno})")

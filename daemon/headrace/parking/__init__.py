@@ -1,0 +1,1 @@
+"""Refused messages: their order, their retry, and where they wait."""

@@ -1,0 +1,201 @@
+"""Sends messages that were set aside again: in order, with growing waits, until people have to look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError
+from headrace.lease import Guard
+from headrace.model import MessageBatch
+from headrace.parking.ordering import Blocks
+from headrace.parking.parking import Parking
+from headrace.ports.parking import FailedContent, FailedEntry, FailedState
+from headrace.ports.sink import MessageRefused, Sink
+from headrace.settings.parking import FailedSettings
+
+_LOOK = 1.0
+"""Seconds between two looks at what is due, and whether an operator has changed something."""
+_GROUP = 50
+"""Messages that are under way at the same time; no two of them share a row."""
+_BREATH = 500
+"""Entries looked through without giving the loop a turn."""
+
+
+class _SinkEnded(SinkError):
+    """The sink was cut off, as after a lapse of the lease: another one takes its place, or the run ends."""
+
+
+class Compensation:
+    """One run's. `sink` gives the sink as of now, which is made anew after a lapse of the lease; None while there is
+    none. `guard` is the run's."""
+
+    def __init__(
+        self,
+        settings: FailedSettings,
+        parking: Parking,
+        sink: Callable[[], Sink | None],
+        guard: Callable[[], Guard],
+        log: Any,
+    ) -> None:
+        self._settings, self._parking, self._store = settings, parking, parking.store
+        self._sink, self._guard, self._log = sink, guard, log
+        self._changes = -1
+        self._ending = False
+        self.idle = True
+        """Whether the sink has nothing of ours that is not answered. Not so after run() was cancelled in between."""
+
+    def end(self) -> None:
+        """Nothing more is sent again; run() returns once what is under way is answered."""
+        self._ending = True
+        self._parking.changed.set()
+
+    async def run(self) -> None:
+        """Until end(), or until it is cancelled. Raises Fenced, and what ended the sink: where the source is quiet,
+        nobody else would notice. Whatever else fails is tried again."""
+        while True:
+            took = 0.0
+            if not self._ending and self._parking.waiting() and self._sink() is not None:
+                began = time.monotonic()
+                try:
+                    await self._look_for_changes()
+                    await self._pass()
+                except Fenced:
+                    raise
+                except (LeaseLapsed, _SinkEnded):
+                    pass  # nothing may leave now; the lock is being proved
+                except HeadraceError as error:
+                    self._log.warning("messages that were set aside can't be sent again now", error=str(error))
+                failure = sink.failure if (sink := self._sink()) is not None else None
+                if failure is not None and not isinstance(failure, LeaseLapsed):  # that the sender deals with
+                    raise failure
+                took = time.monotonic() - began
+            self._parking.changed.clear()
+            if self._ending:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(_LOOK, 4 * took) if self._parking.waiting() else None):
+                    await self._parking.changed.wait()
+
+    async def _look_for_changes(self) -> None:
+        """An operator may have discarded some, or asked for others to be sent."""
+        changes = await self._store.changes()
+        if self._changes not in (-1, changes):
+            await self._parking.reload()
+        self._changes = changes
+
+    async def _pass(self) -> None:
+        """Sends all that is due and stands behind nothing that is not delivered. What fails at one address holds up
+        none of the others; the first failure is raised in the end."""
+        stuck, group, busy = Blocks(), list[FailedEntry](), Blocks()
+        failures: dict[tuple[str, int], HeadraceError] = {}
+        for number, entry in enumerate(self._parking.waiting()):
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)
+            if group and (len(group) >= _GROUP or busy.blocks(entry.scope, entry.unit)):
+                await self._send_group(group, stuck, failures)
+                group, busy = [], Blocks()
+            if self._ending:
+                return
+            due = entry.state is FailedState.PENDING and entry.due_us <= time.time_ns() // 1000
+            if not due or (entry.topic, entry.partition) in failures or stuck.blocks(entry.scope, entry.unit):
+                stuck.add(entry.scope, entry.unit)
+                continue
+            group.append(entry)
+            busy.add(entry.scope, entry.unit)
+        if group:
+            await self._send_group(group, stuck, failures)
+        for error in failures.values():
+            raise error
+
+    async def _send_group(
+        self, group: list[FailedEntry], stuck: Blocks, failures: dict[tuple[str, int], HeadraceError]
+    ) -> None:
+        contents = await self._store.contents([entry.number for entry in group])
+        gone = [entry for entry in group if entry.number not in contents]  # discarded a moment ago
+        group = [entry for entry in group if entry.number in contents]
+        if (sink := self._sink()) is None:
+            raise _SinkEnded("there is no sink now")
+        batches = [_batch(entry, contents[entry.number]) for entry in group]
+        results = list(zip(group, await self._send(sink, batches), strict=True))
+        delivered = [*gone, *(entry for entry, result in results if result is None)]
+        refused = [
+            self._tried(entry, str(result.args[0])) for entry, result in results if isinstance(result, MessageRefused)
+        ]
+        await self._note(delivered, refused)
+        for entry, result in results:
+            if result is not None:
+                stuck.add(entry.scope, entry.unit)
+                if not isinstance(result, MessageRefused):
+                    if not isinstance(result, SinkError) or isinstance(result, _SinkEnded):
+                        raise result  # it is not about this message
+                    failures.setdefault((entry.topic, entry.partition), result)
+        if failures and self._sink() is not sink:
+            raise _SinkEnded("the sink was ended")
+
+    async def _send(self, sink: Sink, batches: list[MessageBatch]) -> list[BaseException | None]:
+        """Sends all at the same time; what became of each."""
+        self.idle = False
+        sendings = [asyncio.ensure_future(sink.resend(batch)) for batch in batches]
+        try:
+            await asyncio.wait(sendings) if sendings else None
+        except asyncio.CancelledError:
+            for sending in sendings:
+                sending.cancel()
+            await asyncio.gather(*sendings, return_exceptions=True)
+            raise
+        results = [_result(sending) for sending in sendings]
+        self.idle = all(result is None or isinstance(result, MessageRefused) for result in results)
+        return results
+
+    async def _note(self, delivered: list[FailedEntry], refused: list[FailedEntry]) -> None:
+        if delivered:
+            await self._store.remove(self._guard(), [entry.number for entry in delivered])
+            self._parking.delivered(delivered)
+            self._log.info("messages that were set aside are delivered", messages=len(delivered))
+        if refused:
+            await self._store.update(self._guard(), refused)
+            self._parking.tried(refused)
+            if manual := [entry for entry in refused if entry.state is FailedState.MANUAL]:
+                one = manual[0]
+                self._log.error(
+                    "messages are left to people", messages=len(manual), id=one.id, topic=one.topic, reason=one.reason
+                )
+
+    def _tried(self, entry: FailedEntry, reason: str) -> FailedEntry:
+        """The entry after one more refusal."""
+        now, attempts = time.time_ns() // 1000, entry.attempts + 1
+        manual = attempts >= self._settings.attempts
+        return replace(
+            entry,
+            reason=reason,
+            attempts=attempts,
+            state=FailedState.MANUAL if manual else FailedState.PENDING,
+            tried_us=now,
+            due_us=now + self._parking.wait_us(attempts),
+        )
+
+
+def _result(sending: asyncio.Future[None]) -> BaseException | None:
+    """What became of it. A sink that is cut off cancels what waits for its confirmations."""
+    return _SinkEnded("the sink was ended") if sending.cancelled() else sending.exception()
+
+
+def _batch(entry: FailedEntry, content: FailedContent) -> MessageBatch:
+    """The message as it was published at first."""
+    return MessageBatch(
+        entry.topic,
+        entry.partition,
+        [content.body],
+        [list(content.headers)],
+        size=entry.size,
+        keys=[content.key] if content.key is not None else None,
+        units=[entry.unit],
+        tags=[content.tag] if content.tag else None,
+        commit_time_us=content.commit_time_us,
+        failed=entry.number,
+    )

@@ -1,0 +1,235 @@
+"""The base of sinks whose brokers confirm or refuse message by message: many in flight, retries, order kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from headrace.errors import HeadraceError, SinkError
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.parking.retries import Retries
+from headrace.parking.window import Entry, Refusals, Window
+from headrace.ports.sink import Desk, Sink
+from headrace.settings.retries import RetrySettings
+
+log = structlog.get_logger(__name__)
+
+
+class ConfirmingSink(Sink):
+    """One connection, from start to its failure. Tags number what is handed over, from 1 on.
+
+    A refused message is sent again up to `retries` times, while others go on: see retries. After the last retry the
+    sink fails or, with a desk, the message is set aside with those behind it. What is in flight: see window.
+    """
+
+    def __init__(self, settings: RetrySettings, lease: Lease, desk: Desk | None = None) -> None:
+        super().__init__(lease, desk if settings.parks else None)
+        self._timeout = settings.request_timeout
+        self._window = Window(settings.max_in_flight, settings.max_in_flight_bytes)
+        self._retries = Retries(settings, self._window, self._desk, self._scope)
+        self._refused: Refusals = {}
+        """Not dealt with yet."""
+        self._work, self._room = asyncio.Event(), asyncio.Event()
+        """Set when there may be something to do for the task of retries; and to hand over for publish()."""
+        self._turning = asyncio.Lock()
+        """Of whoever hands messages over: what is held back changes under it only."""
+        self._handing: asyncio.Timeout | None = None
+        """Set while the client library takes messages."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._error: HeadraceError | None = None
+        self._heard_at = 0.0
+        """When the broker answered last, on the loop's clock."""
+
+    # -- what an adapter has to do ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:
+        """Hands messages of a batch to the client library, in order; they have the tags from `first_tag` on. Raises
+        SinkError. It is ended when _lost() is called."""
+
+    @abstractmethod
+    def _scope(self, batch: MessageBatch) -> str:
+        """The topic or exchange that the messages go to."""
+
+    def _paused(self) -> bool:
+        """Whether the broker has told us to wait, so that answers may take longer than usual."""
+        return False
+
+    def _settled(self, low: int, high: int, refusal: str = "") -> None:
+        """The broker's answer to the tags from `low` to `high`: confirmed, or refused with a reason."""
+        if self._error is not None:
+            return
+        self._heard_at = asyncio.get_running_loop().time()
+        for run in self._window.settle(low, high, refusal, self._refused):
+            if not refusal:
+                self._retries.confirmed(run.entry.batch.topic)
+            if run.again:
+                self._work.set()
+        if self._refused or self._retries.impatient:
+            self._work.set()
+        self._window.advance()
+        self._room.set()
+
+    def _lost(self, error: HeadraceError) -> None:
+        """The connection is gone, or can't be trusted any more: nothing is confirmed from here on."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._window.fail(error)
+        self._room.set()
+        if self._handing is not None:
+            self._handing.reschedule(asyncio.get_running_loop().time())
+
+    def _begin_tasks(self, name: str) -> None:
+        """To be called at the end of start()."""
+        works = {"retries": self._work_off, "answers": self._watch}
+        self._tasks = [asyncio.create_task(self._guarded(work), name=f"{name}: {what}") for what, work in works.items()]
+
+    async def _end_tasks(self) -> None:
+        """To be called by abort() and close(). Whoever still waits, be it for room, is told."""
+        self._lost(SinkError("the sink was ended"))
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._window.cancel()
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """See Sink."""
+        return self._error
+
+    # -- handing over -----------------------------------------------------------------------------------------------
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """See Sink. Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
+        self._check()
+        entry = self._entry(batch)
+        self._window.entries.append(entry)
+        at, count = 0, len(batch.values)
+        while at < count:
+            await self._wait_for_room(entry, at)
+            async with self._turning:
+                self._check()
+                self._take_refused()
+                stop = self._fitting(entry, at)
+                chosen = self._retries.sift(entry, range(at, stop))
+                if len(chosen) < stop - at:
+                    self._work.set()
+                if chosen:
+                    await self._send(entry, chosen)
+                at = stop
+        self._window.advance()
+        return entry.done
+
+    async def resend(self, batch: MessageBatch) -> None:
+        """See Sink."""
+        self._check()
+        entry = self._entry(batch, alone=True)
+        at = 0
+        while not at:
+            await self._wait_for_room(entry, at)
+            async with self._turning:
+                self._check()
+                if at := self._fitting(entry, 0):
+                    await self._send(entry, range(at))
+        await entry.done
+
+    def _entry(self, batch: MessageBatch, *, alone: bool = False) -> Entry:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        return Entry(batch, done, alone)
+
+    async def _send(self, entry: Entry, indexes: Sequence[int], *, again: bool = False) -> None:
+        self._lease.check()
+        first = self._window.sent(entry, indexes, asyncio.get_running_loop().time(), again=again)
+        try:
+            async with asyncio.timeout(None) as self._handing:  # whose limit is set by _lost()
+                try:
+                    await self._transmit(entry.batch, indexes, first)
+                finally:
+                    self._handing = None
+        except TimeoutError:
+            if self._error is None:
+                raise
+        except HeadraceError as error:
+            self._lost(error)
+            raise
+        self._check()
+
+    def _fitting(self, entry: Entry, at: int) -> int:
+        """Where the messages end, from `at` on, that may go on now."""
+        takes = entry.alone or self._retries.takes(entry.batch)
+        return self._window.fitting(entry.batch, at) if takes else at
+
+    async def _wait_for_room(self, entry: Entry, at: int) -> None:
+        while self._fitting(entry, at) == at:
+            self._check()
+            self._room.clear()
+            await self._room.wait()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # -- tasks ------------------------------------------------------------------------------------------------------
+
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A task that ends for whatever reason must not leave others waiting."""
+        try:
+            await work()
+        except HeadraceError as error:
+            self._lost(error)
+        except Exception as error:
+            log.exception("unexpected error of the sink")
+            self._lost(SinkError(f"an unexpected error, {type(error).__name__}: {error}"))
+
+    async def _watch(self) -> None:
+        """When no answer comes, the connection is dead, whatever the kernel believes. Answers to others count: a sink
+        may have one message at a time under way of the many that it was given."""
+        loop = asyncio.get_running_loop()
+        quiet_from, runs = loop.time(), self._window.runs
+        while self._error is None:
+            await asyncio.sleep(min(1.0, self._timeout / 4))
+            if self._paused() or not runs:
+                quiet_from = loop.time()
+            elif loop.time() - max(runs[0].sent_at, quiet_from, self._heard_at) > self._timeout:
+                raise SinkError(f"the broker did not confirm a message within {self._timeout:g} s")
+
+    async def _work_off(self) -> None:
+        """Sends again what was refused when it is time, and then what stands behind it."""
+        loop = asyncio.get_running_loop()
+        while self._error is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._retries.due):
+                    await self._work.wait()
+            self._work.clear()
+            async with self._turning:
+                self._check()
+                self._take_refused()
+                for entry, indexes in self._retries.release(loop.time()):
+                    await self._send(entry, indexes, again=True)
+            self._window.advance()
+            self._room.set()
+
+    def _take_refused(self) -> None:
+        if self._refused:
+            refused, self._refused = self._refused, {}
+            self._work.set()
+            try:
+                self._retries.take(refused, asyncio.get_running_loop().time())
+            except HeadraceError as error:
+                self._lost(error)
+                raise
+
+
+def _seen(done: asyncio.Future[None]) -> None:
+    """Only the first failed batch is reported; those behind it fail for the same reason, and nobody waits for them."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,239 @@
+"""The desk of one run: sets messages aside, says what stands behind them, and has them stored before the position."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+
+from headrace.destination.status import DestinationStatus
+from headrace.errors import SinkRejected, StateStoreError
+from headrace.lease import Guard
+from headrace.model import MessageBatch, Unit
+from headrace.parking.ordering import Blocks
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
+from headrace.ports.sink import Desk
+from headrace.settings.parking import FailedSettings
+
+log = structlog.get_logger(__name__)
+
+TROUBLE = "failed_messages"
+_TELL_EVERY = 10.0
+"""Seconds between two log lines about further messages."""
+
+
+class Parking(Desk):
+    """Opened once the run's epoch is known. What it holds in memory of each message is its entry, not its content."""
+
+    def __init__(
+        self, settings: FailedSettings, store: FailedStore, destination: str, status: DestinationStatus
+    ) -> None:
+        self._settings, self.store, self._status = settings, store, status
+        self._log = log.bind(destination=destination)
+        self._entries: dict[int, FailedEntry] = {}
+        """By number, in the order of setting aside."""
+        self._numbers: dict[tuple[str, str, int], int] = {}
+        """By id, topic and partition, which tell a message from all others."""
+        self._blocks = Blocks()
+        self._pending: list[FailedMessage] = []
+        """Not stored yet."""
+        self._storing = asyncio.Lock()
+        self._bytes = self._manual = 0
+        self._next = 1
+        self._told = 0.0
+        self.changed = asyncio.Event()
+        """Set when something may have to be sent."""
+
+    async def open(self, guard: Guard) -> None:
+        """Takes the store over and reads what waits. Raises StateStoreError or Fenced."""
+        await self.store.open()
+        await self.store.begin(guard)
+        await self.reload()
+
+    async def reload(self) -> None:
+        """Reads what is stored anew: somebody else has changed it."""
+        async with self._storing:
+            # A sink may store them while the others are read, and set more aside.
+            before, first = [one.entry for one in self._pending], self._next
+            stored = await self.store.entries()
+            entries = [*stored, *before, *(entry for number, entry in self._entries.items() if number >= first)]
+            self._entries, self._numbers, self._blocks, self._bytes, self._manual = {}, {}, Blocks(), 0, 0
+            for _, entry in sorted({entry.number: entry for entry in entries}.items()):
+                self._note(entry)
+        self._tell_status()
+
+    # -- setting aside ----------------------------------------------------------------------------------------------
+
+    def blocked(self, scope: str, unit: Unit) -> bool:
+        """See Desk."""
+        return bool(self._entries) and self._blocks.blocks(scope, unit)
+
+    def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
+        """See Desk. One that is set aside already, and comes again because the position is before it, goes to the end:
+        what was before it in the binlog may have been set aside behind it since."""
+        headers = batch.headers[index]
+        id_ = headers[0][1].decode("utf-8", "replace") if headers else ""
+        known, replaces = self._forget((id_, batch.topic, batch.partition))
+        body = batch.values[index]
+        key = batch.keys[index] if batch.keys is not None else None
+        size = len(body or b"") + len(key or b"") + sum(len(name) + len(value) for name, value in headers)
+        self._ensure_room(size, reason)
+        now = time.time_ns() // 1000
+        entry = FailedEntry(
+            number=self._next,
+            id=id_,
+            scope=scope,
+            topic=batch.topic,
+            partition=batch.partition,
+            unit=batch.units[index] if batch.units is not None else Unit(()),
+            reason=reason or "stands behind one that was set aside",
+            attempts=attempts,
+            state=FailedState.PENDING,
+            created_us=now,
+            tried_us=now if attempts else 0,
+            due_us=now + self.wait_us(1) if attempts else now,
+            size=size,
+        )
+        if known is not None and known.attempts > attempts:
+            entry = replace(
+                known, number=entry.number, unit=entry.unit, scope=scope, size=size
+            )  # what is known of it, with what it is now
+        tag = batch.tags[index] if batch.tags is not None else ""
+        content = FailedContent(body, key, tuple(headers), tag, batch.commit_time_us)
+        self._pending.append(FailedMessage(entry, content, replaces))
+        self._note(entry)
+        self._tell(entry)
+
+    def wait_us(self, turn: int) -> int:
+        """Microseconds to wait before a message is sent again for the `turn`-th time."""
+        settings = self._settings
+        seconds: float = min(settings.max_delay, settings.delay * settings.delay_factor ** min(turn - 1, 200))
+        return int(seconds * 1e6)
+
+    def _ensure_room(self, size: int, reason: str) -> None:
+        settings, count = self._settings, len(self._entries)
+        if count < settings.max_messages and self._bytes + size <= settings.max_bytes:
+            return
+        raise SinkRejected(
+            f"{count:,} messages with {self._bytes:,} bytes are set aside, and no more may be"
+            + (f" (the next is refused: {reason})" if reason else ""),
+            remedy="mend what the sink refuses (`headrace failed list DESTINATION`), or raise [failed] max_messages or "
+            "max_bytes",
+        )
+
+    def _forget(self, name: tuple[str, str, int]) -> tuple[FailedEntry | None, int]:
+        """Takes a message out again, stored or not; the number that it is stored under, or 0."""
+        entry = self._entries.get(self._numbers.get(name, 0))
+        if entry is None:
+            return None, 0
+        stored = next((one.replaces for one in self._pending if one.entry.number == entry.number), entry.number)
+        self._pending = [one for one in self._pending if one.entry.number != entry.number]
+        self._drop(entry.number)
+        return entry, stored
+
+    def _drop(self, number: int) -> None:
+        if (entry := self._entries.pop(number, None)) is not None:
+            self._manual -= entry.state is FailedState.MANUAL
+            self._numbers.pop((entry.id, entry.topic, entry.partition), None)
+            self._blocks.remove(entry.scope, entry.unit)
+            self._bytes -= entry.size
+
+    def _note(self, entry: FailedEntry) -> None:
+        self._entries[entry.number] = entry
+        self._numbers[entry.id, entry.topic, entry.partition] = entry.number
+        self._blocks.add(entry.scope, entry.unit)
+        self._bytes += entry.size
+        self._manual += entry.state is FailedState.MANUAL
+        self._next = max(self._next, entry.number + 1)
+
+    def _tell(self, entry: FailedEntry) -> None:
+        now = time.monotonic()
+        if now - self._told > _TELL_EVERY:
+            self._told = now
+            self._log.error(
+                "a message was set aside; what comes later for its rows waits behind it",
+                id=entry.id,
+                topic=entry.topic,
+                reason=entry.reason,
+                waiting=len(self._entries),
+            )
+        self._tell_status()
+
+    # -- storing ----------------------------------------------------------------------------------------------------
+
+    def unstored(self) -> list[FailedMessage]:
+        """See Desk."""
+        return list(self._pending)
+
+    def stored(self, messages: Sequence[FailedMessage]) -> None:
+        """See Desk."""
+        done = {one.entry.number for one in messages}
+        self._pending = [one for one in self._pending if one.entry.number not in done]
+        self.changed.set()
+
+    async def flush(self, guard: Guard) -> None:
+        """Stores what was set aside by now: to be awaited before a position behind it is. Raises StateStoreError or
+        Fenced."""
+        if not self._pending:
+            return
+        async with self._storing:
+            messages = self.unstored()
+            await self.store.add(guard, messages)
+            self.stored(messages)
+
+    # -- for the compensation loop ------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[FailedEntry]:
+        """What waits and is stored, in the order of setting aside."""
+        pending = {message.entry.number for message in self._pending}
+        return [entry for entry in self._entries.values() if entry.number not in pending]
+
+    def delivered(self, entries: Sequence[FailedEntry]) -> None:
+        """Those were removed from the store: what stood behind them is free."""
+        for entry in entries:
+            self._drop(entry.number)
+        self._tell_status()
+
+    def tried(self, entries: Sequence[FailedEntry]) -> None:
+        """Those were refused once more; each is what the store has now."""
+        for entry in entries:
+            if (known := self._entries.get(entry.number)) is not None:
+                self._manual += (entry.state is FailedState.MANUAL) - (known.state is FailedState.MANUAL)
+                self._entries[entry.number] = entry
+        self._tell_status()
+
+    def _tell_status(self) -> None:
+        status, entries = self._status, self._entries
+        status.failed_messages, status.failed_bytes = len(entries), self._bytes
+        status.failed_manual = self._manual
+        status.failed_oldest_us = next(iter(entries.values())).created_us if entries else 0
+        if not entries:
+            status.troubles.pop(TROUBLE, None)
+            return
+        manual = f", {status.failed_manual} of them are left to people" if status.failed_manual else ""
+        status.troubles[TROUBLE] = (
+            f"{len(entries)} messages that the sink refused wait to be sent again{manual} -> headrace failed list "
+            "DESTINATION"
+        )
+
+
+async def ensure_delivered(destination: str, stores: Sequence[FailedStore]) -> None:
+    """Raises StateStoreError when messages wait in stores that are not used any more: changes of the same rows would go
+    out ahead of them, and nobody would ever send them."""
+    for store in stores:
+        try:
+            waiting = await store.entries()
+        finally:
+            await store.close()
+        if waiting:
+            error = StateStoreError(
+                f"{len(waiting):,} failed messages of {destination} wait to be sent again, in a store that [failed] "
+                "and [sink] do not ask for any more",
+                remedy='let [failed] name it again, and [sink] say "park", until they are delivered or given up: '
+                "headrace failed list DESTINATION",
+            )
+            error.retriable = False
+            raise error

@@ -1,0 +1,1 @@
+"""A change becomes messages: filter, routing, projection, message builder, byte queue."""

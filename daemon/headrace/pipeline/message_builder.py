@@ -1,0 +1,355 @@
+"""Turns changes into message batches: one for each topic and partition, until somebody takes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
+from headrace.formats.registry import make_format
+from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
+from headrace.mysql.decoder import Decoder
+from headrace.pipeline.planning import Planner
+from headrace.pipeline.projection import TablePlan
+from headrace.ports.format import Header, KeyedFormat, Messages, Place, ValueFormat
+from headrace.rules.templates import Template
+from headrace.settings.destination import DestinationSettings
+from headrace.settings.retries import RetrySettings
+
+_MESSAGE_OVERHEAD = 400
+"""Bytes that a message costs besides its value: headers and the objects that hold it."""
+_UNIT_OVERHEAD = 300
+_PARTIAL: Header = ("headrace-image", b"partial")
+_BATCH_BYTES = 512 * 1024
+_BATCH_MESSAGES = 5_000
+_WIDEST = 8
+"""How many times as much is collected at most, where messages go to many partitions."""
+_SECOND = 2
+"""In the id of the INSERT that half of an update became; the DELETE has none, and its tombstone 1."""
+
+
+class Outlet:
+    """Collects what the decoder emits, until somebody takes it.
+
+    `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
+    several topics fill beside each other, so that a topic with a message a transaction does not cut up the others.
+    """
+
+    def __init__(
+        self,
+        fmt: ValueFormat | KeyedFormat,
+        planner: Planner,
+        *,
+        rows_per_message: int = 0,
+        server_uuid: str = "",
+        epoch: int = 0,
+        one_log: bool = False,
+        units: bool = False,
+        tag: Template | None = None,
+    ) -> None:
+        self._format, self._planner = fmt, planner
+        self._values: ValueFormat
+        self._keyed: KeyedFormat
+        self._add: Callable[[MessageBatch, RowsChange, bool], Sequence[int]]
+        """Puts a change's messages into a batch; the row that each is about, or begins with."""
+        if isinstance(fmt, KeyedFormat):
+            self._keyed, self._add = fmt, self._add_keyed
+        else:
+            self._values, self._add = fmt, self._add_values
+        self._rows_per_message = rows_per_message
+        self._server_uuid = server_uuid
+        self._one_log, self._units, self._tag = one_log, units, tag
+        self._each = rows_per_message == 1 and not isinstance(fmt, KeyedFormat) and not units and tag is None
+        """Whether the rows of an event may be formatted together and dealt out one by one."""
+        self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
+        # Each partition's part should be worth a request of its own.
+        self._full_bytes = _BATCH_BYTES * min(planner.routing.widest, _WIDEST)
+        self._now_ms = 0
+        self._decoder: Decoder
+        self.clear()
+
+    def clear(self) -> None:
+        """Lets go of what nobody has taken."""
+        self._batches: list[MessageBatch] = []
+        self._open: dict[tuple[str, int], MessageBatch] = {}
+        """Those that messages of their topic and partition may still go into."""
+        self._size = self._count = 0
+        """Bytes and messages of all of them."""
+
+    def bind(self, decoder: Decoder) -> None:
+        """The decoder says where a change stands: its transaction's start, and its number within it."""
+        self._decoder = decoder
+
+    def full(self) -> bool:
+        """Whether the batches should be taken before more goes in."""
+        return self._size >= self._full_bytes or self._count >= _BATCH_MESSAGES
+
+    def tick(self) -> None:
+        """Sets the time that the next messages carry; called a chunk, not a message."""
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def take(self, position: Position, received: float) -> list[MessageBatch]:
+        """The batches so far, one at least. The last moves the position, so each is to be confirmed in its turn."""
+        batches = self._batches or [MessageBatch("", 0)]
+        self.clear()
+        for batch in batches:
+            batch.received = received
+        batches[-1].position = position
+        return batches
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def emit(self, change: RowsChange) -> None:
+        """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
+        plan = self._planner.of(change.schema)
+        if plan.simple:
+            self._put_rows(plan, plan.partition, change, lone=True)
+            return
+        lone = len(change.rows) == 1
+        if self._each and not lone and (partitions := plan.spread_evenly(change)) is not None:
+            self._put_each(plan, partitions, change)
+            return
+        for partition, part in plan.cut(change):
+            self._put_rows(plan, partition, part, lone=lone)
+
+    def _put_rows(self, plan: TablePlan, partition: int, change: RowsChange, *, lone: bool) -> None:
+        """`lone`: one message for it says all of the event, so it needs no row's number in its id."""
+        batch = self._batch(plan.address(partition), partition)
+        size, count = batch.size, len(batch.values)
+        batch.rows += len(change.rows)
+        batch.commit_time_us = change.commit_time_us
+        firsts = self._add(batch, plan.whole(change), lone)
+        if self._units:
+            self._add_units(batch, plan, change, firsts)
+        if self._tag is not None:
+            tag = self._tag.render(schema=plan.schema.schema, table=plan.schema.table, type=str(change.operation))
+            _extend_tags(batch, tag, len(firsts))
+        self._size += batch.size - size
+        self._count += len(batch.values) - count
+
+    def _put_each(self, plan: TablePlan, partitions: list[int], change: RowsChange) -> None:
+        """A message a row, where each row stays what it is and goes to a partition of its own."""
+        base, where = self._named(change)
+        rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
+        values, pos = self._values.encode_each(plan.whole(change), self._now_ms), change.pos
+        places = {}
+        for partition in dict.fromkeys(partitions):
+            batch = self._batch(plan.address(partition), partition)
+            batch.commit_time_us = change.commit_time_us
+            places[partition] = batch, batch.values.append, batch.headers.append
+        for i, (partition, value) in enumerate(zip(partitions, values, strict=True)):
+            batch, add_value, add_headers = places[partition]
+            add_value(value)
+            add_headers([("headrace-id", b"%b.%d" % (base, i)), ("headrace-pos", b"%d" % (pos + i)), *rest])
+            batch.rows += 1
+            batch.size += len(value) + _MESSAGE_OVERHEAD
+        self._size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
+        self._count += len(values)
+
+    def _named(self, change: RowsChange) -> tuple[bytes, Header]:
+        """The beginning of the ids of a change's messages, and the header that says where it stands."""
+        decoder = self._decoder
+        position = f"{decoder.file}:{decoder.tx_start}"
+        base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{decoder.events_done}"
+        return base.encode(), ("headrace-position", position.encode())
+
+    def _add_values(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
+        base, where = self._named(change)
+        size, count, pos, places = self._rows_per_message, len(change.rows), change.pos, change.places
+        if not size or count == 1:
+            value = self._values.encode(change, self._now_ms)
+            batch.values.append(value)
+            id_ = base if lone else b"%b.%d" % (base, 0 if places is None else places[0])
+            if _is_second(change):
+                id_ += b"/%d" % _SECOND
+            headers = [("headrace-id", id_), ("headrace-pos", b"%d" % pos), where, self._epoch]
+            if change.partial:
+                headers.append(_PARTIAL)
+            batch.headers.append(headers)
+            batch.size += len(value) + _MESSAGE_OVERHEAD
+            return (0,)
+        if size == 1:
+            values = self._values.encode_each(change, self._now_ms)
+        else:
+            values = [self._values.encode(part, self._now_ms) for part in change.parts(size)]
+        batch.values += values
+        rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
+        firsts = range(0, count, size)
+        batch.headers += [
+            [("headrace-id", b"%b.%d" % (base, place)), ("headrace-pos", b"%d" % (pos + i)), *rest]
+            for i, place in zip(firsts, firsts if places is None else places[::size], strict=True)
+        ]
+        batch.size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
+        return firsts
+
+    def _add_keyed(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
+        where = self._where()
+        if change.partial:
+            where.append(_PARTIAL)
+        id_ = f"{self._group(change.gtid)}#{self._decoder.events_done}"
+        made = self._keyed.rows(change, self._place(), self._now_ms)
+        numbers: Sequence[int] | None = None
+        if not lone or len(change.rows) > 1:
+            numbers = range(len(change.rows)) if change.places is None else change.places
+        _put(batch, made, id_, change.pos, where, numbers, again=_SECOND if _is_second(change) else 0)
+        return made.rows
+
+    def _add_units(self, batch: MessageBatch, plan: TablePlan, change: RowsChange, firsts: Sequence[int]) -> None:
+        keys, tables = plan.keys(change), plan.tables
+        if self._rows_per_message == 1 or len(keys) == 1 or isinstance(self._format, KeyedFormat):
+            units = [Unit(tables, keys[row]) for row in firsts]
+        else:
+            ends = [*firsts[1:], len(keys)]
+            units = [Unit(tables, _joined(keys[i:end])) for i, end in zip(firsts, ends, strict=True)]
+        _extend_units(batch, units)
+
+    # -- what is not rows ------------------------------------------------------------------------------------------
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
+        id_ = f"{self._group(change.gtid)}#{self._decoder.events_done}q"
+        places, barrier = self._planner.routing.statement_places(change.schema, change.table)
+        for messages in self._format.schema_change(change, self._place(), self._now_ms):
+            if messages.topic or not barrier:
+                place = (messages.topic, 0) if messages.topic else places[0]
+                self._put_few(place, messages, id_, change, _unit_of(change))
+                continue
+            # All rows before it are confirmed first, and all behind it wait, because they lie in other partitions.
+            for place in places:
+                self._open.clear()
+                copy = f"{id_}.{place[1]}" if len(places) > 1 else id_
+                self._put_few(place, messages, copy, change, _unit_of(change)).barrier = True
+            self._open.clear()
+
+    def emit_mark(self, mark: TransactionMark) -> None:
+        """Formats the begin or end of a transaction."""
+        id_ = f"{self._group(mark.gtid)}#{'begin' if mark.begin else 'end'}"
+        places, _ = self._planner.routing.statement_places("", "")
+        for messages in self._format.mark(mark, self._place(), self._now_ms):
+            self._put_few((messages.topic, 0) if messages.topic else places[0], messages, id_, mark, Unit(()))
+
+    def _put_few(
+        self,
+        place: tuple[str, int],
+        messages: Messages,
+        id_: str,
+        about: SchemaChange | TransactionMark,
+        unit: Unit,
+    ) -> MessageBatch:
+        """Messages that are not about rows, into a batch of their topic."""
+        batch = self._batch(*place)
+        batch.commit_time_us = about.commit_time_us
+        size, more = batch.size, len(messages.values)
+        _put(batch, messages, id_, about.pos, self._where(), None)
+        if self._units:
+            _extend_units(batch, [unit] * more)
+        if self._tag is not None:
+            _extend_tags(batch, "", more)
+        self._size += batch.size - size
+        self._count += more
+        return batch
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+
+    def _batch(self, topic: str, partition: int) -> MessageBatch:
+        """The open batch of a topic's partition."""
+        place = (topic, 0 if self._one_log else partition)
+        batch = self._open.get(place)
+        if batch is None:
+            if self._one_log:  # what follows has to stand behind what is there, and the next behind it
+                self._open.clear()
+            batch = self._open[place] = MessageBatch(topic, partition)
+            self._batches.append(batch)
+        return batch
+
+    def _group(self, gtid: str) -> str:
+        """What tells the transaction from all others."""
+        return gtid or f"{self._server_uuid}/{self._decoder.file}:{self._decoder.tx_start}"
+
+    def _where(self) -> list[Header]:
+        return [("headrace-position", f"{self._decoder.file}:{self._decoder.tx_start}".encode()), self._epoch]
+
+    def _place(self) -> Place:
+        decoder = self._decoder
+        return Place(
+            decoder.file, decoder.event_start, decoder.tx_start, server_id=decoder.server_id, thread=decoder.thread_id
+        )
+
+
+def _is_second(change: RowsChange) -> bool:
+    """Whether it is the later half of an update that became two parts."""
+    return change.other is not None and change.operation is Operation.INSERT
+
+
+def _unit_of(change: SchemaChange) -> Unit:
+    """What a statement is about: all tables that it changes, by their names before and after; else their database."""
+    names: dict[str, None] = {}
+    for table in change.tables:
+        if table.renamed_from is not None:
+            names[".".join(table.renamed_from)] = None
+        names[f"{table.schema}.{table.table}"] = None
+    if change.table:
+        names[f"{change.schema}.{change.table}"] = None
+    return Unit(tuple(names) or (f"{change.schema}.*",))
+
+
+def _joined(keys: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple({key: None for row in keys for key in row})
+
+
+def _extend_units(batch: MessageBatch, units: list[Unit]) -> None:
+    if batch.units is None:
+        batch.units = []
+    batch.units += units
+    batch.size += _UNIT_OVERHEAD * len(units)
+
+
+def _extend_tags(batch: MessageBatch, tag: str, count: int) -> None:
+    if batch.tags is None:
+        batch.tags = []
+    batch.tags += [tag] * count
+
+
+def _put(
+    batch: MessageBatch,
+    messages: Messages,
+    id_: str,
+    pos: int,
+    where: list[Header],
+    numbers: Sequence[int] | None,
+    again: int = 0,
+) -> None:
+    """`numbers`: by row, its number in the event, where that belongs to the id. The second message of a row adds /1 to
+    it; `again`: how many there were already."""
+    if batch.keys is None and any(messages.keys):
+        batch.keys = [None] * len(batch.values)
+    last, first = -1, again
+    for i, row in enumerate(messages.rows):
+        again = again + 1 if row == last else first
+        last = row
+        id_of = id_ if numbers is None else f"{id_}.{numbers[row]}"
+        if again:
+            id_of += f"/{again}"
+        batch.headers.append([("headrace-id", id_of.encode()), ("headrace-pos", b"%d" % (pos + row)), *where])
+        if i in messages.headers:
+            batch.headers[-1].append(messages.headers[i])
+    batch.values += messages.values
+    if batch.keys is not None:
+        batch.keys += messages.keys
+    batch.size += sum(len(value) for value in messages.values if value)
+    batch.size += sum(len(key) for key in messages.keys if key) + _MESSAGE_OVERHEAD * len(messages.values)
+
+
+def make_outlet(settings: DestinationSettings, server_uuid: str, epoch: int) -> Outlet:
+    """What turns the destination's changes into messages."""
+    fmt, sink = make_format(settings), settings.sink
+    return Outlet(
+        fmt,
+        Planner(settings, fmt),
+        rows_per_message=settings.message.rows_per_message,
+        server_uuid=server_uuid,
+        epoch=epoch,
+        one_log=sink.type == "jsonl",
+        units=settings.parks or isinstance(sink, RetrySettings),
+        tag=sink.tag_template if isinstance(sink, RocketMqSinkSettings) else None,
+    )

@@ -1,0 +1,109 @@
+"""Looks at a destination's rules beside the tables that there are: which fit none, which not their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.errors import HeadraceError
+from headrace.formats.registry import make_format
+from headrace.model import TableSchema
+from headrace.mysql.checks import Finding
+from headrace.pipeline.planning import Planner
+from headrace.rules.columns import ColumnRules
+from headrace.rules.keys import KeyRules
+from headrace.rules.patterns import Pattern, compile_filter
+from headrace.rules.topics import TopicPartitions, TopicRules
+from headrace.settings.destination import DestinationSettings
+from headrace.settings.sinks import topic_names
+
+Tables = Mapping[tuple[str, str], TableSchema]
+
+
+def check_rules(settings: DestinationSettings, tables: Tables) -> list[Finding]:
+    """`tables`: all of the source, by schema and table. A rule that fits nothing today may fit a table of tomorrow, so
+    that is a note; one that does not fit a table that is there would stop the destination."""
+    planner = Planner(settings, make_format(settings))
+    captured = {name: schema for name, schema in tables.items() if planner.routing.captures(*name)}
+    found = _misfits(planner, captured)
+    found += _idle_filters(settings, tables, captured)
+    found += _idle_routes(settings, planner, captured)
+    if not captured:
+        found.append(_note("filter", "no table of the source is published now", _why_nothing(settings)))
+    if not found:
+        found.append(Finding("rules", True, f"every rule fits; {len(captured)} tables are published"))
+    return found
+
+
+def _misfits(planner: Planner, captured: Tables) -> list[Finding]:
+    found = []
+    for name, schema in sorted(captured.items()):
+        try:
+            planner.plan(schema)
+            planner.routing.address(planner.routing.route(*name), 0)
+        except HeadraceError as error:
+            found.append(Finding("rules", False, str(error.args[0]), error.remedy))
+    return found
+
+
+def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Tables) -> list[Finding]:
+    wanted, found = settings.filter, list[Finding]()
+    for key, text, among in (("include", wanted.include, tables), ("exclude", wanted.exclude, tables)):
+        found += [_idle(f"filter.{key}", one.pattern) for one in compile_filter(text) if not _any(one, among)]
+    for number, where in enumerate(wanted.where):
+        found += _unused(f"filter.where[{number}].tables", where.tables, captured)
+    for number, mask in enumerate(wanted.mask):
+        found += _unused(f"filter.mask[{number}].tables", mask.tables, captured)
+        for name in mask.columns:
+            if not _has_column(mask.tables, name, captured):
+                found.append(_note(f"filter.mask[{number}].columns", f"no table that it names has a column {name}"))
+    for key in ("include_columns", "exclude_columns"):
+        rules = ColumnRules.parse(getattr(wanted, key))
+        used = {rule.rule for name in captured if (rule := rules.choose_rule(*name)) is not None}
+        found += [_idle(f"filter.{key}", rule) for rule in rules.rules if rule not in used]
+    return found
+
+
+def _idle_routes(settings: DestinationSettings, planner: Planner, captured: Tables) -> list[Finding]:
+    route = settings.route
+    chosen = [planner.routing.route(*name) for name in captured]
+    topics = TopicRules.parse(route.dynamic_topic, names=topic_names(settings.sink)).rules
+    used = {one.topic_rule for one in chosen}
+    found = [_idle("route.dynamic_topic", rule) for rule in topics if rule not in used]
+    used = {one.key.rule for one in chosen if one.key is not None}
+    keys = KeyRules.parse(route.partition_hash).rules
+    found += [_idle("route.partition_hash", rule) for rule in keys if rule not in used]
+    counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+    used = {counts.rule_of(one.topic) for one in chosen}
+    return found + [_idle("route.dynamic_topic_partitions", rule) for rule in counts.rules if rule not in used]
+
+
+def _unused(key: str, text: str, captured: Tables) -> list[Finding]:
+    return [_idle(key, one.pattern) for one in compile_filter(text) if not _any(one, captured)]
+
+
+def _any(pattern: Pattern, tables: Tables) -> bool:
+    return any(pattern.fullmatch(f"{schema}.{table}") for schema, table in tables)
+
+
+def _has_column(text: str, column: str, captured: Tables) -> bool:
+    patterns = compile_filter(text)
+    return any(
+        any(one.name.lower() == column.lower() for one in schema.columns)
+        for name, schema in captured.items()
+        if any(pattern.fullmatch(".".join(name)) for pattern in patterns)
+    )
+
+
+def _why_nothing(settings: DestinationSettings) -> str:
+    doubled: Sequence[str] = [text for text in (settings.filter.include,) if "\\\\" in text]
+    if doubled:
+        return r"filter.include has \\ in it: in TOML a backslash is doubled in \"...\", and single in '...'"
+    return "look at [filter] include and exclude"
+
+
+def _idle(key: str, rule: str) -> Finding:
+    return _note(key, f"the rule {rule} decides about no table that there is now")
+
+
+def _note(key: str, sentence: str, remedy: str = "") -> Finding:
+    return Finding(key, True, sentence, remedy, note=True)

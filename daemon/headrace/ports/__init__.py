@@ -1,0 +1,1 @@
+"""The ports: abstract bases of everything that an adapter provides."""

@@ -1,0 +1,93 @@
+"""The base of sinks: batches go in, in order; each is confirmed as a whole or the sink is finished."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from headrace.errors import HeadraceError, SinkRejected
+from headrace.lease import Lease
+from headrace.model import MessageBatch, Unit
+from headrace.ports.parking import FailedMessage
+
+
+class Desk(ABC):
+    """Where a sink sets aside what the broker refuses for good, so that others go on: with on_failure = "park". Both
+    calls are quick and don't wait; what is set aside is stored before the position moves past it.
+
+    `scope` is the topic or exchange: the order of messages holds within it.
+    """
+
+    @abstractmethod
+    def blocked(self, scope: str, unit: Unit) -> bool:
+        """Whether an earlier message that this one has to stand behind is set aside. Then it has to be, too."""
+
+    @abstractmethod
+    def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
+        """Sets one message of a batch aside, behind those before it. `attempts`: how often it was sent; 0 for one that
+        only stands behind others. Raises SinkRejected when no more may be set aside."""
+
+    def unstored(self) -> Sequence[FailedMessage]:
+        """What is not stored yet, for a sink that writes it together with the position."""
+        return ()
+
+    def stored(self, messages: Sequence[FailedMessage]) -> None:  # noqa: B027 - for such sinks only
+        """Those are stored now."""
+
+
+class MessageRefused(SinkRejected):
+    """The broker refuses one message that was sent again from where it was set aside; nothing else is wrong."""
+
+
+class Sink(ABC):
+    """Where the messages go. One sink object lives from start to the first failure: it never repairs itself, because
+    only the confirmed position says what has to be sent again.
+
+    The lease is asked right before each hand-over to a client library or the system: what is handed over may leave
+    at any later time, so at most `max_in_flight_bytes` of it may be unconfirmed.
+    """
+
+    keeps_position: bool = False
+    """Whether publish() stores each batch's position and schema entries itself, in one transaction with the messages:
+    then batches without messages are published too, and nobody else writes the position while the sink is open."""
+    version: int = 0
+    """Of the stored position, where `keeps_position`."""
+
+    def __init__(self, lease: Lease, desk: Desk | None = None) -> None:
+        self._lease, self._desk = lease, desk
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Connects, within a time limit. Raises SinkError."""
+
+    @abstractmethod
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        """Hands the batch over in the order of the calls and returns its confirmation: done when every message is
+        confirmed or set aside, or with SinkError. Waits while the sink has too much in flight. Raises what
+        Lease.check() raises."""
+
+    async def resend(self, batch: MessageBatch) -> None:
+        """Sends one message that was set aside once more, beside what publish() does, and returns when it is confirmed.
+        Raises MessageRefused when the broker refuses it, which ends nothing; else as publish() and its confirmation."""
+        raise SinkRejected("this sink sets no messages aside")
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """What has ended the sink, where it knows: nothing goes through it any more, and the run has to end."""
+        return None
+
+    def hurry(self) -> None:  # noqa: B027 - most sinks delay nothing
+        """A stop waits for what was published: it is to be confirmed without further delay."""
+
+    @abstractmethod
+    async def abort(self) -> None:
+        """Cuts the connections and ends the tasks: after it returns nothing more leaves. Never raises."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Ends in order after the last confirmation. Safe after abort."""
+
+    @abstractmethod
+    async def check(self) -> list[str]:
+        """What stands in the way of publishing, a sentence each; empty when all is well."""

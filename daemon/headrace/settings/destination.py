@@ -1,0 +1,202 @@
+"""The sections of a destination's file as models, and the whole configuration made of them and headrace.toml's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr
+
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
+from headrace.settings.message import MIB, Int, MessageSettings, Seconds, SecondsOrOff, Section, Size
+from headrace.settings.parking import FailedSettings
+from headrace.settings.route import FilterSettings, RouteSettings
+from headrace.settings.sinks import SinkSettings
+from headrace.settings.values import Start, StartLatest, parse_place, parse_start
+
+
+def _split_places(value: Any) -> Any:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ValueError('should be a list of places such as ["mysql-bin.000003:1234"]')
+    return tuple(parse_place(part) for part in parts if not isinstance(part, str) or part.strip())
+
+
+class StandbySettings(Section):
+    """[[source.standby]]: another address of the same data."""
+
+    host: str = Field(min_length=1, description="Host name or address of the MySQL server.")
+    port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
+
+
+class SourceSettings(Section):
+    """[source]: the MySQL server whose binlog is read."""
+
+    host: str = Field(min_length=1, description="Host name or address of the MySQL server.")
+    port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
+    user: str = Field(min_length=1, description="The account; needs REPLICATION SLAVE, REPLICATION CLIENT and SELECT.")
+    password: SecretStr = Field(description='The account\'s password; best as "${NAME}" or "${file:/path}".')
+    start: Annotated[Start, PlainValidator(parse_start), PlainSerializer(repr)] = Field(
+        default=StartLatest(),
+        description='Where to begin when no position is stored: "earliest", "latest", "file:offset", a GTID set, '
+        "or an RFC 3339 time.",
+    )
+    server_id: Int = Field(
+        default=0,
+        ge=0,
+        le=(1 << 32) - 1,
+        description="Our id as a replica, unique among all replicas of the source; 0 derives one from node and "
+        "destination.",
+    )
+    tls: Literal["preferred", "required", "disabled"] = Field(
+        default="preferred", description="preferred: encrypted when the server can; required: or not at all."
+    )
+    tls_ca: Path | None = Field(
+        default=None, description="File of CA certificates; when given, the server's certificate and name are checked."
+    )
+    connect_timeout: Seconds = Field(
+        default=10.0, description="Limit for connecting and for each answer before the stream, in seconds."
+    )
+    heartbeat: Seconds = Field(
+        default=5.0, description="After this long without events the source sends a heartbeat, in seconds."
+    )
+    stall_after: Seconds = Field(
+        default=10.0,
+        description="STALLED (sink) once messages wait and none was confirmed for so long, in seconds; STALLED "
+        "(source) once the source is ahead of what came and no byte came for so long.",
+    )
+    row_image: Literal["full", "any"] = Field(
+        default="full",
+        description="full: a source whose binlog_row_image is not FULL is refused; any: it is read, and messages lack "
+        "the columns that its rows lack.",
+    )
+    skip_event: Annotated[tuple[str, ...], BeforeValidator(_split_places)] = Field(
+        default=(),
+        description='Events to pass over, each by where it begins: "mysql-bin.000003:1234". What they changed is not '
+        "published; it is meant for one event that stops the destination for good.",
+    )
+    max_spool: Size = Field(
+        default=1024 * MIB,
+        description="Bytes that rows of prepared XA transactions may take on disk; beyond it the destination stops.",
+    )
+
+    on_position_lost: Literal["fail", "next_file", "earliest", "latest"] = Field(
+        default="fail",
+        description="When the source can't serve the stored position any more. fail: wait for an operator; next_file: "
+        "go on with the next binlog when a scan proves that the present one is cut off (else as fail); earliest: with "
+        "the oldest binlog; latest: with what is written from now on. What is given up is logged, counted and kept.",
+    )
+    on_diverged: Literal["fail", "continue"] = Field(
+        default="fail",
+        description="When the server lacks transactions that were published already (after a failover, a restore or a "
+        "reset). fail: wait for an operator; continue: go on, and report which.",
+    )
+    headroom_warning: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.25,
+        description="Warn when less than this share of the time that the source keeps binlogs is left before ours is "
+        "purged; 0: never.",
+    )
+    read_only: Literal["accept", "refuse"] = Field(
+        default="accept", description="Whether a server with read_only, such as a replica, is taken as source."
+    )
+    max_replica_lag: SecondsOrOff = Field(
+        default=0.0,
+        description="A replica that is further behind its own source than this, or does not replicate, is refused at "
+        "the start; 0: any is accepted.",
+    )
+    standby: tuple[StandbySettings, ...] = Field(
+        default=(),
+        description="Further addresses, [[source.standby]], tried in turn when the one in use can't be reached; each "
+        "serves the same data under the same account.",
+    )
+
+    @property
+    def skip_places(self) -> frozenset[tuple[str, int]]:
+        """File and offset of each event to pass over."""
+        return frozenset(
+            (file, int(offset)) for file, _, offset in (place.rpartition(":") for place in self.skip_event)
+        )
+
+
+class HeartbeatSettings(Section):
+    """[heartbeat]: the destination's row in headrace.heartbeat on the source, which shows that changes really flow."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Whether it is written. It never is on a server that replicates from another one.",
+    )
+    interval: Seconds = Field(default=5.0, description="Time between two beats, in seconds.")
+
+
+class QueueSettings(Section):
+    """[queue]: what lies between reader and sink."""
+
+    bytes: Size = Field(
+        default=32 * MIB,
+        description="Budget for raw and formatted bytes that are not confirmed; when it is used up, reading waits.",
+    )
+
+
+class DestinationSettings(Section):
+    """A file of the destinations folder: one MySQL source and where its changes go."""
+
+    @property
+    def wants_marks(self) -> bool:
+        """Whether anything is published at the begin and end of transactions."""
+        message = self.message
+        return bool(message.debezium.transaction_topic) if message.format == "debezium" else self.filter.transactions
+
+    name: str = Field(description="Not a key: the file's name without .toml.")
+    source: SourceSettings
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    filter: FilterSettings = FilterSettings()
+    message: MessageSettings = MessageSettings()
+    route: RouteSettings = RouteSettings()
+    queue: QueueSettings = QueueSettings()
+    failed: FailedSettings = FailedSettings()
+    state: StateSettings | None = Field(
+        default=None, description="Instead of [state] of headrace.toml, for this destination."
+    )
+    sink: SinkSettings = Field(discriminator="type")
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether messages and position are written in transactions of the sink."""
+        return isinstance(self.sink, KafkaSinkSettings) and self.sink.delivery == "exactly_once"
+
+    @property
+    def parks(self) -> bool:
+        """Whether messages that the sink refuses are set aside, so that others go on."""
+        return self.sink.parks
+
+
+class MainSettings(Section):
+    """headrace.toml."""
+
+    daemon: DaemonSettings = Field(default_factory=DaemonSettings)
+    state: StateSettings = StateSettings()
+    zookeeper: ZooKeeperSettings | None = Field(
+        default=None, description="Without it: one daemon, a file lock, an embedded store."
+    )
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+
+
+class Settings(MainSettings):
+    """The whole configuration: headrace.toml and all destinations, complete and checked."""
+
+    file: Path = Field(default=Path("headrace.toml"), description="Not a key: where headrace.toml was read.")
+
+    def state_of(self, destination: DestinationSettings) -> StateSettings:
+        """Which store a destination's position is kept in, "auto" resolved."""
+        state = destination.state or self.state
+        if destination.exactly_once:
+            kind: Literal["sqlite", "zookeeper", "kafka"] = "kafka"
+        elif state.store == "auto":
+            kind = "zookeeper" if self.zookeeper else "sqlite"
+        else:
+            return state
+        return state.model_copy(update={"store": kind})
+
+    destinations: dict[str, DestinationSettings]

@@ -1,0 +1,36 @@
+"""What sinks whose brokers confirm message by message have in common: how often a refused one is tried again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from headrace.settings.message import MIB, Int, Seconds, Section, Size
+
+
+class RetrySettings(Section):
+    """The base of such sinks' sections."""
+
+    max_in_flight: Int = Field(
+        default=1000, ge=1, le=100_000, description="Messages handed over and not yet confirmed."
+    )
+    max_in_flight_bytes: Size = Field(default=16 * MIB, description="The same in bytes.")
+    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer, in seconds.")
+    retries: Int = Field(
+        default=3, ge=0, le=1000, description="How often a message that the broker refuses is sent again."
+    )
+    retry_delay: Seconds = Field(default=3.0, description="Before the first time, in seconds.")
+    retry_factor: Annotated[float, Field(ge=1, le=10)] = Field(
+        default=1.5, description="Each further wait is longer by this factor."
+    )
+    on_failure: Literal["halt", "park"] = Field(
+        default="halt",
+        description="A message that is refused after all retries. halt: the destination stops, and the position stays "
+        "before it; park: it is set aside with what comes later for its rows ([failed]), and others go on.",
+    )
+
+    @property
+    def parks(self) -> bool:
+        """Whether messages may be set aside."""
+        return self.on_failure == "park"

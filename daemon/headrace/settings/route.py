@@ -1,0 +1,226 @@
+"""The sections [filter] and [route]: what is published, with which columns, and where within the sink it goes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
+
+from headrace.rules.columns import ColumnRules
+from headrace.rules.keys import KeyRules
+from headrace.rules.masks import Mask
+from headrace.rules.patterns import Pattern, compile_filter
+from headrace.rules.predicates import parse
+from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
+from headrace.settings.message import Int, Section, Topic
+
+MAX_PARTITIONS = 10_000
+
+
+def _tables(value: str) -> str:
+    if not compile_filter(value):
+        raise ValueError("should name at least one table")
+    return value
+
+
+Tables = Annotated[str, AfterValidator(_tables)]
+
+
+class WhereSettings(Section):
+    """[[filter.where]]: which rows of some tables are published."""
+
+    tables: Tables = Field(description="The tables, as in include.")
+    rows: str = Field(
+        description='A condition on a row\'s columns, such as `city = "北京" and price > 100`. An update that brings a '
+        "row into it is an INSERT, one that takes a row out of it a DELETE."
+    )
+
+    @field_validator("rows")
+    @classmethod
+    def _check_rows(cls, value: str) -> str:
+        parse(value)
+        return value
+
+
+def _split_columns(value: Any) -> Any:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("should be the names of columns, with commas between, or a list of them")
+    names = tuple(part.strip() for part in parts if part.strip())
+    if not names:
+        raise ValueError("should name at least one column")
+    return names
+
+
+class MaskSettings(Section):
+    """[[filter.mask]]: columns whose values are not published as they are."""
+
+    tables: Tables = Field(description="The tables, as in include.")
+    columns: Annotated[tuple[str, ...], BeforeValidator(_split_columns)] = Field(
+        description="The columns that are masked in those of these tables that have them."
+    )
+    mask: Literal["fixed", "hash", "truncate", "null"] = Field(
+        description="fixed: `value` in their place; hash: HMAC-SHA-256 under `salt`, in hexadecimal digits; truncate: "
+        "the first `length` characters, of binary strings bytes; null: NULL."
+    )
+    value: str = Field(default="", description="fixed: what is published instead.")
+    salt: SecretStr = Field(default=SecretStr(""), description='hash: the key; best as "${NAME}" or "${file:/path}".')
+    length: Int = Field(default=0, ge=0, le=1 << 24, description="truncate: how much is left.")
+
+    @model_validator(mode="after")
+    def _check_mask(self) -> Self:
+        needs = {"fixed": "value", "hash": "salt", "truncate": "length"}
+        needed = needs.get(self.mask, "")
+        strange = sorted(self.model_fields_set & set(needs.values()) - {needed})
+        if strange:
+            raise ValueError(f'{", ".join(strange)} has no meaning with mask = "{self.mask}"')
+        if needed and needed not in self.model_fields_set:
+            raise ValueError(f'mask = "{self.mask}" needs {needed}')
+        if self.mask == "hash" and not self.salt.get_secret_value():
+            raise ValueError("salt should not be empty: without it a hash of few possible values hides nothing")
+        return self
+
+    @property
+    def rule(self) -> Mask:
+        """As the rules take it."""
+        return Mask(self.mask, value=self.value, salt=self.salt.get_secret_value(), length=self.length)
+
+
+class FilterSettings(Section):
+    """[filter]: what is published. Tables: comma-separated regexes that match the whole of schema.table."""
+
+    include: str = Field(default=r".*\..*", description="Tables that are published.")
+    exclude: str = Field(default="", description="Tables that are not, even when include matches.")
+    ddl: bool = Field(
+        default=True,
+        description="Schema changes of these tables, and of databases that hold some, as messages (Canal: "
+        "canal.instance.filter.query.ddl, the other way round).",
+    )
+    dcl: bool = Field(
+        default=False,
+        description="Statements about accounts and their rights (Canal: canal.instance.filter.query.dcl, the other way "
+        "round).",
+    )
+    dml_queries: bool = Field(
+        default=False,
+        description="The texts of the statements behind the rows, where the source writes them: "
+        "binlog_rows_query_log_events, in MariaDB binlog_annotate_row_events (Canal: canal.instance.filter.query.dml, "
+        "the other way round).",
+    )
+    rows: bool = Field(
+        default=True, description="Changes of rows (Canal: canal.instance.filter.rows, the other way round)."
+    )
+    transactions: bool = Field(
+        default=False,
+        description="A message at the begin and one at the end of each transaction that changes these tables (Canal: "
+        "canal.instance.filter.transaction.entry, the other way round).",
+    )
+    table_errors: Literal["halt", "skip"] = Field(
+        default="halt",
+        description="When rows do not fit their table, or its layout is not known: halt stops the destination, skip "
+        "leaves these rows out with a log line (Canal: canal.instance.filter.table.error).",
+    )
+    include_columns: str = Field(
+        default="",
+        description="The only columns that are published of some tables: `shop\\\\.items:id/name,shop\\\\.users:id`. "
+        "Columns of the primary key always are (Canal: canal.instance.filter.field).",
+    )
+    exclude_columns: str = Field(
+        default="",
+        description="Columns of some tables that are not published, in the same way; never those of the primary key "
+        "(Canal: canal.instance.filter.black.field).",
+    )
+    where: tuple[WhereSettings, ...] = Field(
+        default=(), description="Which rows are published, [[filter.where]]; the first that names the table counts."
+    )
+    mask: tuple[MaskSettings, ...] = Field(
+        default=(), description="What is hidden, [[filter.mask]]; of two for one column the first counts."
+    )
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _check_patterns(cls, value: str) -> str:
+        compile_filter(value)
+        return value
+
+    @field_validator("include_columns", "exclude_columns")
+    @classmethod
+    def _check_columns(cls, value: str) -> str:
+        ColumnRules.parse(value)
+        return value
+
+    @property
+    def include_patterns(self) -> tuple[Pattern, ...]:
+        """Compiled anew at each call; for fullmatch on schema.table. Empty means every table, as in Canal."""
+        return compile_filter(self.include, "filter.include")
+
+    @property
+    def exclude_patterns(self) -> tuple[Pattern, ...]:
+        """Compiled anew at each call; for fullmatch on schema.table. Empty means none."""
+        return compile_filter(self.exclude, "filter.exclude")
+
+
+class RouteSettings(Section):
+    """[route]: where messages go within the sink."""
+
+    topic: Topic = Field(
+        default="", description="The topic; required for Kafka, else by default the destination's name."
+    )
+    dynamic_topic: str = Field(
+        default="",
+        description="Topics by table, in Canal's grammar (canal.mq.dynamicTopic): `topic:schema\\\\.table`, a bare "
+        "`schema` or `schema\\\\.table` regex (the topic is then the matched name, with `_` for the dot), "
+        "comma-separated. A rule for the table counts before one for the schema, and that before `topic`. "
+        "`{schema}` and `{table}` may stand in a topic's name.",
+    )
+    partition: Int = Field(
+        default=0, ge=0, le=1_000_000, description="The partition of all messages that partition_hash says nothing of."
+    )
+    partitions: Int = Field(
+        default=1,
+        ge=1,
+        le=MAX_PARTITIONS,
+        description="Over how many partitions partition_hash spreads (canal.mq.partitionsNum).",
+    )
+    dynamic_topic_partitions: str = Field(
+        default="",
+        description="The same for single topics: `orders:8,users:4` (canal.mq.dynamicTopicPartitionNum).",
+    )
+    partition_hash: str = Field(
+        default="",
+        description="What decides on the partition, in Canal's grammar (canal.mq.partitionHash): "
+        "`schema\\\\.table:column^column`, `schema\\\\.table:$pk$` for the primary key, or a bare `schema\\\\.table` "
+        'for the table as a whole, comma-separated; "": `partition` takes all.',
+    )
+    hash: Literal["murmur2", "canal"] = Field(
+        default="murmur2",
+        description="murmur2: the partition that Kafka's own partitioner gives to the key's text; canal: Canal's hash, "
+        "for those who have to keep their partitions.",
+    )
+    canal_hash_database: bool = Field(
+        default=True,
+        description='With hash = "canal": whether the database\'s name counts too (canal.mq.database.hash).',
+    )
+    ddl_partition: Literal["first", "all"] = Field(
+        default="first",
+        description="Where the schema changes of a topic with partition_hash go: into `partition`, or a copy into each "
+        "partition. Either waits until all rows before it are confirmed, and the rows behind it wait for it.",
+    )
+
+    @field_validator("dynamic_topic")
+    @classmethod
+    def _check_topics(cls, value: str) -> str:
+        TopicRules.parse(value, names=ANY_NAME)  # which names the sink takes is looked at with the sink
+        return value
+
+    @field_validator("dynamic_topic_partitions")
+    @classmethod
+    def _check_partitions(cls, value: str) -> str:
+        TopicPartitions.parse(value)
+        return value
+
+    @field_validator("partition_hash")
+    @classmethod
+    def _check_keys(cls, value: str) -> str:
+        KeyRules.parse(value)
+        return value

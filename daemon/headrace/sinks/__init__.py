@@ -1,1 +1,0 @@
-"""Sinks: one file each under one base."""

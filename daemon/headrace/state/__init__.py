@@ -1,1 +1,0 @@
-"""State stores: one file each under one base."""

@@ -1,0 +1,1 @@
+"""The process: destinations as supervised tasks, reload, signals, systemd, logs."""

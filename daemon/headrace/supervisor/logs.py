@@ -1,0 +1,83 @@
+"""Sets up the log: one line an event to standard error, for people or as JSON, from all libraries alike."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import structlog
+
+from headrace.settings.daemon import LogSettings
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Sends structlog's and the standard library's records to `stream` (standard error) in the format of [log].
+
+    Secrets stay out because settings hold them as SecretStr, and because tracebacks are written without local values.
+    """
+    stream = stream or sys.stderr
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if settings.format == "json":
+        last: list[Any] = [
+            structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
+        ]
+    else:
+        last = [
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=30
+            )
+        ]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    # The libraries' debug lines may hold rows and credentials, and are many: they stay at info.
+    root.setLevel(max(logging.INFO, _level(settings)))
+    logging.getLogger("headrace").setLevel(_level(settings))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+@contextlib.contextmanager
+def for_commands() -> Iterator[None]:
+    """While a command runs whose standard output is read by people or programs: warnings go to standard error, and
+    nothing below them is told."""
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _level(settings: LogSettings) -> int:
+    return logging.getLevelNamesMapping()[settings.level.upper()]

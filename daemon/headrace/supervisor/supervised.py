@@ -1,0 +1,242 @@
+"""One destination under supervision: its actor runs, fails, waits and runs again, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from headrace.destination.status import DestinationStatus
+from headrace.errors import HeadraceError, PositionLost, ServerIdTaken
+from headrace.model import State
+from headrace.settings.destination import DestinationSettings
+
+log = structlog.get_logger(__name__)
+
+
+class Actor(Protocol):
+    """What runs one destination; `headrace.destination.destination.Destination` is the real one."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Returns after a drained stop, asked for by `stop`; raises HeadraceError otherwise. May be called again."""
+
+    async def observe(self) -> None:
+        """Looks after what matters also while run() fails and waits; until it is cancelled."""
+
+    async def changed(self) -> None:
+        """Between two runs: returns as soon as somebody outside did what makes another attempt worth while at once."""
+
+
+ActorFactory = Callable[[DestinationSettings, DestinationStatus], Actor]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a failed destination starts again; all in seconds."""
+
+    base: float = 1.0
+    """The longest wait after the first failure; doubled by each one after it."""
+    cap: float = 60.0
+    """The longest wait of all."""
+    healthy_after: float = 60.0
+    """After this long in healthy states without a break the failures are forgotten."""
+    not_retriable: float = 60.0
+    """The wait after an error that trying again can't mend: only somebody's change outside can."""
+    taken_cap: float = 3600.0
+    """The longest wait after ServerIdTaken, whose waits begin at `not_retriable` and double; also how long we have to
+    be well until they begin anew."""
+    observe_again: float = 10.0
+    """The wait until observe() is started again after it failed."""
+
+    def delay(self, failures: int, error: HeadraceError) -> float:
+        """The wait after the `failures`-th failure in a row, with full jitter, so that many don't come back at once.
+
+        When the source threw us out for another replica (ServerIdTaken), `failures` counts those alone. Each attempt
+        throws the other out, or is thrown out by it: two that come back at the same pace would do so for ever, so ours
+        grows without jitter.
+        """
+        power = 2.0 ** min(failures - 1, 30)
+        if _thrown_out(error):
+            return min(self.taken_cap, self.not_retriable * power)
+        if not error.retriable:
+            return self.not_retriable
+        return random.uniform(0, min(self.cap, self.base * power))
+
+
+def _thrown_out(error: HeadraceError) -> bool:
+    return isinstance(error, ServerIdTaken) and error.thrown_out
+
+
+class Supervised:
+    """One destination's tasks: its actor's run(), again and again, and its observe() beside it."""
+
+    def __init__(
+        self, settings: DestinationSettings, status: DestinationStatus, factory: ActorFactory, policy: RestartPolicy
+    ) -> None:
+        self.settings, self.status = settings, status
+        self.failures = 0
+        """In a row."""
+        self.gave_up = False
+        """Whether it has ended with an error that this process can't get over."""
+        self._taken = 0
+        """How often the source threw us out for another replica, over a longer time."""
+        self._factory, self._policy = factory, policy
+        self._actor: Actor | None = None
+        self._observer: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._try_now = asyncio.Event()
+        self._healthy_since: float | None = None
+        self._log = log.bind(destination=settings.name)
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins; the task ends after request_stop() only."""
+        self.task = asyncio.create_task(self._run(), name=f"destination {self.settings.name}")
+
+    def request_stop(self) -> None:
+        """Asks it to drain and stop."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
+
+    def try_now(self) -> None:
+        """Ends a wait for the next attempt: an operator says that something was mended."""
+        self._try_now.set()
+
+    def look(self, now: float) -> None:
+        """Forgives failures when the destination was well for long enough; `now` is on the monotonic clock."""
+        if not self.status.state.healthy:
+            self._healthy_since = None
+            return
+        since = self._healthy_since = now if self._healthy_since is None else self._healthy_since
+        if now - since >= self._policy.healthy_after:
+            self.failures = 0
+        if now - since >= self._policy.taken_cap:
+            self._taken = 0
+
+    async def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                error = await self._attempt()
+                if error is None:
+                    break
+                if self._stop.is_set():
+                    self._log.warning("failed while stopping", error=str(error))
+                    self.status.failed(str(error))
+                    break
+                delay = self._note(error)
+                gc.collect(1)  # runs that fail soon one after the other leave cycles, and the collector comes seldom
+                if error.final:
+                    self.gave_up = True
+                    break
+                await self._wait(delay)
+        finally:
+            await end(self._observer)
+            if self.status.state is not State.STOPPED and not self.gave_up:  # the actor's own words are better
+                self.status.enter(State.STOPPED)
+
+    async def _attempt(self) -> HeadraceError | None:
+        """One run of the actor; None after a stop that was asked for, else why it ended."""
+        try:
+            if self._actor is None:
+                self._actor = self._factory(self.settings, self.status)
+                self._observer = asyncio.create_task(
+                    self._observe(self._actor), name=f"observer of {self.settings.name}"
+                )
+            await self._actor.run(self._stop)
+            return None if self._stop.is_set() else HeadraceError("the destination ended without being asked to")
+        except HeadraceError as error:
+            # Who found it does not know whose place it was; the command has to be right as it stands.
+            error.remedy = error.remedy.replace("DESTINATION", self.settings.name)
+            return error
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            self._log.exception("unexpected cancellation")
+            return HeadraceError("an inner task of the destination was cancelled")
+        except Exception as error:
+            self._log.exception("unexpected error")
+            return HeadraceError(
+                f"an unexpected error, {type(error).__name__}", remedy="the log has the details; report it"
+            )
+
+    def _note(self, error: HeadraceError) -> float:
+        """Tells the error everywhere; the seconds to wait."""
+        status = self.status
+        self.failures += 1
+        self._taken += _thrown_out(error)
+        delay = self._policy.delay(self._taken if _thrown_out(error) else self.failures, error)
+        if isinstance(error, PositionLost):
+            status.lost_kind = error.kind.value
+        status.failed(str(error))
+        status.enter(error.state, error.reason, str(error))
+        status.restarts += 1
+        self._log.error(
+            "destination failed",
+            state=error.state.value,
+            error=str(error),
+            failures=self.failures,
+            retry_seconds=round(delay, 3),
+        )
+        return delay
+
+    async def _wait(self, delay: float) -> None:
+        """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
+        self._try_now.clear()
+        waits: list[Awaitable[Any]] = [self._stop.wait(), self._try_now.wait()]
+        if self._actor is not None:
+            waits.append(self._changed(self._actor))
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end(*tasks)
+
+    async def _changed(self, actor: Actor) -> None:
+        try:
+            await actor.changed()
+            self._log.info("tries again at once: something was changed from outside")
+            return
+        except Exception as error:
+            if not isinstance(error, HeadraceError):
+                self._log.exception("unexpected error while waiting")
+        await asyncio.Event().wait()  # so the delay alone counts
+
+    async def _observe(self, actor: Actor) -> None:
+        """Keeps observe() running: whatever goes wrong there, the destination itself goes on."""
+        while True:
+            try:
+                await actor.observe()
+                self._log.warning("the observer ended without being asked to")
+            except HeadraceError as error:
+                self._log.warning("the observer failed", error=str(error))
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
+                self._log.warning("an inner task of the observer was cancelled")
+            except Exception:
+                self._log.exception("unexpected error of the observer")
+            await asyncio.sleep(self._policy.observe_again)
+
+
+async def end(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancels what still runs and waits a moment; a task that ignores it ends with the process."""
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=5.0)
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the present task itself that was cancelled, and not one that it awaited."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

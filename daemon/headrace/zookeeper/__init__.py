@@ -1,1 +1,0 @@
-"""ZooKeeper: one session a process, shared by its locks and stores."""
