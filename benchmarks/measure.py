@@ -17,9 +17,8 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from headrace.adapters.local.lock import FileLock
-from headrace.adapters.sqlite.state import SqliteStore
 from headrace.cli.run import spare_collector
+from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.model import Position, RowsChange
@@ -30,6 +29,7 @@ from headrace.mysql.values.jsonb import json_text
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.settings.daemon import DaemonSettings, StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.load import Loader
 from headrace.supervisor.supervisor import Supervisor
 
 _LIMIT_SECONDS = 300.0
@@ -42,7 +42,7 @@ def _settings(job: dict[str, Any]) -> DestinationSettings:
     elif job.get("kafka"):
         sink = {"type": "kafka", "bootstrap_servers": job["kafka"], **job.get("kafka_sink", {})}
     source = {"start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000, **job["source"]}
-    return DestinationSettings.model_validate(
+    return Loader(ADAPTERS, {}).make_destination(
         {
             # Each run's own: exactly once, the brokers remember where the last one came to.
             "name": job.get("destination", job.get("topic", "bench")),
@@ -79,10 +79,10 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
         reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
         settings = _settings(job)
         state = StateSettings(path=Path(folder) / "state.db")
-        store = SqliteStore(state.path)
-        await store.open()
+        wiring = Wiring(Settings(state=state, destinations={settings.name: settings}))
+        await wiring.open()
         status = DestinationStatus("bench")
-        actor = Destination(settings, DaemonSettings(), store, FileLock(Path(folder) / "bench.lock", "bench"), status)
+        actor = Destination(settings, DaemonSettings(), wiring.parts(settings), status)
         stop = asyncio.Event()
         running = asyncio.create_task(actor.run(stop))
         begun = cpu = 0.0
@@ -96,7 +96,7 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
         elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
         stop.set()
         await running
-        await store.close()
+        await wiring.close()
         if reader is not None:
             reader.wait(60)
     rows = status.rows - first
@@ -123,15 +123,14 @@ async def several(job: dict[str, Any]) -> dict[str, float]:
         source = one.source.model_copy(update={"server_id": os.getpid() + 1000 + number})
         made[name] = one.model_copy(update={"source": source})
     with TemporaryDirectory() as folder:
-        state = StateSettings(path=Path(folder) / "state.db")
-        store = SqliteStore(state.path)
-        await store.open()
-        daemon = DaemonSettings()
+        settings = Settings(state=StateSettings(path=Path(folder) / "state.db"), destinations=made)
+        wiring = Wiring(settings)
+        await wiring.open()
 
         def actor(one: DestinationSettings, status: DestinationStatus) -> Destination:
-            return Destination(one, daemon, store, FileLock(Path(folder) / f"{one.name}.lock", "bench"), status)
+            return Destination(one, settings.daemon, wiring.parts(one), status)
 
-        supervisor = Supervisor(Settings(daemon=daemon, destinations=made), actor)
+        supervisor = Supervisor(settings, actor)
         running = asyncio.create_task(supervisor.run(signals=False))
         live = [supervisor.statuses[name] for name in names]
         async with asyncio.timeout(_LIMIT_SECONDS):
@@ -142,7 +141,7 @@ async def several(job: dict[str, Any]) -> dict[str, float]:
         rows = sum(status.rows for status in live) - first
         supervisor.request_stop()
         await running
-        await store.close()
+        await wiring.close()
     return {"rows_per_second": rows / elapsed, "rows_per_cpu_second": rows / used}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from headrace.mysql.position.move import Move
 from headrace.mysql.schema.history import Reading
 from headrace.ports.state import StateChange
 from headrace.settings.destination import DestinationSettings
+from tests.configured import parts_of
 from tests.streams import START, Dump, HeldSink, daemon_settings, opened, settings
 
 STORED = Position("server", "b.000001", 4, last_pos=5)
@@ -70,12 +72,12 @@ class DestinationSite:
         self.moves, self.looked = list[Position](), list[Position]()
         self.dumps, self.meanwhile = list[Dump](), None
         self.lock: Any = FreeLock()
-        self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), store, self.lock, self.status)
+        parts = replace(parts_of(self.config, store=store, lock=self.lock), new_sink=lambda *_: self.sink)
+        self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), parts, self.status)
         self.stop = asyncio.Event()
         monkeypatch.setattr(module, "open_any", self._open_any)
         monkeypatch.setattr(module, "open_source", self._open_source)
         monkeypatch.setattr(module, "relocate_by_policy", self._relocate)
-        monkeypatch.setattr("headrace.destination.delivery.open_delivery", lambda _, store, *__: (self.sink, store))
         monkeypatch.setattr("headrace.mysql.table_schemas.read_schemas", self._nothing)
 
     async def _nothing(self, *_: Any, **__: Any) -> Any:

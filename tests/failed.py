@@ -11,7 +11,7 @@ from headrace.model import MessageBatch, Unit
 from headrace.parking.parking import Parking
 from headrace.ports.parking import FailedStore
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import FailedSettings
+from headrace.settings.parking import ParkingSettings
 
 
 def unit(*keys: str, table: str = "shop.t") -> Unit:
@@ -32,8 +32,8 @@ def batch(*units: Unit, first: int = 1, topic: str = "shop") -> MessageBatch:
 
 
 def parking(store: FailedStore, status: DestinationStatus | None = None, **more: Any) -> Parking:
-    made = FailedSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **more})
-    return Parking(made, store, "shop", status or DestinationStatus("shop"))
+    made = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **more})
+    return Parking(made, store, "shop", (status or DestinationStatus("shop")).note_parked)
 
 
 class RefusingSink(Sink):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.adapters.sqlite.state import SqliteStore
+from headrace.cli.wiring import new_format
 from headrace.destination.run import Behind, Stream
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
@@ -17,6 +18,7 @@ from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.source import OpenSource
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
+from tests.configured import destination_of
 from tests.made_binlog import SID, Binlog
 
 Step = bytes | Exception | asyncio.Event
@@ -25,7 +27,7 @@ Step = bytes | Exception | asyncio.Event
 def settings(name: str = "shop", *, source: dict[str, Any] | None = None, **more: Any) -> DestinationSettings:
     """A destination's settings; `source` and `more` add to the least that there has to be."""
     raw = {"host": "h", "user": "u", "password": "p", **(source or {})}
-    return DestinationSettings.model_validate({"name": name, "source": raw, "sink": {"type": "null"}, **more})
+    return destination_of({"name": name, "source": raw, "sink": {"type": "null"}, **more})
 
 
 def daemon_settings(**more: Any) -> DaemonSettings:
@@ -94,7 +96,7 @@ class HeldDelivery:
 class HeldSink:
     """Takes everything; confirms at once, or from `flow()` on when it is held."""
 
-    keeps_position, version, failure = False, 0, None
+    keeps_position, version, failure, store = False, 0, None, None
 
     def __init__(self, *, held: bool = False) -> None:
         self.aborted = False
@@ -202,6 +204,7 @@ class Run:
             self.config,
             self.daemon,
             self.status,
+            fmt=new_format(self.config),
             source=opened(self.dump, more.pop("start", START), self.config),
             delivery=self.delivery,  # type: ignore[arg-type]
             guard=guard,

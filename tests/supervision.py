@@ -7,6 +7,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.model import State
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor, Wanted
+from tests.configured import destination_of
 
 FAST = RestartPolicy(base=0.0, cap=0.0, not_retriable=0.0, taken_cap=0.0)
 Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]
@@ -14,7 +15,7 @@ Run = Callable[[DestinationStatus, asyncio.Event], Awaitable[None]]
 
 def settings(*names: str, drain_timeout: float = 30.0) -> Settings:
     raw = {"source": {"host": "h", "user": "u", "password": "p"}, "sink": {"type": "null"}}
-    destinations = {name: DestinationSettings.model_validate({"name": name, **raw}) for name in names}
+    destinations = {name: destination_of({"name": name, **raw}) for name in names}
     return Settings.model_validate({"daemon": {"drain_timeout": drain_timeout}, "destinations": destinations})
 
 

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from headrace.adapters.zookeeper.lock import ZooKeeperLock
 from headrace.adapters.zookeeper.session import Session
-from headrace.settings.daemon import ZooKeeperSettings
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 
 _roots = itertools.count(1)
 TIMEOUT = 2.0

@@ -85,7 +85,7 @@ async def test_a_table_whose_queue_is_missing_waits_alone_and_in_order(
         assert await rows(broker, there, 2) == [("INSERT", "1", "1"), ("UPDATE", "1", "2")]
         stored(process, mysql, 5)
         status = process.wait_state("shop", "DEGRADED")
-        assert "5 messages that the sink refused" in status["troubles"]["failed_messages"]
+        assert "5 messages that the sink refused" in status["troubles"]["parked_messages"]
         before = status["position"]
 
         process.kill()
@@ -133,7 +133,7 @@ async def test_people_list_show_retry_and_discard(
     assert all(e["attempts"] >= 3 and "NO_ROUTE" in e["reason"] for e in entries if e["state"] == "MANUAL")
     metrics = metrics_of(process)
     assert 'headrace_failed_manual{destination="shop"} 2.0' in metrics
-    assert 'headrace_failed_messages{destination="shop"} 3.0' in metrics
+    assert 'headrace_parked_messages{destination="shop"} 3.0' in metrics
     assert process.command("failed", "list", "shop", "--table", "nothing.*")[1] == "shop: no failed messages\n"
     assert process.command("failed", "list", "shop", "--state", "manual")[1].count("MANUAL") == 2
 

@@ -20,9 +20,9 @@ LIMIT = 60_000
 def site(mysql: Any, schema: str, kafka: Any, topic: str, delivery: str) -> str:
     sink = (
         f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\ndelivery = "{delivery}"\n'
-        'on_oversize = "park"\ntransaction_timeout = "10s"'
+        f'on_oversize = "park"\ntransaction_timeout = "10s"\nparked_topic = "{topic}-failed"'
     )
-    failed = f'[failed]\ndelay = "200ms"\nmax_delay = "500ms"\nattempts = 100000\ntopic = "{topic}-failed"'
+    failed = '[failed]\ndelay = "200ms"\nmax_delay = "500ms"\nattempts = 100000'
     text = destination_toml(mysql, schema, sink, more=failed)
     return text.replace(f'topic = "{schema}"', f'topic = "{topic}"').replace(
         "[route]", "[message]\nrows_per_message = 1\n[route]"

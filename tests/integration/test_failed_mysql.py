@@ -10,12 +10,12 @@ from typing import Any
 import pymysql
 import pytest
 
+from headrace.adapters.mysql_parking.settings import MySqlParkingSettings
 from headrace.adapters.mysql_parking.store import MySqlFailedStore
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Guard
 from headrace.model import Unit
 from headrace.ports.parking import FailedState
-from headrace.settings.parking import FailedSettings
 from tests.failed import batch, parking, unit
 
 _numbers = itertools.count(1)
@@ -39,7 +39,7 @@ def store_of(server: Any, database: str, destination: str = "shop", **more: Any)
     login = server.connection("root")
     given = {"user": login["user"], "password": login.get("password", ""), "database": database}
     where = {"store": "mysql", "host": server.host, "port": server.port}
-    return MySqlFailedStore(FailedSettings.model_validate({**where, **given, **more}), destination)
+    return MySqlFailedStore(MySqlParkingSettings.model_validate({**where, **given, **more}), destination)
 
 
 @pytest.fixture

@@ -16,15 +16,14 @@ from headrace.formats.canal.format import CanalFormat
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
 from headrace.parking.ordering import Blocks
-from headrace.ports.sink import Desk, MessageRefused
-from headrace.ports.sink_plan import Plan
+from headrace.ports.sink import Desk, MessageRefused, SinkPlan
 from tests import failed, once
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 
 pytestmark = pytest.mark.server
 
 LIMIT = 50_000
-PLAN = Plan(cut=CanalFormat().cut)
+PLAN = SinkPlan(cut=CanalFormat().cut)
 
 
 def settings(kafka: Any, **more: Any) -> KafkaSinkSettings:

@@ -16,8 +16,7 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
 from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
-from headrace.ports.sink import MessageRefused
-from headrace.ports.sink_plan import Plan
+from headrace.ports.sink import MessageRefused, SinkPlan
 from tests import once
 from tests.support import DaemonProcess, destination_toml, read_topic
 
@@ -46,7 +45,7 @@ async def started() -> AsyncIterator[Start]:
     made: list[KafkaSink] = []
 
     async def start(kafka: Any, partitions: int = 1, **more: Any) -> KafkaSink:
-        sink = KafkaSink(settings(kafka, **more), Lease(), plan=Plan(partitions=lambda _: partitions))
+        sink = KafkaSink(settings(kafka, **more), Lease(), plan=SinkPlan(partitions=lambda _: partitions))
         made.append(sink)
         await sink.start()
         return sink

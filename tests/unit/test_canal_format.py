@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.cli.wiring import new_format
 from headrace.formats.canal.format import CanalFormat, CompatFormat
-from headrace.formats.canal.text import float_text
-from headrace.formats.registry import make_format
 from headrace.model import (
     ABSENT,
     Column,
@@ -26,7 +25,9 @@ from headrace.model import (
     TransactionMark,
 )
 from headrace.ports.format import Messages, Place
+from headrace.rules.numbers import float_text
 from headrace.settings.destination import DestinationSettings
+from tests.configured import destination_of
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 VALUES = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))
@@ -286,13 +287,11 @@ def test_to_canal_every_statement_is_ddl_that_is_not_dml(sql: str, is_ddl: bool)
 
 def settings(**message: Any) -> DestinationSettings:
     source = {"host": "h", "user": "u", "password": "p"}
-    return DestinationSettings.model_validate(
-        {"name": "shop", "source": source, "message": message, "sink": {"type": "null"}}
-    )
+    return destination_of({"name": "shop", "source": source, "message": message, "sink": {"type": "null"}})
 
 
 def test_the_format_follows_the_settings() -> None:
-    plain, compat = make_format(settings()), make_format(settings(compat="canal", binary="hex"))
+    plain, compat = new_format(settings()), new_format(settings(compat="canal", binary="hex"))
     assert isinstance(plain, CanalFormat)
     assert not isinstance(plain, CompatFormat)
     assert one(plain, "blob", b"\x01") == "AQ=="

@@ -21,8 +21,8 @@ import headrace
 from headrace.cli import check
 from headrace.mysql.checks import Finding
 from headrace.settings.daemon import LogSettings
-from headrace.settings.load import load
 from headrace.supervisor import logs
+from tests.configured import load
 
 CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
 DESTINATION = """

@@ -20,7 +20,7 @@ from headrace.parking.compensation import Compensation
 from headrace.parking.parking import Parking
 from headrace.ports.parking import FailedState
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import FailedSettings
+from headrace.settings.parking import ParkingSettings
 from tests.brokers import FakeSink
 from tests.failed import RefusingSink, batch, parking, unit, until
 
@@ -33,7 +33,7 @@ class Rig:
         self.desk: Parking = parking(store, attempts=3)
         self.sink: Sink | None = None
         self.asked = 0
-        settings = FailedSettings.model_validate({"delay": 0.02, "max_delay": 0.05, "attempts": 3})
+        settings = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, "attempts": 3})
         log = structlog.get_logger()
         self.loop = Compensation(settings, self.desk, self._sink, lambda: guard, log)
         self.task: asyncio.Task[None]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import __version__
+from headrace.cli.wiring import new_format
 from headrace.formats.debezium.format import DebeziumFormat
-from headrace.formats.registry import make_format
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.model import ABSENT, Column, Operation, RowsChange, TableSchema
 from headrace.ports.format import Messages, Place
-from headrace.settings.destination import DestinationSettings
-from headrace.settings.message import DebeziumSettings
+from tests.configured import destination_of
 
 PLACE = Place("mysql-bin.000003", 805, 570, 223344, 7, "DELETE FROM customers")
 US = 1_465_581_902_300_123
@@ -278,7 +278,7 @@ def test_the_names_of_schemas_are_debeziums() -> None:
 
 def test_the_name_is_the_destinations_unless_given() -> None:
     def name(**more: Any) -> str:
-        settings = DestinationSettings.model_validate(
+        settings = destination_of(
             {
                 "name": "shop",
                 "source": {"host": "h", "user": "u", "password": "p"},
@@ -286,7 +286,7 @@ def test_the_name_is_the_destinations_unless_given() -> None:
                 "sink": {"type": "null"},
             }
         )
-        ((_, value),) = read(make_format(settings).rows(change(Operation.INSERT, BOB), PLACE, 1))
+        ((_, value),) = read(new_format(settings).rows(change(Operation.INSERT, BOB), PLACE, 1))
         return str(value["source"]["name"])
 
     assert (name(), name(name="server-1")) == ("shop", "server-1")

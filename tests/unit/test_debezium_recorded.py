@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from headrace.formats.debezium.format import DebeziumFormat
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.model import Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets
 from headrace.pipeline.message_builder import Outlet
 from headrace.pipeline.planning import Planner
-from headrace.settings.message import DebeziumSettings
 from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"

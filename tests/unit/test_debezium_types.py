@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.types import days, field_of
 from headrace.model import Column
-from headrace.settings.message import DebeziumSettings
 
 
 def column(mysql_type: str, **facts: Any) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,16 +13,19 @@ from headrace.destination import delivery as module
 from headrace.destination.delivery import Delivery
 from headrace.errors import Fenced, LeaseLapsed, SinkError
 from headrace.lease import Lease
+from tests.configured import parts_of
 from tests.streams import HeldSink, settings
 
 
 class Sink(HeldSink):
     """Notes its start."""
 
-    fails = False
+    fails, made = False, list[Any]()
 
     def __init__(self) -> None:
         super().__init__()
+        self.made.append(self)
+        self.store: Any = f"store {len(self.made)}"
         self.started = self.closed = False
 
     async def start(self) -> None:
@@ -35,20 +39,15 @@ class Sink(HeldSink):
 
 @pytest.fixture
 def sinks(monkeypatch: pytest.MonkeyPatch) -> list[Sink]:
+    """Those that the deliveries below have made."""
     made = list[Sink]()
-
-    def open_delivery(*_: Any) -> tuple[Sink, Any]:
-        made.append(Sink())
-        return made[-1], f"store {len(made)}"
-
-    monkeypatch.setattr(module, "open_delivery", open_delivery)
     monkeypatch.setattr(module, "_PROOF_LIMIT", 0.2)
+    monkeypatch.setattr(Sink, "made", made)
     return made
 
 
 def delivery(lease: Lease) -> Delivery:
-    store: Any = None
-    return Delivery(settings(), store, lease)
+    return Delivery(replace(parts_of(settings()), new_sink=lambda *_: Sink()), lease)
 
 
 async def test_a_sink_is_started_once_the_lock_is_proved(sinks: list[Sink]) -> None:

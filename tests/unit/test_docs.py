@@ -21,11 +21,11 @@ from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import StatusCollector
 from headrace.model import Gap, Position, State
 from headrace.mysql.events import event_types
-from headrace.settings.load import load
 from headrace_consume import cli as consume_cli
 from headrace_consume import status as consume_status
 from headrace_spark import cli as spark_cli
 from tests.chaos import __main__ as chaos
+from tests.configured import load
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])

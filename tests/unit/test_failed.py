@@ -14,7 +14,6 @@ from headrace.errors import Fenced, SinkRejected
 from headrace.lease import Guard
 from headrace.model import Unit
 from headrace.parking.ordering import Blocks
-from headrace.parking.parking import TROUBLE
 from headrace.ports.parking import FailedState
 from tests.failed import batch, parking, unit
 
@@ -93,8 +92,8 @@ async def test_what_is_set_aside_blocks_its_rows_and_is_stored_as_it_was(
         "b",
     )
     assert (contents[second.number].body, contents[second.number].commit_time_us) == (None, 5_000_000)
-    assert (status.failed_messages, status.failed_bytes) == (2, first.size + second.size)
-    assert "2 messages" in status.troubles[TROUBLE]
+    assert (status.parked.messages, status.parked.bytes) == (2, first.size + second.size)
+    assert "2 messages" in status.troubles["parked_messages"]
 
 
 async def test_a_message_that_comes_again_is_set_aside_once(failed: SqliteFailedStore, guard: Guard) -> None:

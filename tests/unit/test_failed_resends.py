@@ -20,7 +20,7 @@ from headrace.parking.compensation import Compensation
 from headrace.parking.ordering import Blocks
 from headrace.parking.parking import Parking
 from headrace.ports.parking import FailedState
-from headrace.settings.parking import FailedSettings
+from headrace.settings.parking import ParkingSettings
 from tests.failed import RefusingSink, batch, parking, unit, until
 
 
@@ -28,7 +28,7 @@ class Loop:
     """A compensation loop under way, with its sink and desk."""
 
     def __init__(self, desk: Parking, guard: Guard, **settings: Any) -> None:
-        made = FailedSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **settings})
+        made = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **settings})
         self.sink, self.desk, self.guard = RefusingSink(), desk, guard
         log = structlog.get_logger()
         self._loop = Compensation(made, desk, lambda: self.sink, lambda: self.guard, log)

@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.adapters.zookeeper.counts import Counts
 from headrace.destination.status import DestinationStatus
 from headrace.http.loop_delay import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
+from headrace.ports.cluster import ClusterCounts
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
     url: str, statuses: dict[str, DestinationStatus]
 ) -> None:
     assert "headrace_fenced_writes_total{" not in str((await get(url + "/metrics"))[2])
-    counts = Counts(sessions=1, suspensions=2, attempts=3)
+    counts = ClusterCounts(sessions=1, suspensions=2, attempts=3)
     server = HttpServer(("127.0.0.1", 0), statuses, "relay-1", counts=counts)
     await server.start()
     counts.fenced_writes["shop"] = 4

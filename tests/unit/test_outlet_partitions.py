@@ -10,6 +10,7 @@ import pytest
 
 from headrace.formats.canal.format import CanalFormat
 from headrace.formats.debezium.format import NEW_KEY, OLD_KEY, DebeziumFormat
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.model import (
     Column,
     DdlKind,
@@ -28,7 +29,6 @@ from headrace.pipeline.message_builder import Outlet
 from headrace.pipeline.planning import Planner
 from headrace.rules.hashes import kafka_partition
 from headrace.rules.templates import Template
-from headrace.settings.message import DebeziumSettings
 from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("n", "int", 4)), (0,))

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import structlog
 
+from headrace.cli.wiring import ADAPTERS
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.load import load
+from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
+from tests.configured import load
 
 ENV = {"SECRET": "s"}
 
@@ -27,7 +29,7 @@ class Site:
             self.write(name, text)
         self.settings = load(self.main, ENV)
         self.running: Mapping[str, DestinationSettings] = self.settings.destinations
-        self.reloader = Reloader(self.settings, ENV)
+        self.reloader = Reloader(self.settings, Loader(ADAPTERS, ENV))
 
     def write(self, name: str, text: str) -> None:
         (self.folder / f"{name}.toml").write_text(text)

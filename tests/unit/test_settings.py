@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from headrace.adapters.jsonl.settings import JsonlSinkSettings
 from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import ConfigError
-from headrace.settings.daemon import ZooKeeperSettings
+from headrace.formats.canal.settings import CanalMessageSettings
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.settings.destination import Settings
-from headrace.settings.load import derive_server_id, load
-from headrace.settings.message import MessageSettings
-from headrace.settings.sinks import JsonlSinkSettings
+from headrace.settings.load import derive_server_id
 from headrace.settings.values import StartLatest
+from tests.configured import load
 
 CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
 SHOP = """
@@ -70,7 +72,7 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     shop = settings.destinations["shop"]
     sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
-    for section in (shop.source, shop.filter, shop.message, shop.message.debezium, shop.route, shop.queue, shop.failed):
+    for section in (shop.source, shop.filter, shop.message, DebeziumSettings(), shop.route, shop.queue, shop.failed):
         sections.append((texts["shop"].replace("## ", ""), section))  # type: ignore[arg-type]
     sections.append((texts["shop"], shop.sink))  # type: ignore[arg-type]
     sections.append((texts[""].replace("## ", ""), ZooKeeperSettings(hosts="zk:2181")))  # type: ignore[arg-type]
@@ -158,19 +160,25 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         ("${SHOP_PASSWORD}", "${SHOP_PASSWORD", "source.password: `${` has no closing `}`"),
         ("${SHOP_PASSWORD}", "${file:/no/where}", "source.password: the file /no/where can't be read: No such file"),
         ("${SHOP_PASSWORD}", "${file:where}", "source.password: the path in ${file:where} should be absolute"),
-        ("[sink]", '[message]\nformat = "avro"\n[sink]', "message.format: should be 'canal' or 'debezium'"),
+        ("[sink]", '[message]\nformat = "avro"\n[sink]', "message.format: should be one of canal, debezium"),
         ("[sink]", '[message]\ntime_zone = "Mars"\n[sink]', 'message.time_zone: should be a time zone such as "UTC"'),
         (
             "[sink]",
-            '[message.debezium]\ndecimals = "x"\n[sink]',
+            '[message]\nformat = "debezium"\n[message.debezium]\ndecimals = "x"\n[sink]',
             "message.debezium.decimals: unknown key; did you mean de",
         ),
         (
             "[sink]",
-            '[message]\nformat = "debezium"\nenum = "index"\n[sink]',
-            "message: enum has no meaning with format",
+            '[message.debezium]\ndecimal = "string"\n[sink]',
+            "message.debezium: has no meaning with format",
         ),
-        ("[sink]", '[message]\nformat = "debezium"\nrows_per_message = 5\n[sink]', "message: rows_per_message has no"),
+        ('type = "kafka"', 'type = "kafka"\nexchange = "x"', 'sink.exchange: has no meaning with type = "kafka"'),
+        (
+            "[sink]",
+            '[message]\nformat = "debezium"\nenum = "index"\n[sink]',
+            'message.enum: has no meaning with format = "debezium"',
+        ),
+        ("[sink]", '[message]\nformat = "debezium"\nrows_per_message = 5\n[sink]', "message.rows_per_message: has no"),
         ("[route]", 'skip_event = ["bin.000001"]\n[route]', "source.skip_event: should be a file and the offset of an"),
         ("[route]", "skip_event = 5\n[route]", "source.skip_event: should be a list of places"),
         ("[source]", 'name = "x"\n[source]', "name: unknown key"),
@@ -193,10 +201,10 @@ def test_events_to_skip_are_files_and_offsets(write: Write) -> None:
 
 
 def test_compat_chooses_what_is_not_chosen() -> None:
-    assert (MessageSettings().enum_index, MessageSettings().binary_text) == (False, "base64")
-    canal = MessageSettings(compat="canal")
+    assert (CanalMessageSettings().enum_index, CanalMessageSettings().binary_text) == (False, "base64")
+    canal = CanalMessageSettings(compat="canal")
     assert (canal.enum_index, canal.binary_text) == (True, "latin1")
-    mixed = MessageSettings(compat="canal", enum="label", binary="hex")
+    mixed = CanalMessageSettings(compat="canal", enum="label", binary="hex")
     assert (mixed.enum_index, mixed.binary_text) == (False, "hex")
 
 
@@ -205,7 +213,6 @@ def test_compat_chooses_what_is_not_chosen() -> None:
     [
         ("", False),
         ("[filter]\ntransactions = true\n", True),
-        ('[message.debezium]\ntransaction_topic = "t"\n', False),
         ('[message]\nformat = "debezium"\n[filter]\ntransactions = true\n', False),
         ('[message]\nformat = "debezium"\n[message.debezium]\ntransaction_topic = "t"\n', True),
     ],
@@ -274,8 +281,8 @@ def test_the_store_follows_zookeeper_and_exactly_once(write: Write) -> None:
         "once": "kafka",
     }
     shared = load(write(ZK, plain=LEAST + JSONL, once=LEAST + KAFKA), {})
-    assert shared.zookeeper is not None
-    assert shared.zookeeper.hosts == ("zk1:2181", "zk2:2181")
+    assert isinstance(shared.cluster, ZooKeeperSettings)
+    assert shared.cluster.hosts == ("zk1:2181", "zk2:2181")
     assert {name: shared.state_of(one).store for name, one in shared.destinations.items()} == {
         "plain": "zookeeper",
         "once": "kafka",
@@ -296,7 +303,11 @@ def test_a_destination_may_have_a_state_store_of_its_own(write: Write) -> None:
         ('[state]\nstore = "zookeeper"', JSONL, "headrace.toml: state.store: zookeeper needs the section [zookeeper]"),
         ("", JSONL + '[state]\nstore = "zookeeper"', "shop.toml: state.store: zookeeper needs the section [zookeeper]"),
         ('[state]\nstore = "kafka"', JSONL, "headrace.toml: state.store: kafka is the store of destinations with"),
-        ("", JSONL + '[state]\nstore = "kafka"', "shop.toml: state.store: kafka goes with a kafka sink of delivery"),
+        (
+            "",
+            JSONL + '[state]\nstore = "kafka"',
+            "shop.toml: state.store: kafka is the store of destinations",
+        ),
         (
             "",
             KAFKA + '[state]\nstore = "sqlite"',

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from headrace.adapters.jsonl.settings import JsonlSinkSettings
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.cli.wiring import plan_of
+from headrace.cli.wiring import ADAPTERS, sink_plan
 from headrace.errors import ConfigError
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.load import load
-from headrace.settings.sinks import JsonlSinkSettings
+from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
+from tests.configured import destination_of, load
 
 Write = Callable[..., Path]
 EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
@@ -58,7 +59,7 @@ async def test_a_file_that_another_destination_writes_is_refused_while_the_daemo
     write: Write, tmp_path: Path
 ) -> None:
     settings = load(write(a=f"{tmp_path}/out"), {})
-    reloader = Reloader(settings, {})
+    reloader = Reloader(settings, Loader(ADAPTERS, {}))
     write(a=f"{tmp_path}/out", b=f"{tmp_path}/out")
     wanted = await reloader.read(settings.destinations, everything=True)
     assert list(wanted) == ["a"]
@@ -164,7 +165,7 @@ def destination(**more: Any) -> DestinationSettings:
         "sink": {"type": "kafka", "bootstrap_servers": "h:9092"},
         **more,
     }
-    return DestinationSettings.model_validate(raw)
+    return destination_of(raw)
 
 
 def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
@@ -175,11 +176,11 @@ def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
         "dynamic_topic": r"orders:shop\.orders,{table}-topic:shop\.x.*,shop",
         "dynamic_topic_partitions": "orders:4,few:1",
     }
-    plan = plan_of(destination(route=route))
+    plan = sink_plan(destination(route=route))
     assert plan.topics == ("shop", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "orders", "few", "else")] == [8, 4, 3, 8]
     debezium = {"format": "debezium", "debezium": {"transaction_topic": "tx", "schema_topic": "ddl"}}
-    plan = plan_of(destination(route=route, message=debezium))
+    plan = sink_plan(destination(route=route, message=debezium))
     assert plan.topics == ("shop", "ddl", "tx", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "ddl", "tx")] == [8, 1, 1]
     assert plan.cut(b'{"data":[1,2]}', 5) == []

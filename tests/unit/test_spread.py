@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from headrace.cluster.rebalance import Place, View, choose
+from headrace.cluster.rebalance import choose
+from headrace.ports.cluster import Place, View
 
 NOW = 1_000_000_000
 LONG_AGO = NOW - 60_000_000

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import structlog
 
+from headrace.cli.wiring import ADAPTERS
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LockServiceError, SourceUnreachable, StateStoreError
+from headrace.lease import Lease
 from headrace.model import State
+from headrace.ports.sink import SinkUse
+from tests.configured import parts_of
 from tests.streams import settings, until
 
 
@@ -41,8 +45,8 @@ class Wait:
 
         monkeypatch.setattr(Standby, "_problems", look)
         self.lock, self.status, self.stop = TakenLock(), DestinationStatus("shop"), asyncio.Event()
-        lock, store = self.lock, object()
-        made: Any = Standby(settings(), settings().source, store, lock, self.status, structlog.get_logger())  # type: ignore[arg-type]
+        parts = parts_of(settings(), store=object(), lock=self.lock)
+        made: Any = Standby(settings(), settings().source, parts, self.status, structlog.get_logger())
         self.task = asyncio.create_task(made.wait(None, self.stop))
 
 
@@ -92,7 +96,7 @@ async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("headrace.destination.standby.SourceConnection.open", nowhere)
     monkeypatch.setattr("headrace.adapters.jsonl.sink.JsonlSink._check", lambda self: ["the sink is away"])
     config = settings(sink={"type": "jsonl", "path": "out"})
-    store: Any = Away()
-    lock: Any = TakenLock()
-    made = Standby(config, config.source, store, lock, DestinationStatus("shop"), structlog.get_logger())
+    sink = ADAPTERS.sink_adapter("jsonl").probe(config.sink, SinkUse("shop", Lease()))
+    parts = parts_of(config, store=Away(), lock=TakenLock(), sink=sink)
+    made = Standby(config, config.source, parts, DestinationStatus("shop"), structlog.get_logger())
     assert await made._problems() == ["the source is away", "the sink is away", "the store is away"]

@@ -11,6 +11,7 @@ from headrace.model import State
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor
 from headrace.supervisor.systemd import Notifier
+from tests.configured import destination_of
 from tests.supervision import FAST, FakeActor, FakeReloading, settings, stream, supervisor, until
 
 
@@ -58,7 +59,7 @@ async def test_only_destinations_that_differ_are_stopped_and_started() -> None:
 async def test_a_secret_that_changes_is_a_change() -> None:
     one = settings("shop").destinations["shop"]
     raw = {"source": {"host": "h", "user": "u", "password": "new"}, "sink": {"type": "null"}}
-    assert one != DestinationSettings.model_validate({"name": "shop", **raw})
+    assert one != destination_of({"name": "shop", **raw})
     assert one == settings("shop").destinations["shop"]
 
 

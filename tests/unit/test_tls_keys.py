@@ -15,19 +15,19 @@ from tests.certificates import Authority
 
 USES = {
     "rabbitmq": """
-from headrace.settings.load import RabbitMqSinkSettings
+from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.adapters.rabbitmq.connection import _tls
 given = {"type": "rabbitmq", "servers": "127.0.0.1:1", "user": "u", "password": "p", "tls": True}
 _tls(RabbitMqSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key}))
 """,
     "kafka": """
 from headrace.adapters.kafka.connection import connection_arguments
-from headrace.settings.load import KafkaSinkSettings
+from headrace.adapters.kafka.settings import KafkaSinkSettings
 given = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "security": "tls"}
 connection_arguments(KafkaSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key}))
 """,
     "zookeeper": """
-from headrace.settings.load import ZooKeeperSettings
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import _context
 given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_ca": certificate, "tls_cert": certificate, "tls_key": key}
 _context(ZooKeeperSettings.model_validate(given))

@@ -9,6 +9,7 @@ import pytest
 from headrace.cluster.watchdog import EXIT_STATUS, Watchdog
 from headrace.destination import delivery
 from headrace.lease import Lease
+from tests.configured import parts_of
 from tests.streams import HeldSink, settings
 
 
@@ -55,10 +56,9 @@ async def test_a_lapse_ends_the_process_only_when_something_was_handed_over(
 ) -> None:
     """A source that opens slowly, or a broker that answers slowly, may take longer than the lease."""
     monkeypatch.setattr(delivery, "WATCHDOG", watchdog)
-    monkeypatch.setattr(delivery, "open_delivery", lambda *_: (HeldSink(), None))
     lease = Lease(1.0, margin=1.0)
     lease.prove(time.monotonic())
-    made = delivery.Delivery(settings(), None, lease)  # type: ignore[arg-type]
+    made = delivery.Delivery(parts_of(settings(), sink=HeldSink()), lease)
     await made.start()
     lease.lose("gone")
     ticks(watchdog, 10)
@@ -100,11 +100,10 @@ async def test_at_the_end_of_a_run_what_is_not_confirmed_is_cut_and_an_idle_sink
     watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "WATCHDOG", watchdog)
-    monkeypatch.setattr(delivery, "open_delivery", lambda *_: (HeldSink(), None))
     for idle in (True, False):
         lease = Lease(1.0, margin=1.0)
         lease.prove(time.monotonic())
-        made = delivery.Delivery(settings(), None, lease)  # type: ignore[arg-type]
+        made = delivery.Delivery(parts_of(settings(), sink=HeldSink()), lease)
         await made.start()
         made.hand_over()
         await made.rest(idle=idle)

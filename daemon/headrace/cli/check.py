@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from headrace.adapters.registry import make_sink
-from headrace.cli.wiring import Coordination, plan_of
+from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import HeadraceError
-from headrace.lease import Lease
 from headrace.mysql.checks import Finding, check_source
 from headrace.mysql.schema.current import layouts_now
 from headrace.mysql.source import addresses
 from headrace.pipeline.rule_checks import check_rules
+from headrace.ports.sink import Sink
 from headrace.settings.destination import DestinationSettings, Settings
 
 HELP = "connect to everything and say what is missing"
@@ -27,7 +26,8 @@ LIMIT = 60.0
 
 async def command(settings: Settings) -> int:
     """Prints the findings; the exit status."""
-    well = await _check_stores(settings)
+    shared = Wiring(settings, command=True)
+    well = await _check_stores(settings, shared)
     for name, destination in settings.destinations.items():
         for number, source in enumerate(addresses(destination.source)):
             subject = f"{name}, standby {source.host}:{source.port}" if number else name
@@ -40,20 +40,20 @@ async def command(settings: Settings) -> int:
             )
             well &= _print(subject, await _limited("source", checking))
         well &= _print(name, await _limited("rules", _check_rules(destination)))
-        well &= _print(name, await _limited("sink", _check_sink(destination)))
+        well &= _print(name, await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
     print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
     return 0 if well else 1
 
 
-async def _check_stores(settings: Settings) -> bool:
+async def _check_stores(settings: Settings, shared: Wiring) -> bool:
     """Each store once, and with ZooKeeper whether it can be reached."""
-    shared, well = Coordination(settings, command=True), True
+    well = True
     try:
         await shared.open()
-        seen = {shared.describe(one): one for one in settings.destinations.values()}
+        seen = {shared.store(one).describe(): one for one in settings.destinations.values()}
         for name, destination in seen.items():
-            problems = await shared.problems(destination)
-            failed = shared.failed_store(destination)
+            problems = await shared.store(destination).problems(destination.name)
+            failed = shared.parking_store(destination)
             if failed is not None:
                 problems += await failed.problems()
                 await failed.close()
@@ -67,11 +67,10 @@ async def _check_stores(settings: Settings) -> bool:
 
 
 async def _check_rules(destination: DestinationSettings) -> list[Finding]:
-    return check_rules(destination, await layouts_now(destination.source, lambda _, __: True))
+    return check_rules(destination, new_format(destination), await layouts_now(destination.source, lambda _, __: True))
 
 
-async def _check_sink(destination: DestinationSettings) -> list[Finding]:
-    sink = make_sink(destination.sink, Lease(), plan=plan_of(destination))
+async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Finding]:
     try:
         problems = await sink.check()
     finally:

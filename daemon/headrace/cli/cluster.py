@@ -13,12 +13,9 @@ from typing import Any
 
 import orjson
 
-from headrace.adapters.zookeeper.errors import Refused
-from headrace.adapters.zookeeper.operations import Create, Delete
-from headrace.adapters.zookeeper.session import Session
 from headrace.cli.position_common import CommandRefused, coordinated, time_text
-from headrace.cli.wiring import Coordination
-from headrace.cluster.rebalance import View, ask_to_move, look
+from headrace.cli.wiring import Wiring
+from headrace.ports.cluster import Cluster, View
 from headrace.settings.destination import Settings
 
 HELP = {
@@ -52,8 +49,8 @@ def add_arguments(name: str, parser: argparse.ArgumentParser, add_config: Callab
         parser.set_defaults(call=lambda settings, given: drain(settings, given.node, given.timeout, undo=given.undo))
 
 
-def _shared(settings: Settings) -> AbstractAsyncContextManager[Coordination]:
-    if settings.zookeeper is None:
+def _shared(settings: Settings) -> AbstractAsyncContextManager[Wiring]:
+    if settings.cluster is None:
         raise CommandRefused(
             "there is no section [zookeeper] in the configuration: one daemon runs everything",
             remedy="see docs/operations.md, 'Several daemons'",
@@ -64,7 +61,7 @@ def _shared(settings: Settings) -> AbstractAsyncContextManager[Coordination]:
 async def show(settings: Settings, *, as_json: bool) -> int:
     """Prints the cluster; 1 when a destination is run by nobody."""
     async with _shared(settings) as shared:
-        view = await look(_session(shared))
+        view = await _cluster(shared).look()
     if as_json:
         print(orjson.dumps(_facts(view), option=orjson.OPT_INDENT_2).decode())
     else:
@@ -75,8 +72,8 @@ async def show(settings: Settings, *, as_json: bool) -> int:
 async def move(settings: Settings, destination: str, node: str, limit: float) -> int:
     """Has `node` run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
     async with _shared(settings) as shared:
-        session = _session(shared)
-        view = await look(session)
+        cluster = _cluster(shared)
+        view = await cluster.look()
         place = view.places.get(destination)
         if place is None:
             known = ", ".join(view.places) or "none"
@@ -92,9 +89,9 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
             raise CommandRefused(
                 f"{node} does not wait for {destination}: it lacks its file, runs as many as it may, or has just failed"
             )
-        await ask_to_move(session, destination, node, _who())
+        await cluster.ask_to_move(destination, node, _who())
         deadline = time.monotonic() + limit
-        while (place := (await look(session)).places[destination]).holder != node:
+        while (place := (await cluster.look()).places[destination]).holder != node:
             if time.monotonic() > deadline:
                 raise CommandRefused(
                     f"{destination} is still run by {place.holder or 'nobody'} after {limit:g} s; the wish stands",
@@ -108,19 +105,17 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
 async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> int:
     """Has a daemon run nothing, or lets it again. What nobody else could run it keeps: 1 then."""
     async with _shared(settings) as shared:
-        session = _session(shared)
-        path = session.paths.drain(node)
-        view = await look(session)
+        cluster = _cluster(shared)
+        view = await cluster.look()
         if undo:
-            await _unless("no_node", session, Delete(path))
+            await cluster.undrain(node)
             print(f"{node}: may run destinations again")
             return 0
         if node not in view.members:
             raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
-        data = orjson.dumps({"by": _who(), "at": time.time_ns() // 1000})
-        await _unless("node_exists", session, Create(path, data))
+        await cluster.drain(node, _who())
         deadline = time.monotonic() + limit
-        while left := [place for place in (await look(session)).places.values() if place.holder == node]:
+        while left := [place for place in (await cluster.look()).places.values() if place.holder == node]:
             alone = [place.name for place in left if not place.ready]
             if time.monotonic() > deadline or len(alone) == len(left):
                 why = "nobody else could run" if len(alone) == len(left) else f"after {limit:g} s it still runs"
@@ -131,17 +126,9 @@ async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> i
     return 0
 
 
-async def _unless(why: str, session: Session, operation: Create | Delete) -> None:
-    try:
-        await session.multi(operation)
-    except Refused as refused:
-        if refused.why != why:
-            raise
-
-
-def _session(shared: Coordination) -> Session:
-    assert shared.session is not None
-    return shared.session
+def _cluster(shared: Wiring) -> Cluster:
+    assert shared.cluster is not None
+    return shared.cluster
 
 
 def _who() -> str:

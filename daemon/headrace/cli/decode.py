@@ -14,13 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import ValidationError
-
 from headrace.cli.decode_output import Lines, Output, Stats
 from headrace.cli.decode_read import Window, read_files, read_server
-from headrace.errors import HeadraceError
+from headrace.cli.wiring import ADAPTERS
+from headrace.errors import ConfigError, HeadraceError
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.load import derive_server_id
+from headrace.settings.load import Loader, derive_server_id
 from headrace.settings.values import Start, StartAt, StartTime, compile_filter, parse_place, parse_start
 
 HELP = "print binlog files, or a server's binlog, as JSON lines"
@@ -154,19 +153,18 @@ def _settings(arguments: argparse.Namespace) -> DestinationSettings:
         number = derive_server_id(f"{socket.gethostname()}-{os.getpid()}", "decode")
         source |= {"host": arguments.host, "port": arguments.port, "user": arguments.user, "server_id": number}
         source |= {"password": _password(arguments), "start": _start(arguments.first or "earliest", "--from")}
+    raw = {
+        "name": "decode",
+        "source": {**source, "skip_event": skipped},
+        "filter": {"include": arguments.table},
+        "message": message,
+        "route": {"topic": "decode"},
+        "sink": {"type": "jsonl", "path": "-"},
+    }
     try:
-        return DestinationSettings.model_validate(
-            {
-                "name": "decode",
-                "source": {**source, "skip_event": skipped},
-                "filter": {"include": arguments.table},
-                "message": message,
-                "route": {"topic": "decode"},
-                "sink": {"type": "jsonl", "path": "-"},
-            }
-        )
-    except ValidationError as error:
-        raise ValueError("; ".join(f"--{detail['loc'][-1]}: {detail['msg']}" for detail in error.errors())) from None
+        return Loader(ADAPTERS, {}).make_destination(raw)
+    except ConfigError as error:
+        raise ValueError("; ".join(f"--{problem.partition('.')[2]}" for problem in error.problems)) from None
 
 
 def _password(arguments: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import BinaryIO
 
-from headrace.formats.registry import make_format
+from headrace.cli.wiring import new_format
 from headrace.model import RowsChange, SchemaChange
 from headrace.mysql.decoder import Decoder
 from headrace.pipeline.message_builder import Outlet
@@ -46,7 +46,7 @@ class Lines(Output):
     """Messages as lines, made by what the daemon makes them with."""
 
     def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
-        fmt = make_format(settings)
+        fmt = new_format(settings)
         self._outlet = Outlet(fmt, Planner(settings, fmt), one_log=True)
         self._out = out
         self._decoder: Decoder

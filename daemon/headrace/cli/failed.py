@@ -143,7 +143,7 @@ def _told(given: argparse.Namespace, count: int, what: str) -> int:
 async def _opened(settings: Settings, name: str) -> AsyncIterator[FailedStore]:
     destination = named(settings, name)
     async with coordinated(settings) as shared:
-        store = shared.failed_store(destination)
+        store = shared.parking_store(destination)
         if store is None:
             raise CommandRefused(_why_none(destination), remedy="see docs/operations.md, 'Failed messages'")
         if destination.failed.store == "state":
@@ -156,8 +156,9 @@ async def _opened(settings: Settings, name: str) -> AsyncIterator[FailedStore]:
 
 
 def _why_none(destination: DestinationSettings) -> str:
-    key = "on_oversize" if destination.sink.type == "kafka" else "on_failure"
-    return f'{destination.name} sets no messages aside: [sink] {key} is not "park"'
+    key = destination.sink.capabilities.parks_by
+    why = f'[sink] {key} is not "park"' if key else f"a {destination.sink.type} sink refuses none"
+    return f"{destination.name} parks no messages: {why}"
 
 
 def _require_choice(given: argparse.Namespace) -> None:

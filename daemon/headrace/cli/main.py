@@ -14,9 +14,10 @@ from typing import Any
 
 from headrace import __version__
 from headrace.cli import check, cluster, decode, failed, position, route, run
+from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings.destination import Settings
-from headrace.settings.load import load
+from headrace.settings.load import Loader
 from headrace.supervisor import logs
 
 Command = Callable[[Settings], Coroutine[Any, Any, int]]
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "config" not in arguments:
         return _guarded(lambda: decode.run(arguments))
     try:
-        settings = load(arguments.config, os.environ)
+        settings = Loader(ADAPTERS, os.environ).load(arguments.config)
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.cli.wiring import Coordination
+from headrace.cli.wiring import Wiring
 from headrace.errors import ConfigError, HeadraceError
 from headrace.lease import Tenure
 from headrace.model import Gap
@@ -36,9 +36,9 @@ def destination(settings: Settings, name: str) -> DestinationSettings:
 
 
 @asynccontextmanager
-async def coordinated(settings: Settings) -> AsyncIterator[Coordination]:
+async def coordinated(settings: Settings) -> AsyncIterator[Wiring]:
     """What the daemons share, as a command sees it. Raises LockServiceError."""
-    shared = Coordination(settings, command=True)
+    shared = Wiring(settings, command=True)
     try:
         await shared.open()
         yield shared
@@ -46,9 +46,9 @@ async def coordinated(settings: Settings) -> AsyncIterator[Coordination]:
         await shared.close()
 
 
-async def open_store(shared: Coordination, destination: DestinationSettings) -> StateStore:
+async def open_store(shared: Wiring, destination: DestinationSettings) -> StateStore:
     """The destination's store, which a command never makes. Raises CommandRefused or StateStoreError."""
-    problems = await shared.problems(destination, must_exist=True)
+    problems = await shared.store(destination).problems(destination.name, must_exist=True)
     if problems:
         raise CommandRefused("; ".join(problems))
     store = shared.store(destination)
@@ -57,7 +57,7 @@ async def open_store(shared: Coordination, destination: DestinationSettings) -> 
 
 
 @asynccontextmanager
-async def held(shared: Coordination, destination: DestinationSettings) -> AsyncIterator[Tenure]:
+async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterator[Tenure]:
     """Holds the destination's lock. Raises CommandRefused while a daemon runs the destination."""
     name, lock, store = destination.name, shared.lock(destination), shared.store(destination)
 
@@ -80,7 +80,7 @@ async def held(shared: Coordination, destination: DestinationSettings) -> AsyncI
         await lock.release()
 
 
-async def holder(shared: Coordination, destination: DestinationSettings) -> str:
+async def holder(shared: Wiring, destination: DestinationSettings) -> str:
     """Who runs the destination now; "" when nobody does."""
     return await shared.lock(destination).look()
 

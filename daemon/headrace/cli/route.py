@@ -10,8 +10,8 @@ import orjson
 
 from headrace.cli.position_common import aligned
 from headrace.cli.position_common import destination as named
+from headrace.cli.wiring import new_format
 from headrace.errors import ConfigError, SourceError
-from headrace.formats.registry import make_format
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
 from headrace.mysql.schema.current import layouts_now
 from headrace.pipeline.planning import Planner
@@ -57,7 +57,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
 async def _answer(
     settings: DestinationSettings, schema: str, table: str, row: dict[str, Any] | None, key: list[str] | None
 ) -> dict[str, Any]:
-    planner = Planner(settings, make_format(settings))
+    planner = Planner(settings, new_format(settings))
     if not planner.routing.captures(schema, table):
         return {"published": False, "why": "[filter] include and exclude leave the table out"}
     route = planner.routing.route(schema, table)

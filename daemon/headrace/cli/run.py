@@ -8,11 +8,12 @@ import os
 import structlog
 
 from headrace import __version__
-from headrace.cli.wiring import Coordination
+from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.http.server import HttpServer
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.load import Loader
 from headrace.supervisor import logs
 from headrace.supervisor.reload import Reloader
 from headrace.supervisor.supervisor import Supervisor
@@ -40,21 +41,19 @@ async def command(settings: Settings) -> int:
     logs.configure(settings.log)
     spare_collector()
     log.info("headrace starts", version=__version__, node=settings.daemon.node, destinations=[*settings.destinations])
-    coordination = Coordination(settings)
+    wiring = Wiring(settings)
 
     def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
-        store, lock = coordination.store(destination), coordination.lock(destination)
-        failed, former = coordination.failed_store(destination), coordination.former_stores(destination)
-        return Destination(destination, settings.daemon, store, lock, status, failed, former)
+        return Destination(destination, settings.daemon, wiring.parts(destination), status)
 
-    reloader = Reloader(settings, os.environ)
+    reloader = Reloader(settings, Loader(ADAPTERS, os.environ))
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     address = settings.http.address
     server: HttpServer | None = None
     try:
-        await coordination.open()
+        await wiring.open()
         if address:
-            node, counts = settings.daemon.node, coordination.counts
+            node, counts = settings.daemon.node, wiring.counts
             server = HttpServer(address, supervisor.statuses, node, reloader.errors, counts)
             await server.start()
             log.info("http listens", host=address[0], port=server.port)
@@ -62,4 +61,4 @@ async def command(settings: Settings) -> int:
     finally:
         if server:
             await server.close()
-        await coordination.close()
+        await wiring.close()

@@ -1,4 +1,7 @@
-"""What a process shares with other daemons, or keeps for itself: state stores and locks, by [zookeeper] and [state]."""
+"""The composition root: the only module that knows the adapters, and what a process is put together of.
+
+A new adapter is a package and a line in ADAPTERS. It is imported when the configuration asks for it.
+"""
 
 from __future__ import annotations
 
@@ -7,171 +10,50 @@ import os
 import socket
 from pathlib import Path
 
-from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
-from headrace.adapters.kafka.parking import KafkaFailedStore
-from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.adapters.kafka.state import KafkaStore
-from headrace.adapters.kafka.state_topic import StateTopic
-from headrace.adapters.kafka.transactor import Transactor
-from headrace.adapters.local.lock import FileLock
-from headrace.adapters.mysql_parking.store import MySqlFailedStore
-from headrace.adapters.registry import make_sink
-from headrace.adapters.sqlite import state as sqlite
-from headrace.adapters.sqlite.parking import SqliteFailedStore
-from headrace.adapters.sqlite.state import SqliteStore
-from headrace.adapters.zookeeper.counts import Counts
-from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.session import Session
-from headrace.adapters.zookeeper.state import ZooKeeperStore
-from headrace.cluster.rebalance import Spread
-from headrace.formats.registry import make_format
+from headrace.cluster.rebalance import Rebalancer
+from headrace.destination.parts import Parts
 from headrace.lease import Lease
-from headrace.parking.parking import Parking
-from headrace.ports.format import ValueFormat
-from headrace.ports.lock import Lock
+from headrace.ports.cluster import Cluster, ClusterCounts, Lock, Member
+from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import FailedStore
-from headrace.ports.sink import Desk, Sink
-from headrace.ports.sink_plan import Plan
+from headrace.ports.registry import Registry
+from headrace.ports.sink import Desk, Sink, SinkPlan, SinkUse
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
-from headrace.settings.daemon import StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
 
-
-class Coordination:
-    """Opened once a process. Stores are shared by the destinations that keep their position in the same place.
-
-    `command`: for a command of an operator, which is no member of the cluster and makes no store.
-    """
-
-    def __init__(self, settings: Settings, *, command: bool = False) -> None:
-        self._settings, self._command = settings, command
-        self._files: dict[Path, SqliteStore] = {}
-        self.session: Session | None = None
-        """Open with [zookeeper] only."""
-        self._shared: ZooKeeperStore | None = None
-        self._spreading: asyncio.Task[None] | None = None
-        address = settings.http.address
-        self._address = f"{address[0]}:{address[1]}" if address else socket.gethostname()
-        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
-
-    async def open(self) -> None:
-        """Connects to what all destinations need. Raises LockServiceError or StateStoreError."""
-        daemon, settings = self._settings.daemon, self._settings.zookeeper
-        if settings:
-            info = {"address": self._address, "max": daemon.max_destinations}
-            self.session = Session(
-                settings, self._node, info, member=not self._command, capacity=daemon.max_destinations
-            )
-            await self.session.start()
-            self._shared = ZooKeeperStore(self.session)
-            if not self._command:
-                self._spreading = asyncio.create_task(Spread(self.session, self._node).run(), name="spread")
-        if not self._command:
-            for destination in self._settings.destinations.values():
-                await self.store(destination).open()
-
-    @property
-    def counts(self) -> Counts | None:
-        """Of the ZooKeeper session, once open() has returned; None without [zookeeper]."""
-        return self.session.counts if self.session is not None else None
-
-    def store(self, destination: DestinationSettings) -> StateStore:
-        """Where the destination's position is kept. open() has to be called before it is used, by each user."""
-        if kafka := _exactly_once(destination):
-            return KafkaStore(kafka, destination.name)
-        state = self._state(destination)
-        if state.store == "zookeeper":
-            assert self._shared is not None
-            return self._shared
-        if state.path not in self._files:
-            self._files[state.path] = SqliteStore(state.path)
-        return self._files[state.path]
-
-    def failed_store(self, destination: DestinationSettings) -> FailedStore | None:
-        """Where its failed messages are kept; None when its sink sets none aside."""
-        return self._failed_stores(destination)[0] if destination.parks else None
-
-    def former_stores(self, destination: DestinationSettings) -> list[FailedStore]:
-        """Where failed messages may wait that nobody looks for any more, because the configuration was another one."""
-        return self._failed_stores(destination)[1 if destination.parks else 0 :]
-
-    def _failed_stores(self, destination: DestinationSettings) -> list[FailedStore]:
-        """The one that [failed] names, and others that the destination could have used."""
-        stores: list[FailedStore] = []
-        if destination.failed.store == "mysql":
-            stores.append(MySqlFailedStore(destination.failed, destination.name))
-        if kafka := _exactly_once(destination):
-            stores.append(KafkaFailedStore(kafka, destination.name, destination.failed.topic))
-        elif isinstance(store := self.store(destination), SqliteStore):
-            stores.append(SqliteFailedStore(store, destination.name))
-        return stores
-
-    def lock(self, destination: DestinationSettings) -> Lock:
-        """The destination's lock, not taken."""
-        if self.session is not None:
-            return ZooKeeperLock(self.session, destination.name, self._node, self._address)
-        path = self._state(destination).path
-        return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
-
-    async def problems(self, destination: DestinationSettings, *, must_exist: bool = False) -> list[str]:
-        """What is wrong with the destination's store, a sentence each; nothing is made or changed."""
-        if kafka := _exactly_once(destination):
-            return await StateTopic(kafka, destination.name).problems(must_exist=must_exist)
-        state = self._state(destination)
-        if state.store == "zookeeper":
-            assert self._shared is not None
-            return await self._shared.problems(destination.name, must_exist=must_exist)
-        if must_exist and not state.path.exists():
-            return [
-                f"there is no state store {state.path.absolute()}: no daemon has run with this configuration -> run "
-                "the command in the daemon's working directory: a relative [state] path counts from there"
-            ]
-        return sqlite.inspect(state.path)
-
-    def describe(self, destination: DestinationSettings) -> str:
-        """The store's name for people."""
-        if kafka := _exactly_once(destination):
-            return f"the topic {kafka.state_topic}"
-        state = self._state(destination)
-        if state.store == "zookeeper" and self._settings.zookeeper is not None:
-            return f"ZooKeeper at {','.join(self._settings.zookeeper.hosts)}"
-        return str(state.path)
-
-    async def close(self) -> None:
-        """Gives everything back; safe to call twice."""
-        if self._spreading is not None:
-            self._spreading.cancel()
-            await asyncio.gather(self._spreading, return_exceptions=True)
-        if self.session is not None:
-            await self.session.close()
-        for store in self._files.values():
-            await store.close()
-
-    def _state(self, destination: DestinationSettings) -> StateSettings:
-        return self._settings.state_of(destination)
+ADAPTERS = Registry(
+    {
+        "sink": {
+            "kafka": "headrace.adapters.kafka.adapter:KafkaAdapter",
+            "rabbitmq": "headrace.adapters.rabbitmq.adapter:RabbitMqAdapter",
+            "rocketmq": "headrace.adapters.rocketmq.adapter:RocketMqAdapter",
+            "jsonl": "headrace.adapters.jsonl.adapter:JsonlAdapter",
+            "null": "headrace.adapters.null.sink:NullAdapter",
+        },
+        "message": {
+            "canal": "headrace.formats.canal.adapter:CanalAdapter",
+            "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
+        },
+        "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
+        "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
+        "parking": {
+            "state": "headrace.parking.in_state:StateParkingAdapter",
+            "mysql": "headrace.adapters.mysql_parking.adapter:MySqlParkingAdapter",
+        },
+    }
+)
 
 
-def open_delivery(
-    destination: DestinationSettings, store: StateStore, lease: Lease, desk: Desk | None = None
-) -> tuple[Sink, StateStore]:
-    """A new sink, not started, and the store of its run: the shared one, unless the sink keeps the position itself."""
-    if kafka := _exactly_once(destination):
-        transactor = Transactor(kafka, destination.name, lease)
-        kept = desk.store if isinstance(desk, Parking) and isinstance(desk.store, KafkaFailedStore) else None
-        failed = kept.topic if kept is not None else None
-        sink = ExactlyOnceKafkaSink(kafka, transactor, desk, plan_of(destination), failed)
-        if kept is not None:
-            kept.writer = sink.write
-        return sink, KafkaStore(kafka, destination.name, transactor)
-    return make_sink(destination.sink, lease, desk, plan_of(destination)), store
+def new_format(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> ValueFormat | KeyedFormat:
+    """A format as the destination's [message] says."""
+    return adapters.format_adapter(destination.message.format).format(destination.message, destination.name)
 
 
-def plan_of(destination: DestinationSettings) -> Plan:
+def sink_plan(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkPlan:
     """What the sink has to know of the destination's other sections."""
-    route, debezium = destination.route, destination.message.debezium
-    apart = {debezium.transaction_topic, debezium.schema_topic} if destination.message.format == "debezium" else set()
-    apart -= {"", route.topic}
+    route = destination.route
+    apart = destination.message.capabilities.topics - {route.topic}
     counts = TopicPartitions.parse(route.dynamic_topic_partitions)
 
     def partitions(topic: str) -> int:
@@ -179,19 +61,129 @@ def plan_of(destination: DestinationSettings) -> Plan:
             return 1
         return max(counts.of(topic) or route.partitions, route.partition + 1)
 
-    fmt = make_format(destination)
+    fmt = new_format(destination, adapters)
     named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
     topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
-    return Plan(topics, partitions, fmt.cut) if isinstance(fmt, ValueFormat) else Plan(topics, partitions)
+    return SinkPlan(topics, partitions, fmt.cut) if isinstance(fmt, ValueFormat) else SinkPlan(topics, partitions)
 
 
-def leased_store(destination: DestinationSettings, store: StateStore, lease: Lease) -> StateStore:
-    """The destination's store for a write between two runs, which is refused when the lease has lapsed."""
-    kafka = _exactly_once(destination)
-    return KafkaStore(kafka, destination.name, lease=lease) if kafka else store
+class Wiring:
+    """What a process is put together of; opened once. State stores are shared by the destinations that keep their
+    position in the same place.
 
+    `command`: for a command of an operator, which is no member of the cluster and makes no store.
+    """
 
-def _exactly_once(destination: DestinationSettings) -> KafkaSinkSettings | None:
-    """The sink's settings where the sink keeps the position."""
-    sink = destination.sink
-    return sink if isinstance(sink, KafkaSinkSettings) and destination.exactly_once else None
+    def __init__(self, settings: Settings, adapters: Registry = ADAPTERS, *, command: bool = False) -> None:
+        self._settings, self._adapters, self._command = settings, adapters, command
+        self._files: dict[Path, StateStore] = {}
+        self._rebalancing: asyncio.Task[None] | None = None
+        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
+        self.cluster: Cluster | None = None
+        """With a cluster service only; it can be used once open() has returned."""
+        if settings.cluster is not None:
+            address = settings.http.address
+            member = Member(
+                self._node,
+                f"{address[0]}:{address[1]}" if address else socket.gethostname(),
+                settings.daemon.max_destinations,
+                command,
+            )
+            self.cluster = adapters.cluster_adapter(settings.service).cluster(settings.cluster, member)
+
+    async def open(self) -> None:
+        """Connects to what all destinations need. Raises LockServiceError or StateStoreError."""
+        if self.cluster is not None:
+            await self.cluster.start()
+            if not self._command:
+                work = Rebalancer(self.cluster, self._node).run()
+                self._rebalancing = asyncio.create_task(work, name="rebalance")
+        if not self._command:
+            for destination in self._settings.destinations.values():
+                await self.store(destination).open()
+
+    async def close(self) -> None:
+        """Gives everything back; safe to call twice."""
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
+            await asyncio.gather(self._rebalancing, return_exceptions=True)
+        if self.cluster is not None:
+            await self.cluster.close()
+        for store in self._files.values():
+            await store.close()
+
+    @property
+    def counts(self) -> ClusterCounts | None:
+        """Of the cluster service; None without one."""
+        return self.cluster.counts if self.cluster is not None else None
+
+    def parts(self, destination: DestinationSettings) -> Parts:
+        """The ports of one destination."""
+        parked, sink = self.parking_store(destination), self._adapters.sink_adapter(destination.sink.type)
+        name, settings, plan = destination.name, destination.sink, sink_plan(destination, self._adapters)
+        store = self.store(destination)
+
+        def new_sink(lease: Lease, desk: Desk | None) -> Sink:
+            return sink.sink(settings, SinkUse(name, lease, plan, desk, parked))
+
+        def leased_store(lease: Lease) -> StateStore:
+            return sink.state_store(settings, name, lease) if destination.exactly_once else store
+
+        return Parts(
+            store,
+            self.lock(destination),
+            lambda: new_format(destination, self._adapters),
+            new_sink,
+            lambda: self.probe_sink(destination),
+            leased_store,
+            parked,
+            self.former_parking_stores(destination),
+        )
+
+    def probe_sink(self, destination: DestinationSettings) -> Sink:
+        """A sink for check() alone, which disturbs no other."""
+        sink = self._adapters.sink_adapter(destination.sink.type)
+        use = SinkUse(destination.name, Lease(), sink_plan(destination, self._adapters))
+        return sink.probe(destination.sink, use)
+
+    def store(self, destination: DestinationSettings) -> StateStore:
+        """Where the destination's position is kept. open() has to be called before it is used, by each user."""
+        sink = destination.sink
+        if destination.exactly_once:
+            return self._adapters.sink_adapter(sink.type).state_store(sink, destination.name)
+        state = self._settings.state_of(destination)
+        if self.cluster is not None and state.store == self._settings.service:
+            return self.cluster.store
+        if state.path not in self._files:
+            self._files[state.path] = self._adapters.state_adapter(state.store).store(state)
+        return self._files[state.path]
+
+    def lock(self, destination: DestinationSettings) -> Lock:
+        """The destination's lock, not taken."""
+        if self.cluster is not None:
+            return self.cluster.lock(destination.name)
+        from headrace.adapters.local.lock import FileLock
+
+        path = self._settings.state_of(destination).path
+        return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
+
+    def parking_store(self, destination: DestinationSettings) -> FailedStore | None:
+        """Where its parked messages are kept; None when its sink parks none."""
+        return self._parking_stores(destination)[0] if destination.parks else None
+
+    def former_parking_stores(self, destination: DestinationSettings) -> list[FailedStore]:
+        """Where parked messages may wait that nobody looks for any more, because the configuration was another one."""
+        return self._parking_stores(destination)[1 if destination.parks else 0 :]
+
+    def _parking_stores(self, destination: DestinationSettings) -> list[FailedStore]:
+        """The one that [failed] names, and others that the destination could have used."""
+        sink, parking, stores = destination.sink, destination.failed, list[FailedStore]()
+        if parking.store != "state":
+            stores.append(self._adapters.parking_adapter(parking.store).store(parking, destination.name))
+        if destination.exactly_once:
+            stores.append(self._adapters.sink_adapter(sink.type).parking_store(sink, destination.name))
+        elif self.cluster is None:
+            adapter = self._adapters.state_adapter(self._settings.state_of(destination).store)
+            inside = adapter.parking(self.store(destination), destination.name)
+            stores += [inside] if inside is not None else []
+        return stores

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from headrace.cli.wiring import open_delivery
 from headrace.cluster.watchdog import WATCHDOG, Cover
+from headrace.destination.parts import Parts
 from headrace.lease import Lease
 from headrace.parking.parking import Parking
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
-from headrace.settings.destination import DestinationSettings
 
 _PROOF_LIMIT = 10.0
 """Seconds."""
@@ -21,16 +20,17 @@ _PROOF_LIMIT = 10.0
 class Delivery:
     """Owns the sink: whoever ends a run ends it here. `store` is the one to use as long as the run lasts."""
 
-    def __init__(
-        self, settings: DestinationSettings, store: StateStore, lease: Lease, parking: Parking | None = None
-    ) -> None:
-        self._settings, self._shared, self.lease, self.parking = settings, store, lease, parking
-        self.sink: Sink
-        self.store: StateStore
-        self.sink, self.store = open_delivery(settings, store, lease, parking)
+    def __init__(self, parts: Parts, lease: Lease, parking: Parking | None = None) -> None:
+        self._parts, self.lease, self.parking = parts, lease, parking
+        self.sink = parts.new_sink(lease, parking)
         self.resending: Sink | None = None
         """The sink while messages that were set aside may be sent again through it: from its start to its end."""
         self._cover: Cover | None = None
+
+    @property
+    def store(self) -> StateStore:
+        """The store of the run: the destination's, unless the sink keeps the position itself."""
+        return self.sink.store or self._parts.store
 
     async def start(self) -> None:
         """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink is ended then."""
@@ -53,7 +53,7 @@ class Delivery:
 
     async def renew(self) -> None:
         """A new sink after abort(); only for one that does not keep the position. Raises SinkError."""
-        self.sink, self.store = open_delivery(self._settings, self._shared, self.lease, self.parking)
+        self.sink = self._parts.new_sink(self.lease, self.parking)
         await self.start()
 
     async def rest(self, *, idle: bool) -> None:
@@ -84,11 +84,9 @@ class Delivery:
 
 
 @contextlib.asynccontextmanager
-async def delivering(
-    settings: DestinationSettings, store: StateStore, lease: Lease, parking: Parking | None
-) -> AsyncIterator[Delivery]:
+async def delivering(parts: Parts, lease: Lease, parking: Parking | None) -> AsyncIterator[Delivery]:
     """A started delivery, which is cut off when what is done with it fails, and ended in order when it does not."""
-    delivery = Delivery(settings, store, lease, parking)
+    delivery = Delivery(parts, lease, parking)
     await delivery.start()
     try:
         yield delivery

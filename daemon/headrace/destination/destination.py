@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
 import structlog
 
-from headrace.cli.wiring import leased_store
 from headrace.destination.delivery import Delivery, delivering
 from headrace.destination.heartbeat_writer import Companion
+from headrace.destination.parts import Parts
 from headrace.destination.retention import HeadroomWatch
 from headrace.destination.run import Behind, Stream
 from headrace.destination.standby import Standby
@@ -24,8 +24,6 @@ from headrace.mysql.position.move import relocate_by_policy
 from headrace.mysql.source import OpenSource, Reader, addresses, open_any, open_source
 from headrace.mysql.table_schemas import Layouts
 from headrace.parking.parking import Parking, ensure_delivered
-from headrace.ports.lock import Lock
-from headrace.ports.parking import FailedStore
 from headrace.ports.state import Guard, StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
@@ -54,14 +52,11 @@ class Destination:
         self,
         settings: DestinationSettings,
         daemon: DaemonSettings,
-        store: StateStore,
-        lock: Lock,
+        parts: Parts,
         status: DestinationStatus,
-        failed: FailedStore | None = None,
-        former: Sequence[FailedStore] = (),
     ) -> None:
-        self._settings, self._daemon, self._failed, self._former = settings, daemon, failed, former
-        self._store, self._lock, self.status = store, lock, status
+        self._settings, self._daemon, self._parts = settings, daemon, parts
+        self._store, self._lock, self.status = parts.store, parts.lock, status
         self._log = log.bind(destination=settings.name)
         self._behind = Behind()
         self._unconfirmed = False
@@ -173,10 +168,11 @@ class Destination:
         if not self._settings.exactly_once:  # there the truth can be read only once the sink is open
             # Also while the sink is away it matters how long the source keeps the binlog that we need.
             stored = await self._note_stored(self._store)
-        parking = Parking(self._settings.failed, self._failed, self.name, self.status) if self._failed else None
-        async with delivering(self._settings, self._store, self._lock.lease, parking) as delivery:
+        parked = self._parts.parked
+        parking = Parking(self._settings.failed, parked, self.name, self.status.note_parked) if parked else None
+        async with delivering(self._parts, self._lock.lease, parking) as delivery:
             store = delivery.store
-            await ensure_delivered(self.name, self._former)
+            await ensure_delivered(self.name, self._parts.former_parked)
             stored = stored or await self._note_stored(store)
             layouts = Layouts(self._settings, await store.schema_entries(self.name))
             source = await _unless(stop, self._open(stored.position, layouts, stored.last_pos))
@@ -227,6 +223,7 @@ class Destination:
             self._settings,
             self._daemon,
             self.status,
+            fmt=self._parts.new_format(),
             source=source,
             delivery=delivery,
             guard=guard,
@@ -305,7 +302,7 @@ class Destination:
         move = await relocate_by_policy(self._source, policy, lost, stored.position)
         if move is None:
             return False
-        store = leased_store(self._settings, self._store, self._lock.lease)
+        store = self._parts.leased_store(self._lock.lease)
         guard = await store.begin_epoch(self.name, tenure=self._lock.tenure)
         if guard.version != stored.version:
             raise Fenced(f"the position of {self.name} was moved while a policy looked where to go on")
@@ -372,7 +369,7 @@ class Destination:
         if not stop.is_set() and not await self._lock.try_acquire(self._floor):
             self._behind.since = 0.0  # whoever runs it sees to what waits
             self.status.stand_by()
-            standby = Standby(self._settings, self._source, self._store, self._lock, self.status, self._log)
+            standby = Standby(self._settings, self._source, self._parts, self.status, self._log)
             if not await standby.wait(self._floor, stop):
                 return False
         if stop.is_set():

@@ -27,6 +27,7 @@ from headrace.parking.compensation import Compensation
 from headrace.parking.parking import Parking
 from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.message_builder import make_outlet
+from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.state import Guard, StateChange
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
@@ -77,6 +78,7 @@ class Stream:
         daemon: DaemonSettings,
         status: DestinationStatus,
         *,
+        fmt: ValueFormat | KeyedFormat,
         source: OpenSource,
         delivery: Delivery,
         guard: Guard,
@@ -106,7 +108,7 @@ class Stream:
         """A checkpoint is due before its time."""
         self._since_checkpoint = 0
         """Transactions confirmed."""
-        self._outlet = make_outlet(settings, source.start.server_uuid, guard.epoch)
+        self._outlet = make_outlet(settings, fmt, source.start.server_uuid, guard.epoch)
         self._decoder = self._make_decoder(source)
 
     def _make_decoder(self, source: OpenSource) -> Decoder:

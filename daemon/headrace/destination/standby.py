@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace.adapters.registry import make_sink
-from headrace.cli.wiring import plan_of
+from headrace.destination.parts import Parts
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
-from headrace.lease import Floor, Lease
+from headrace.lease import Floor
 from headrace.model import State
 from headrace.mysql.checks import address_of
 from headrace.mysql.wire.connection import SourceConnection
-from headrace.ports.lock import Lock
-from headrace.ports.state import StateStore
 from headrace.settings.destination import DestinationSettings, SourceSettings
 
 _LOOK = 30.0
@@ -30,13 +27,12 @@ class Standby:
         self,
         settings: DestinationSettings,
         source: SourceSettings,
-        store: StateStore,
-        lock: Lock,
+        parts: Parts,
         status: DestinationStatus,
         log: Any,
     ) -> None:
-        self._settings, self._source, self._store = settings, source, store
-        self._lock, self._status, self._log = lock, status, log
+        self._settings, self._source, self._parts = settings, source, parts
+        self._lock, self._status, self._log = parts.lock, status, log
 
     async def wait(self, floor: Floor, stop: asyncio.Event) -> bool:
         """Until the lock is ours; False when told to stop before. Raises LockServiceError or StateStoreError."""
@@ -99,10 +95,9 @@ class Standby:
             await connection.close()
         except HeadraceError as error:
             problems.append(str(error))
-        # A plain sink also where transactions are used: a transactional producer would fence the active one.
-        problems += await make_sink(self._settings.sink, Lease(), plan=plan_of(self._settings)).check()
+        problems += await self._parts.probe_sink().check()
         try:
-            await self._store.load(self._settings.name)
+            await self._parts.store.load(self._settings.name)
         except HeadraceError as error:
             problems.append(str(error))
         return problems

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
+from headrace.parking.parking import Waiting
 
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
@@ -103,13 +104,8 @@ class DestinationStatus:
     headroom_warning: str = ""
     """A sentence when less is left than `headroom_warning` allows."""
 
-    failed_messages: int = 0
+    parked: Waiting = field(default_factory=Waiting)
     """Messages that the sink refused and that wait to be sent again, with those behind them."""
-    failed_bytes: int = 0
-    failed_manual: int = 0
-    """Those of them that only an operator has sent again."""
-    failed_oldest_us: int = 0
-    """When the oldest was set aside; 0 when there is none."""
 
     def enter(self, state: State, reason: str = "", message: str = "") -> bool:
         """Takes a state; returns whether anything changed."""
@@ -140,6 +136,18 @@ class DestinationStatus:
         self.headroom_seconds = self.headroom_bytes = None
         self.headroom_warning = ""
         self.troubles.clear()
+
+    def note_parked(self, waiting: Waiting) -> None:
+        """Takes what waits to be sent again; it is a trouble as long as anything does."""
+        self.parked = waiting
+        if not waiting.messages:
+            self.troubles.pop("parked_messages", None)
+            return
+        manual = f", {waiting.manual} of them need an operator" if waiting.manual else ""
+        self.troubles["parked_messages"] = (
+            f"{waiting.messages} messages that the sink refused wait to be sent again{manual} -> headrace failed list "
+            "DESTINATION"
+        )
 
     def failed(self, error: str) -> None:
         """Notes the last error and its time."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headrace import __version__
-from headrace.adapters.zookeeper.counts import Counts
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus
 from headrace.http.health import age
 from headrace.http.loop_delay import LoopDelay
 from headrace.model import State
+from headrace.ports.cluster import ClusterCounts
 
 _COUNTERS = (
     ("rows", "rows", "Rows published and confirmed."),
@@ -34,9 +35,9 @@ _COUNTERS = (
 _GAUGES = (
     ("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed."),
     ("epoch", "epoch", "Epoch that the destination is held under."),
-    ("failed_messages", "failed_messages", "Messages that the sink refused and those behind them, to be sent again."),
-    ("failed_bytes", "failed_bytes", "Bytes of these messages."),
-    ("failed_manual", "failed_manual", "Those of them that are left to people."),
+    ("parked_messages", "parked.messages", "Messages that the sink refused and those behind them, to be sent again."),
+    ("parked_bytes", "parked.bytes", "Bytes of these messages."),
+    ("parked_need_operator", "parked.manual", "Those of them that need an operator."),
     ("lag_seconds", "lag_seconds", "Age of the newest change when it was read: now minus its commit time."),
 )
 _AGES = (
@@ -57,7 +58,7 @@ class StatusCollector(Collector):
         node: str,
         delay: LoopDelay,
         config_errors: Sequence[str] = (),
-        counts: Counts | None = None,
+        counts: ClusterCounts | None = None,
     ) -> None:
         self._statuses, self._config_errors, self._counts = statuses, config_errors, counts
         self._node = node
@@ -81,12 +82,12 @@ class StatusCollector(Collector):
         for name, attribute, text in _COUNTERS:
             counter = CounterMetricFamily(f"headrace_{name}", text, labels=("destination",))
             for destination, status in self._statuses.items():
-                counter.add_metric((destination,), getattr(status, attribute))
+                counter.add_metric((destination,), attrgetter(attribute)(status))
             yield counter
         for name, attribute, text in _GAUGES:
             gauge = GaugeMetricFamily(f"headrace_{name}", text, labels=("destination",))
             for destination, status in self._statuses.items():
-                gauge.add_metric((destination,), getattr(status, attribute))
+                gauge.add_metric((destination,), attrgetter(attribute)(status))
             yield gauge
         yield from self._locks()
         yield from self._zookeeper()
@@ -154,7 +155,7 @@ class StatusCollector(Collector):
         for name, attribute, text in _AGES:
             gauge = GaugeMetricFamily(f"headrace_{name}", text, labels=("destination",))
             for destination, status in self._statuses.items():
-                seconds = age(getattr(status, attribute), now)
+                seconds = age(attrgetter(attribute)(status), now)
                 if seconds is None and attribute == "oldest_unconfirmed_at":
                     seconds = 0.0
                 if seconds is not None:  # what never happened has no age: a number would be a lie
@@ -238,7 +239,7 @@ class Metrics:
         node: str,
         delay: LoopDelay,
         config_errors: Sequence[str] = (),
-        counts: Counts | None = None,
+        counts: ClusterCounts | None = None,
     ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(StatusCollector(statuses, node, delay, config_errors, counts))

@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from headrace.adapters.zookeeper.counts import Counts
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http.health import describe, health, ready
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import Metrics
+from headrace.ports.cluster import ClusterCounts
 
 
 class HttpError(HeadraceError):
@@ -36,7 +36,7 @@ class HttpServer:
         statuses: Mapping[str, DestinationStatus],
         node: str,
         config_errors: Sequence[str] = (),
-        counts: Counts | None = None,
+        counts: ClusterCounts | None = None,
     ) -> None:
         self._address = address
         self._statuses, self._config_errors = statuses, config_errors

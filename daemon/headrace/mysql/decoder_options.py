@@ -33,7 +33,7 @@ class DecoderOptions:
     @classmethod
     def of(cls, settings: DestinationSettings, daemon: DaemonSettings) -> DecoderOptions:
         """As the destination's file says."""
-        source, wanted, message = settings.source, settings.filter, settings.message
+        source, wanted, message = settings.source, settings.filter, settings.message.capabilities
         return cls(
             values=ValueOptions(time_zone=message.time_zone, enum_index=message.enum_index),
             rows=wanted.rows,
@@ -43,7 +43,7 @@ class DecoderOptions:
             two_numbers=bool(settings.route.partition_hash),
             partial_images=source.row_image == "any",
             skip_broken_tables=wanted.table_errors == "skip",
-            origins=message.format == "debezium",
+            origins=True,
             skip_events=frozenset(f"{file}:{offset}" for file, offset in source.skip_places),
             spool=daemon.spool,
             max_spool=source.max_spool,

@@ -16,7 +16,7 @@ from headrace.parking.ordering import Blocks
 from headrace.parking.parking import Parking
 from headrace.ports.parking import FailedContent, FailedEntry, FailedState
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import FailedSettings
+from headrace.settings.parking import ParkingSettings
 
 _LOOK = 1.0
 """Seconds between two looks at what is due, and whether an operator has changed something."""
@@ -36,7 +36,7 @@ class Compensation:
 
     def __init__(
         self,
-        settings: FailedSettings,
+        settings: ParkingSettings,
         parking: Parking,
         sink: Callable[[], Sink | None],
         guard: Callable[[], Guard],

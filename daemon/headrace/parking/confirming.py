@@ -14,9 +14,9 @@ from headrace.errors import HeadraceError, SinkError
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.retries import Retries
+from headrace.parking.settings import RetrySettings
 from headrace.parking.window import Entry, Refusals, Window
 from headrace.ports.sink import Desk, Sink
-from headrace.settings.retries import RetrySettings
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ class ConfirmingSink(Sink):
     """
 
     def __init__(self, settings: RetrySettings, lease: Lease, desk: Desk | None = None) -> None:
-        super().__init__(lease, desk if settings.parks else None)
+        super().__init__(lease, desk if settings.capabilities.parks else None)
         self._timeout = settings.request_timeout
         self._window = Window(settings.max_in_flight, settings.max_in_flight_bytes)
         self._retries = Retries(settings, self._window, self._desk, self._scope)

@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
-from headrace.destination.status import DestinationStatus
 from headrace.errors import SinkRejected, StateStoreError
 from headrace.lease import Guard
 from headrace.model import MessageBatch, Unit
 from headrace.parking.ordering import Blocks
 from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
 from headrace.ports.sink import Desk
-from headrace.settings.parking import FailedSettings
+from headrace.settings.parking import ParkingSettings
 
 log = structlog.get_logger(__name__)
 
-TROUBLE = "failed_messages"
 _TELL_EVERY = 10.0
 """Seconds between two log lines about further messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits to be sent again."""
+
+    messages: int = 0
+    bytes: int = 0
+    manual: int = 0
+    """Messages that need an operator."""
+    oldest_us: int = 0
+    """When the oldest was parked, in microseconds since 1970 UTC; 0 when there is none."""
+
+
 class Parking(Desk):
-    """Opened once the run's epoch is known. What it holds in memory of each message is its entry, not its content."""
+    """Opened once the run's epoch is known. What it holds in memory of each message is its entry, not its content.
+    `on_change` is called with what waits whenever that changes."""
 
     def __init__(
-        self, settings: FailedSettings, store: FailedStore, destination: str, status: DestinationStatus
+        self, settings: ParkingSettings, store: FailedStore, destination: str, on_change: Callable[[Waiting], None]
     ) -> None:
-        self._settings, self.store, self._status = settings, store, status
+        self._settings, self.store, self._on_change = settings, store, on_change
         self._log = log.bind(destination=destination)
         self._entries: dict[int, FailedEntry] = {}
         """By number, in the order of setting aside."""
@@ -206,18 +217,8 @@ class Parking(Desk):
         self._tell_status()
 
     def _tell_status(self) -> None:
-        status, entries = self._status, self._entries
-        status.failed_messages, status.failed_bytes = len(entries), self._bytes
-        status.failed_manual = self._manual
-        status.failed_oldest_us = next(iter(entries.values())).created_us if entries else 0
-        if not entries:
-            status.troubles.pop(TROUBLE, None)
-            return
-        manual = f", {status.failed_manual} of them are left to people" if status.failed_manual else ""
-        status.troubles[TROUBLE] = (
-            f"{len(entries)} messages that the sink refused wait to be sent again{manual} -> headrace failed list "
-            "DESTINATION"
-        )
+        oldest = next(iter(self._entries.values())).created_us if self._entries else 0
+        self._on_change(Waiting(len(self._entries), self._bytes, self._manual, oldest))
 
 
 async def ensure_delivered(destination: str, stores: Sequence[FailedStore]) -> None:

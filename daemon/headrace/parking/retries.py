@@ -10,9 +10,9 @@ import structlog
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch
 from headrace.parking.ordering import Blocks
+from headrace.parking.settings import RetrySettings
 from headrace.parking.window import DONE, HELD, PARKED, SENT, UNSENT, Entry, Refusals, Window
 from headrace.ports.sink import Desk
-from headrace.settings.retries import RetrySettings
 
 log = structlog.get_logger(__name__)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
-from headrace.formats.registry import make_format
 from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
 from headrace.mysql.decoder import Decoder
 from headrace.pipeline.planning import Planner
@@ -14,7 +12,6 @@ from headrace.pipeline.projection import TablePlan
 from headrace.ports.format import Header, KeyedFormat, Messages, Place, ValueFormat
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.retries import RetrySettings
 
 _MESSAGE_OVERHEAD = 400
 """Bytes that a message costs besides its value: headers and the objects that hold it."""
@@ -340,16 +337,16 @@ def _put(
     batch.size += sum(len(key) for key in messages.keys if key) + _MESSAGE_OVERHEAD * len(messages.values)
 
 
-def make_outlet(settings: DestinationSettings, server_uuid: str, epoch: int) -> Outlet:
+def make_outlet(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, server_uuid: str, epoch: int) -> Outlet:
     """What turns the destination's changes into messages."""
-    fmt, sink = make_format(settings), settings.sink
+    sink = settings.sink.capabilities
     return Outlet(
         fmt,
         Planner(settings, fmt),
         rows_per_message=settings.message.rows_per_message,
         server_uuid=server_uuid,
         epoch=epoch,
-        one_log=sink.type == "jsonl",
-        units=settings.parks or isinstance(sink, RetrySettings),
-        tag=sink.tag_template if isinstance(sink, RocketMqSinkSettings) else None,
+        one_log=sink.one_log,
+        units=sink.parks or sink.retries,
+        tag=sink.tag,
     )

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from headrace.errors import NotUnderstood
-from headrace.formats.canal.text import float_text
 from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.routing import Route
 from headrace.rules.hashes import canal_partition, kafka_partitions
+from headrace.rules.numbers import float_text
 from headrace.rules.predicates import ColumnAbsent
 
 KeyBytes = Callable[[Row], bytes]

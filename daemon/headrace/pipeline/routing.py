@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.rules.hashes import canal_table_partition, kafka_partition
 from headrace.rules.keys import KeyRule, KeyRules
-from headrace.rules.templates import Template
 from headrace.rules.topics import TopicPartitions, TopicRules
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.sinks import topic_names
 
 OWN_SCHEMA = "headrace"
 """headrace's own tables live here and are never published, whatever the filter says."""
 OWN_TABLES = frozenset({"headrace_failed_message", "headrace_failed_owner"})
 """Nor are these, which live where [failed] says."""
-
-_TOPIC = Template.parse("{topic}", ("topic",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +45,12 @@ class Routing:
         self._exclude = settings.filter.exclude_patterns
         route = settings.route
         self._topic, self._partition, self._partitions = route.topic, route.partition, route.partitions
-        self._topics = TopicRules.parse(route.dynamic_topic, names=topic_names(settings.sink))
+        self._topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names)
         self._keys = KeyRules.parse(route.partition_hash)
         self._counts = TopicPartitions.parse(route.dynamic_topic_partitions)
         self.hash, self.hashes_database = route.hash, route.canal_hash_database
         self._ddl_everywhere = route.ddl_partition == "all"
-        sink = settings.sink
-        self._address = sink.key_template if isinstance(sink, RabbitMqSinkSettings) else _TOPIC
+        self._address = settings.sink.capabilities.address
         self.widest = max(self._partitions, self._counts.most) if route.partition_hash else 1
         """Over how many partitions a topic is spread at most."""
         self.captures = lru_cache(maxsize=10_000)(self._captures)

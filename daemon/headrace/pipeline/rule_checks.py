@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.errors import HeadraceError
-from headrace.formats.registry import make_format
 from headrace.model import TableSchema
 from headrace.mysql.checks import Finding
 from headrace.pipeline.planning import Planner
+from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.rules.columns import ColumnRules
 from headrace.rules.keys import KeyRules
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.topics import TopicPartitions, TopicRules
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.sinks import topic_names
 
 Tables = Mapping[tuple[str, str], TableSchema]
 
 
-def check_rules(settings: DestinationSettings, tables: Tables) -> list[Finding]:
+def check_rules(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, tables: Tables) -> list[Finding]:
     """`tables`: all of the source, by schema and table. A rule that fits nothing today may fit a table of tomorrow, so
     that is a note; one that does not fit a table that is there would stop the destination."""
-    planner = Planner(settings, make_format(settings))
+    planner = Planner(settings, fmt)
     captured = {name: schema for name, schema in tables.items() if planner.routing.captures(*name)}
     found = _misfits(planner, captured)
     found += _idle_filters(settings, tables, captured)
@@ -66,7 +65,7 @@ def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Table
 def _idle_routes(settings: DestinationSettings, planner: Planner, captured: Tables) -> list[Finding]:
     route = settings.route
     chosen = [planner.routing.route(*name) for name in captured]
-    topics = TopicRules.parse(route.dynamic_topic, names=topic_names(settings.sink)).rules
+    topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names).rules
     used = {one.topic_rule for one in chosen}
     found = [_idle("route.dynamic_topic", rule) for rule in topics if rule not in used]
     used = {one.key.rule for one in chosen if one.key is not None}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from headrace.model import Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.settings.adapters import MessageSettings
 
 Header = tuple[str, bytes]
 _Made = TypeVar("_Made")
@@ -91,6 +92,17 @@ class KeyedFormat(Format):
     @abstractmethod
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
         """Prints the key of the messages about a row, for a table with a primary key."""
+
+
+class FormatAdapter(ABC):
+    """A kind of message: its section of the configuration, and the format that is made of it. Registered under its
+    name."""
+
+    section: ClassVar[type[MessageSettings]]
+
+    @abstractmethod
+    def format(self, settings: Any, destination: str) -> ValueFormat | KeyedFormat:
+        """A new format. `settings` are of `section`."""
 
 
 class PerLayout(Generic[_Made]):

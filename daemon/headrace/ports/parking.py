@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, ClassVar
 
 from headrace.lease import Guard
 from headrace.model import Unit
+from headrace.settings.parking import ParkingSettings
 
 
 class FailedState(StrEnum):
@@ -114,3 +116,14 @@ class FailedStore(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Gives everything back; safe to call twice."""
+
+
+class ParkingAdapter(ABC):
+    """A kind of parking store: its section of the configuration, and the store that is made of it. Registered under its
+    name."""
+
+    section: ClassVar[type[ParkingSettings]]
+
+    @abstractmethod
+    def store(self, settings: Any, destination: str) -> FailedStore:
+        """A new store, not opened. `settings` are of `section`."""

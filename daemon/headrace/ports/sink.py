@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
-from headrace.ports.parking import FailedMessage
+from headrace.ports.parking import FailedMessage, FailedStore
+from headrace.ports.state import StateStore
+from headrace.settings.adapters import SinkSettings
 
 
 class Desk(ABC):
@@ -53,6 +57,8 @@ class Sink(ABC):
     then batches without messages are published too, and nobody else writes the position while the sink is open."""
     version: int = 0
     """Of the stored position, where `keeps_position`."""
+    store: StateStore | None = None
+    """The store of the position, where `keeps_position`; it can be used once start() has returned."""
 
     def __init__(self, lease: Lease, desk: Desk | None = None) -> None:
         self._lease, self._desk = lease, desk
@@ -91,3 +97,60 @@ class Sink(ABC):
     @abstractmethod
     async def check(self) -> list[str]:
         """What stands in the way of publishing, a sentence each; empty when all is well."""
+
+
+def _one(_: str) -> int:
+    return 1
+
+
+def _whole(_value: bytes, _room: int) -> list[tuple[int, bytes]]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What a sink has to know of sections other than its own; without one it knows its own only."""
+
+    topics: tuple[str, ...] = ()
+    """Those that are known before any table is."""
+    partitions: Callable[[str], int] = _one
+    """How many a topic needs at least."""
+    cut: Callable[[bytes, int], list[tuple[int, bytes]]] = _whole
+    """See ValueFormat.cut; nothing where messages have one row each."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkUse:
+    """What one sink object is made for."""
+
+    destination: str
+    lease: Lease
+    plan: SinkPlan = SinkPlan()
+    desk: Desk | None = None
+    """Where it may park messages."""
+    parked: FailedStore | None = None
+    """The store behind `desk`, as parking_store() has made it."""
+
+
+class SinkAdapter(ABC):
+    """A kind of sink: its section of the configuration, and what is made of it. Registered under its type; whatever
+    takes long to import is imported by its methods."""
+
+    section: ClassVar[type[SinkSettings]]
+
+    @abstractmethod
+    def sink(self, settings: Any, use: SinkUse) -> Sink:
+        """A new sink, not started. `settings` are of `section`."""
+
+    def probe(self, settings: Any, use: SinkUse) -> Sink:
+        """A sink for check() alone, which disturbs no other sink of the destination."""
+        return self.sink(settings, use)
+
+    def state_store(self, settings: Any, destination: str, lease: Lease | None = None) -> StateStore:
+        """Where the position is, for a sink that is capable of exactly once: to be used while no run is open. A write
+        is refused once `lease` has lapsed."""
+        raise LookupError(f"a {settings.type} sink keeps no position")
+
+    def parking_store(self, settings: Any, destination: str) -> FailedStore:
+        """Where its parked messages are, for a sink that is capable of exactly once."""
+        raise LookupError(f"a {settings.type} sink keeps no parked messages")

@@ -8,6 +8,8 @@ from typing import Any
 
 from headrace.lease import NO_TENURE, Guard, Tenure
 from headrace.model import Position
+from headrace.ports.parking import FailedStore
+from headrace.settings.daemon import StateSettings
 
 __all__ = ["NO_TENURE", "Guard", "HistoryEntry", "StateChange", "StateStore", "Stored"]
 
@@ -84,5 +86,27 @@ class StateStore(ABC):
         """The schema history in the order it was written, as StateChange.schema_entries carried it."""
 
     @abstractmethod
+    async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
+        """What is wrong with the store, a sentence each; may be asked before open(), and makes or changes nothing.
+        `must_exist`: a store that nobody has written yet is a problem too."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The store's name for people."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Gives everything back; safe to call twice."""
+
+
+class StateAdapter(ABC):
+    """A kind of store that [state] names by itself. Registered under its name."""
+
+    @abstractmethod
+    def store(self, settings: StateSettings) -> StateStore:
+        """A new store, not opened."""
+
+    def parking(self, store: Any, destination: str) -> FailedStore | None:
+        """The store of parked messages that lies within a state store; None where there is no such thing. `store` is
+        what store() has made."""
+        return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.rules.topics import TopicRules
+from headrace.settings.adapters import Sections
 from headrace.settings.daemon import StateSettings
 from headrace.settings.destination import DestinationSettings
-from headrace.settings.sinks import JsonlSinkSettings, topic_names
 
 _OF_TOPICS = frozenset(
     {"dynamic_topic", "partition", "partitions", "dynamic_topic_partitions", "partition_hash", "hash", "ddl_partition"}
@@ -34,19 +33,18 @@ def shared_server_ids(destinations: Iterable[DestinationSettings], folder: Path)
     return problems
 
 
-def shared_files(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
-    """The same of each whose jsonl file one before it writes already: their lines and rotations would mix. Standard
-    output may be shared."""
+def exclusives(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
+    """The same of each that uses what one before it has for itself, such as a file: their lines would mix."""
     first: dict[str, str] = {}
     problems = {}
     for destination in destinations:
-        sink = destination.sink
-        if not isinstance(sink, JsonlSinkSettings) or sink.path == "-":
+        own = destination.sink.capabilities.exclusive
+        if own is None:
             continue
-        other = first.setdefault(os.path.realpath(sink.path), destination.name)
+        other = first.setdefault(own.identity, destination.name)
         if other != destination.name:
             problems[destination.name] = (
-                f"{folder / destination.name}.toml: sink.path: {sink.path} is also the file of the destination "
+                f"{folder / destination.name}.toml: sink.{own.key}: {own.value} is also the file of the destination "
                 f"{other}; each needs its own"
             )
     return problems
@@ -55,48 +53,46 @@ def shared_files(destinations: Iterable[DestinationSettings], folder: Path) -> d
 def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
     """By name, a sentence for each destination that can't run beside one before it."""
     found = list(destinations)
-    return {**shared_files(found, folder), **shared_server_ids(found, folder)}
+    return {**exclusives(found, folder), **shared_server_ids(found, folder)}
 
 
-def destination_problems(destination: DestinationSettings, folder: Path, *, shared: bool) -> list[str]:
-    """What does not fit between the sections of a destination's file, a sentence each; `shared` says whether there is a
-    section [zookeeper]."""
+def destination_problems(destination: DestinationSettings, folder: Path, service: str, sections: Sections) -> list[str]:
+    """What does not fit between the sections of a destination's file, a sentence each; `service` is the name of the
+    cluster service, "" without one."""
     file = folder / f"{destination.name}.toml"
     found = [
-        *_state_problems(destination, shared),
-        *_failed_problems(destination, shared),
+        *_state_problems(destination, service, sections),
+        *_parking_problems(destination, service),
         *_filter_problems(destination),
         *_route_problems(destination),
     ]
     return [f"{file}: {problem}" for problem in found]
 
 
-def _state_problems(destination: DestinationSettings, shared: bool) -> list[str]:
-    state = destination.state
+def _state_problems(destination: DestinationSettings, service: str, sections: Sections) -> list[str]:
+    state, sink = destination.state, destination.sink
     if destination.exactly_once:
-        if state is not None and state.store not in ("auto", "kafka"):
-            return [f'state.store: delivery = "exactly_once" keeps the position in Kafka, not in {state.store}']
+        if state is not None and state.store not in ("auto", sink.type):
+            return [f'state.store: delivery = "exactly_once" keeps the position in {sink.type}, not in {state.store}']
         return []
     if state is None:
         return []
-    if state.store == "kafka":
-        return ['state.store: kafka goes with a kafka sink of delivery = "exactly_once" only']
-    return _store_problems(state, shared)
+    return _store_problems(state, service, sections)
 
 
-def _failed_problems(destination: DestinationSettings, shared: bool) -> list[str]:
-    failed = destination.failed
+def _parking_problems(destination: DestinationSettings, service: str) -> list[str]:
+    parking = destination.failed
     if not destination.parks:
-        if failed.model_fields_set:
-            return ['failed: has no meaning while the sink sets no message aside (on_failure or on_oversize = "park")']
+        if parking.model_fields_set:
+            return ['failed: has no meaning while the sink parks no message (on_failure or on_oversize = "park")']
         return []
     if destination.exactly_once:
-        if failed.store == "mysql":
-            return ['failed.store: delivery = "exactly_once" keeps failed messages in Kafka (failed.topic)']
+        if parking.store != "state":
+            return [f'failed.store: delivery = "exactly_once" keeps parked messages in {destination.sink.type}']
         return []
-    if shared and failed.store != "mysql":
+    if service and parking.store == "state":
         # Whoever takes over on another machine has to know what stands behind what.
-        return ['failed.store: with [zookeeper] failed messages are kept in MySQL: store = "mysql"']
+        return [f'failed.store: with [{service}] parked messages are kept in MySQL: store = "mysql"']
     return []
 
 
@@ -109,32 +105,38 @@ def _filter_problems(destination: DestinationSettings) -> list[str]:
 
 
 def _route_problems(destination: DestinationSettings) -> list[str]:
-    route, problems = destination.route, list[str]()
-    if destination.sink.type == "jsonl":
+    route, sink, problems = destination.route, destination.sink, list[str]()
+    can = sink.capabilities
+    if not can.has_topics:
         strange = sorted(route.model_fields_set & _OF_TOPICS)
-        problems += [f"route.{key}: has no meaning with a jsonl sink, which has no topics" for key in strange]
+        problems += [f"route.{key}: has no meaning with a {sink.type} sink, which has no topics" for key in strange]
     try:
-        TopicRules.parse(route.dynamic_topic, names=topic_names(destination.sink))
+        TopicRules.parse(route.dynamic_topic, names=can.topic_names)
     except ValueError as error:
         problems.append(f"route.dynamic_topic: {error}")
-    if destination.sink.type == "rocketmq" and (fault := topic_names(destination.sink).fault(route.topic)):
+    if can.needs_topic and (fault := can.topic_names.fault(route.topic)):
         problems.append(f"route.topic: {fault}")
     if route.partition_hash and route.partitions == 1 and not route.dynamic_topic_partitions:
         problems.append("route.partition_hash: has no meaning with one partition: set partitions")
     return problems
 
 
-def main_store_problems(file: Path, state: StateSettings, shared: bool) -> list[str]:
+def main_store_problems(file: Path, state: StateSettings, service: str, sections: Sections) -> list[str]:
     """What is wrong with [state] of headrace.toml."""
-    return [f"{file}: {problem}" for problem in _store_problems(state, shared)]
+    return [f"{file}: {problem}" for problem in _store_problems(state, service, sections)]
 
 
-def _store_problems(state: StateSettings, shared: bool) -> list[str]:
-    if shared and state.store == "sqlite":
+def _store_problems(state: StateSettings, service: str, sections: Sections) -> list[str]:
+    store, services, alone = state.store, sections.names("cluster"), sections.names("state")
+    if store in ("auto", service):
+        return []
+    if store in services:
+        return [f"state.store: {store} needs the section [{store}] in headrace.toml"]
+    if store in alone:
+        if not service:
+            return []
         # The successor on another machine would not see the position, and begin somewhere else.
-        return ["state.store: sqlite can't be shared by daemons of several machines, as [zookeeper] asks for"]
-    if not shared and state.store == "zookeeper":
-        return ["state.store: zookeeper needs the section [zookeeper] in headrace.toml"]
-    if state.store == "kafka":
-        return ['state.store: kafka is the store of destinations with delivery = "exactly_once", and theirs only']
-    return []
+        return [f"state.store: {store} can't be shared by daemons of several machines, as [{service}] asks for"]
+    if store in sections.names("sink"):
+        return [f'state.store: {store} is the store of destinations with delivery = "exactly_once", and theirs only']
+    return [f"state.store: should be one of {', '.join(('auto', *alone, *services))}"]

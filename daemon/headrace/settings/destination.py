@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, SerializeAsAny
 
-from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
-from headrace.settings.message import MIB, Int, MessageSettings, Seconds, SecondsOrOff, Section, Size
-from headrace.settings.parking import FailedSettings
+from headrace.settings.adapters import ClusterSettings, MessageSettings, SinkSettings
+from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings
+from headrace.settings.parking import ParkingSettings
 from headrace.settings.route import FilterSettings, RouteSettings
-from headrace.settings.sinks import SinkSettings
+from headrace.settings.section import MIB, Int, Seconds, SecondsOrOff, Section, Size
 from headrace.settings.values import Start, StartLatest, parse_place, parse_start
 
 
@@ -139,64 +138,69 @@ class QueueSettings(Section):
 
 
 class DestinationSettings(Section):
-    """A file of the destinations folder: one MySQL source and where its changes go."""
-
-    @property
-    def wants_marks(self) -> bool:
-        """Whether anything is published at the begin and end of transactions."""
-        message = self.message
-        return bool(message.debezium.transaction_topic) if message.format == "debezium" else self.filter.transactions
+    """A file of the destinations folder: one MySQL source and where its changes go. What the file says of [message],
+    [sink] and [failed] is validated by the adapter that it names, so these come as sections (see `load`)."""
 
     name: str = Field(description="Not a key: the file's name without .toml.")
     source: SourceSettings
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     filter: FilterSettings = FilterSettings()
-    message: MessageSettings = MessageSettings()
+    message: SerializeAsAny[MessageSettings]
     route: RouteSettings = RouteSettings()
     queue: QueueSettings = QueueSettings()
-    failed: FailedSettings = FailedSettings()
+    failed: SerializeAsAny[ParkingSettings]
     state: StateSettings | None = Field(
         default=None, description="Instead of [state] of headrace.toml, for this destination."
     )
-    sink: SinkSettings = Field(discriminator="type")
+    sink: SerializeAsAny[SinkSettings]
 
     @property
     def exactly_once(self) -> bool:
         """Whether messages and position are written in transactions of the sink."""
-        return isinstance(self.sink, KafkaSinkSettings) and self.sink.delivery == "exactly_once"
+        return self.sink.capabilities.exactly_once
 
     @property
     def parks(self) -> bool:
-        """Whether messages that the sink refuses are set aside, so that others go on."""
-        return self.sink.parks
+        """Whether messages that the sink refuses are parked, so that others go on."""
+        return self.sink.capabilities.parks
+
+    @property
+    def wants_marks(self) -> bool:
+        """Whether anything is published at the begin and end of transactions."""
+        marks = self.message.capabilities.marks
+        return self.filter.transactions if marks is None else marks
 
 
 class MainSettings(Section):
-    """headrace.toml."""
+    """headrace.toml. A section of a cluster service comes as `cluster`, validated by its adapter."""
 
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
     state: StateSettings = StateSettings()
-    zookeeper: ZooKeeperSettings | None = Field(
+    cluster: SerializeAsAny[ClusterSettings] | None = Field(
         default=None, description="Without it: one daemon, a file lock, an embedded store."
     )
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
+
+    @property
+    def service(self) -> str:
+        """The name of the cluster service, and of its section; "" without one."""
+        return self.cluster.service if self.cluster is not None else ""
 
 
 class Settings(MainSettings):
     """The whole configuration: headrace.toml and all destinations, complete and checked."""
 
     file: Path = Field(default=Path("headrace.toml"), description="Not a key: where headrace.toml was read.")
+    destinations: dict[str, DestinationSettings]
 
     def state_of(self, destination: DestinationSettings) -> StateSettings:
         """Which store a destination's position is kept in, "auto" resolved."""
         state = destination.state or self.state
         if destination.exactly_once:
-            kind: Literal["sqlite", "zookeeper", "kafka"] = "kafka"
+            kind = destination.sink.type
         elif state.store == "auto":
-            kind = "zookeeper" if self.zookeeper else "sqlite"
+            kind = self.service or "sqlite"
         else:
             return state
         return state.model_copy(update={"store": kind})
-
-    destinations: dict[str, DestinationSettings]

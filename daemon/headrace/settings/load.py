@@ -6,90 +6,45 @@ import difflib
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
-from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
 from headrace.errors import ConfigError
+from headrace.settings.adapters import Sections
 from headrace.settings.checks import clashing, destination_problems, main_store_problems
-from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings, ZooKeeperSettings
-from headrace.settings.destination import (
-    DestinationSettings,
-    HeartbeatSettings,
-    MainSettings,
-    QueueSettings,
-    Settings,
-    SourceSettings,
-    StandbySettings,
-)
-from headrace.settings.message import DebeziumSettings, MessageSettings, Section
-from headrace.settings.parking import FailedSettings
-from headrace.settings.retries import RetrySettings
-from headrace.settings.route import FilterSettings, MaskSettings, RouteSettings, WhereSettings
-from headrace.settings.sinks import SINKS, JsonlSinkSettings, NullSinkSettings, SinkSettings, topic_names
-from headrace.settings.values import (
-    Expander,
-    Start,
-    StartAt,
-    StartEarliest,
-    StartGtid,
-    StartLatest,
-    StartTime,
-    compile_filter,
-    split_patterns,
-)
-
-__all__ = [
-    "DaemonSettings",
-    "DebeziumSettings",
-    "DestinationSettings",
-    "FailedSettings",
-    "FilterSettings",
-    "HeartbeatSettings",
-    "HttpSettings",
-    "JsonlSinkSettings",
-    "KafkaSinkSettings",
-    "LogSettings",
-    "MaskSettings",
-    "MessageSettings",
-    "NullSinkSettings",
-    "QueueSettings",
-    "RabbitMqSinkSettings",
-    "RetrySettings",
-    "RocketMqSinkSettings",
-    "RouteSettings",
-    "Settings",
-    "SinkSettings",
-    "SourceSettings",
-    "StandbySettings",
-    "Start",
-    "StartAt",
-    "StartEarliest",
-    "StartGtid",
-    "StartLatest",
-    "StartTime",
-    "StateSettings",
-    "WhereSettings",
-    "ZooKeeperSettings",
-    "clashing",
-    "compile_filter",
-    "derive_server_id",
-    "destination_files",
-    "load",
-    "load_destination",
-    "load_main",
-    "split_patterns",
-    "topic_names",
-]
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings, MainSettings, Settings
+from headrace.settings.section import Section
+from headrace.settings.values import Expander
 
 _DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _Model = TypeVar("_Model", bound=Section)
+Tell = Callable[[str, str], object]
+"""Takes a problem: the key, and a sentence."""
+Siblings = Callable[[str], str]
+"""Why a section does not know a key; "" when no other choice of it would."""
+
+
+class _Choice(NamedTuple):
+    """A section of a destination's file whose keys depend on one of them."""
+
+    section: str
+    key: str
+    kind: str
+    default: str
+
+
+_CHOICES = (
+    _Choice("message", "format", "message", "canal"),
+    _Choice("failed", "store", "parking", "state"),
+    _Choice("sink", "type", "sink", ""),
+)
+_SECTIONS = frozenset(choice.section for choice in _CHOICES)
+"""What is wrong with them as a whole is told by their own reading."""
 
 
 def derive_server_id(node: str, destination: str) -> int:
@@ -101,51 +56,172 @@ def derive_server_id(node: str, destination: str) -> int:
     return (1 << 31) | (int.from_bytes(digest[:4], "big") & 0x7FFF_FFFF)
 
 
-def load(path: Path, env: Mapping[str, str]) -> Settings:
-    """Reads headrace.toml at `path` and its destinations; `env` is what `${NAME}` refers to.
+class Loader:
+    """Reads files into settings. `sections` are those that adapters bring along; `env` is what `${NAME}` refers to."""
 
-    In the result `daemon.destinations` is the real folder, each `route.topic` is filled in, and each
-    `source.server_id` is the one to use. Raises ConfigError with every problem of every file.
-    """
-    problems: list[str] = []
-    main = _read_model(path, MainSettings, env, problems)
-    # A broken headrace.toml mostly still names the folder, so that the destinations' problems show in the same run.
-    daemon = main.daemon if main else DaemonSettings()
-    folder = path.parent / daemon.destinations
-    files = _destination_files(folder, path, report_missing=main is not None, problems=problems)
-    found = [_read_destination(file, env, daemon.node, problems) for file in files]
-    destinations = {item.name: item for item in found if item is not None}
-    problems += clashing(destinations.values(), folder).values()
-    if main is not None:
-        problems += main_store_problems(path, main.state, main.zookeeper is not None)
-        for one in destinations.values():
-            problems += destination_problems(one, folder, shared=main.zookeeper is not None)
-    if problems or main is None:
-        raise ConfigError(problems)
-    return _complete(path, main, destinations)
+    def __init__(self, sections: Sections, env: Mapping[str, str]) -> None:
+        self._sections, self._env = sections, env
 
+    def load(self, path: Path) -> Settings:
+        """Reads headrace.toml at `path` and its destinations.
 
-def load_main(path: Path, env: Mapping[str, str]) -> Settings:
-    """headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
-    problems: list[str] = []
-    main = _read_model(path, MainSettings, env, problems)
-    if main is not None:
-        problems += main_store_problems(path, main.state, main.zookeeper is not None)
-    if problems or main is None:
-        raise ConfigError(problems)
-    return _complete(path, main, {})
+        In the result `daemon.destinations` is the real folder, each `route.topic` is filled in, and each
+        `source.server_id` is the one to use. Raises ConfigError with every problem of every file.
+        """
+        problems: list[str] = []
+        main = self._read_main(path, problems)
+        # A broken headrace.toml mostly still names the folder, so that the destinations' problems show in the same run.
+        daemon = main.daemon if main else DaemonSettings()
+        folder = path.parent / daemon.destinations
+        files = _destination_files(folder, path, report_missing=main is not None, problems=problems)
+        found = [self._read_destination(file, daemon.node, problems) for file in files]
+        destinations = {item.name: item for item in found if item is not None}
+        problems += clashing(destinations.values(), folder).values()
+        if main is not None:
+            problems += main_store_problems(path, main.state, main.service, self._sections)
+            for one in destinations.values():
+                problems += destination_problems(one, folder, main.service, self._sections)
+        if problems or main is None:
+            raise ConfigError(problems)
+        return _complete(path, main, destinations)
 
+    def load_main(self, path: Path) -> Settings:
+        """Reads headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
+        problems: list[str] = []
+        main = self._read_main(path, problems)
+        if main is not None:
+            problems += main_store_problems(path, main.state, main.service, self._sections)
+        if problems or main is None:
+            raise ConfigError(problems)
+        return _complete(path, main, {})
 
-def load_destination(file: Path, env: Mapping[str, str], node: str, *, shared: bool) -> DestinationSettings:
-    """One destination, as load() gives it; `shared` says whether there is a section [zookeeper]. Raises ConfigError
-    with every problem of the file."""
-    problems: list[str] = []
-    destination = _read_destination(file, env, node, problems)
-    if destination is not None:
-        problems += destination_problems(destination, file.parent, shared=shared)
-    if problems or destination is None:
-        raise ConfigError(problems)
-    return destination
+    def load_destination(self, file: Path, node: str, service: str) -> DestinationSettings:
+        """Reads one destination, as load() gives it; `service` is the name of the cluster service, "" without one.
+        Raises ConfigError with every problem of the file."""
+        problems: list[str] = []
+        destination = self._read_destination(file, node, problems)
+        if destination is not None:
+            problems += destination_problems(destination, file.parent, service, self._sections)
+        if problems or destination is None:
+            raise ConfigError(problems)
+        return destination
+
+    def make_destination(self, raw: dict[str, Any]) -> DestinationSettings:
+        """Makes a destination of what a file would hold, and its `name`; nothing is filled in. Raises ConfigError."""
+        problems: list[str] = []
+        made = self._model(raw, DestinationSettings, lambda key, sentence: problems.append(f"{key}: {sentence}"))
+        if problems or made is None:
+            raise ConfigError(problems)
+        return made
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _read_main(self, path: Path, problems: list[str]) -> MainSettings | None:
+        return self._read(path, MainSettings, problems, ("cluster",))
+
+    def _read_destination(self, file: Path, node: str, problems: list[str]) -> DestinationSettings | None:
+        name = file.stem
+        if not _DESTINATION_NAME.fullmatch(name):
+            problems.append(
+                f"{file}: the file's name: a destination's name should begin with a lower-case letter or a digit, and "
+                "go on with those, dots, dashes and underscores"
+            )
+        destination = self._read(file, DestinationSettings, problems, ("name",), name=name)
+        if destination is None:
+            return None
+        source, route = destination.source, destination.route
+        if source.tls_ca and source.tls == "disabled":
+            problems.append(f'{file}: source.tls_ca: has no meaning with tls = "disabled"')
+        elif source.tls_ca and not source.tls_ca.is_file():
+            problems.append(f"{file}: source.tls_ca: there is no file {source.tls_ca}")
+        if not route.topic:
+            if destination.sink.capabilities.needs_topic:
+                problems.append(f"{file}: route.topic: is missing; a {destination.sink.type} sink needs it")
+            route = route.model_copy(update={"topic": name})
+        if not source.server_id:
+            source = source.model_copy(update={"server_id": derive_server_id(node, name)})
+        return destination.model_copy(update={"source": source, "route": route})
+
+    def _read(
+        self, file: Path, model: type[_Model], problems: list[str], reserved: Sequence[str], **more: Any
+    ) -> _Model | None:
+        """One file as a model; None when it has problems, which are added to `problems`. `reserved` keys are ours."""
+        raw = _read_toml(file, problems)
+        if raw is None:
+            return None
+        before = len(problems)
+        bad_keys: set[str] = set()
+
+        def report(key: str, sentence: str) -> None:
+            bad_keys.add(key)
+            problems.append(f"{file}: {key}: {sentence}")
+
+        expanded = Expander(self._env, report).expand(raw)
+        for key in reserved:
+            if expanded.pop(key, None) is not None:
+                report(key, "unknown key")
+
+        def tell(key: str, sentence: str) -> None:
+            if key not in bad_keys:  # its value is missing, so what the model says of it is noise
+                problems.append(f"{file}: {key}: {sentence}")
+
+        result = self._model({**expanded, **more}, model, tell)
+        return result if len(problems) == before else None
+
+    # -- models ---------------------------------------------------------------------------------------------------
+
+    def _model(self, raw: dict[str, Any], model: type[_Model], tell: Tell) -> _Model | None:
+        """`raw` as a model, its adapters' sections first; tells every problem."""
+        raw, found = dict(raw), list[tuple[str, str]]()
+        late: Tell = lambda key, sentence: found.append((key, sentence))  # noqa: E731
+        if issubclass(model, MainSettings):
+            self._add_cluster(raw, late)
+        else:
+            for choice in _CHOICES:
+                self._add_chosen(raw, choice, late)
+        made = _validated(raw, model, lambda key, sentence: key in _SECTIONS or tell(key, sentence))
+        for key, sentence in found:
+            tell(key, sentence)
+        return made if not found else None
+
+    def _add_cluster(self, raw: dict[str, Any], tell: Tell) -> None:
+        """The section of a cluster service goes into `cluster`."""
+        names = [name for name in self._sections.names("cluster") if name in raw]
+        for name in names:
+            section = _section(raw.pop(name), self._sections.cluster(name), name, tell)
+            if name == names[0] and section is not None:
+                raw["cluster"] = section
+        if len(names) > 1:
+            tell(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
+
+    def _add_chosen(self, raw: dict[str, Any], choice: _Choice, tell: Tell) -> None:
+        """A section whose keys depend on one of them."""
+        given, key = raw.get(choice.section, {}), f"{choice.section}.{choice.key}"
+        names = self._sections.names(choice.kind)
+        if not isinstance(given, dict):
+            tell(choice.section, f"should be a section, [{choice.section}]")
+        elif choice.section not in raw and not choice.default:
+            tell(choice.section, "the section is missing")
+        elif not (name := given.get(choice.key, choice.default)):
+            tell(key, f"is missing; one of {', '.join(names)}")
+        elif name not in names:
+            tell(key, f"should be one of {', '.join(names)}")
+        else:
+            find = getattr(self._sections, choice.kind)
+            raw[choice.section] = _section(given, find(name), choice.section, tell, self._siblings(choice, name))
+            return
+        raw[choice.section] = None
+
+    def _siblings(self, choice: _Choice, chosen: str) -> Siblings:
+        """Says of a key that a section does not know why it is not known, where another choice would know it."""
+
+        def why(key: str) -> str:
+            find = getattr(self._sections, choice.kind)
+            others = [name for name in self._sections.names(choice.kind) if name != chosen]
+            known = any(key in find(name).model_fields for name in others)
+            return f'has no meaning with {choice.key} = "{chosen}"' if known else ""
+
+        return why
 
 
 def destination_files(folder: Path) -> list[Path]:
@@ -158,7 +234,7 @@ def _complete(path: Path, main: MainSettings, destinations: dict[str, Destinatio
     return Settings(
         daemon=daemon,
         state=main.state,
-        zookeeper=main.zookeeper,
+        cluster=main.cluster,
         http=main.http,
         log=main.log,
         file=path,
@@ -178,59 +254,6 @@ def _destination_files(folder: Path, main: Path, *, report_missing: bool, proble
     return files
 
 
-def _read_destination(file: Path, env: Mapping[str, str], node: str, problems: list[str]) -> DestinationSettings | None:
-    name = file.stem
-    if not _DESTINATION_NAME.fullmatch(name):
-        problems.append(
-            f"{file}: the file's name: a destination's name should begin with a lower-case letter or a digit, and go "
-            "on with those, dots, dashes and underscores"
-        )
-    destination = _read_model(file, DestinationSettings, env, problems, name=name)
-    if destination is None:
-        return None
-    source, route = destination.source, destination.route
-    if source.tls_ca and source.tls == "disabled":
-        problems.append(f'{file}: source.tls_ca: has no meaning with tls = "disabled"')
-    elif source.tls_ca and not source.tls_ca.is_file():
-        problems.append(f"{file}: source.tls_ca: there is no file {source.tls_ca}")
-    if not route.topic:
-        if isinstance(destination.sink, KafkaSinkSettings | RocketMqSinkSettings):
-            problems.append(f"{file}: route.topic: is missing; a {destination.sink.type} sink needs it")
-        route = route.model_copy(update={"topic": name})
-    if not source.server_id:
-        source = source.model_copy(update={"server_id": derive_server_id(node, name)})
-    return destination.model_copy(update={"source": source, "route": route})
-
-
-def _read_model(
-    file: Path, model: type[_Model], env: Mapping[str, str], problems: list[str], **more: Any
-) -> _Model | None:
-    """One file as a model; None when it has problems, which are added to `problems`."""
-    raw = _read_toml(file, problems)
-    if raw is None:
-        return None
-    before = len(problems)
-    bad_keys: set[str] = set()
-
-    def report(key: str, sentence: str) -> None:
-        bad_keys.add(key)
-        problems.append(f"{file}: {key}: {sentence}")
-
-    expanded = Expander(env, report).expand(raw)
-    for key in more:
-        if key in expanded:
-            report(key, "unknown key")
-    try:
-        result = model.model_validate({**expanded, **more})
-    except ValidationError as error:
-        for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            key, sentence = _sentence(detail, model)
-            if key not in bad_keys:  # its value is missing, so what the model says of it is noise
-                problems.append(f"{file}: {key}: {sentence}")
-        return None
-    return result if len(problems) == before else None
-
-
 def _read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
     try:
         return tomllib.loads(file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n"))
@@ -246,29 +269,45 @@ def _read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
     return None
 
 
-def _sentence(detail: ErrorDetails, model: type[Section]) -> tuple[str, str]:
+def _validated(raw: dict[str, Any], model: type[_Model], tell: Tell, why: Siblings | None = None) -> _Model | None:
+    """`raw` as a model; None when it has problems, all of which are told."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+            tell(*_sentence(detail, model, why))
+        return None
+
+
+def _section(raw: Any, model: type[_Model], name: str, tell: Tell, why: Siblings | None = None) -> _Model | None:
+    """One section that an adapter brings along."""
+    if not isinstance(raw, dict):
+        tell(name, f"should be a section, [{name}]")
+        return None
+    return _validated(raw, model, lambda key, sentence: tell(f"{name}.{key}" if key else name, sentence), why)
+
+
+def _sentence(detail: ErrorDetails, model: type[Section], why: Siblings | None) -> tuple[str, str]:
     """Key and sentence for people, out of what pydantic says."""
     loc = list(detail["loc"])
-    if len(loc) > 2 and loc[0] == "sink" and loc[1] in SINKS:
-        section: type[Section] | None = SINKS[str(loc.pop(1))]
-    else:
-        section = model
-        for part in loc[:-1]:
-            field = section.model_fields.get(str(part)) if section else None
-            annotation = field.annotation if field else None
-            section = annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+    if not loc:
+        return "", detail["msg"].removeprefix("Value error, ")
+    section: type[Section] | None = model
+    for part in loc[:-1]:
+        field = section.model_fields.get(str(part)) if section else None
+        annotation = field.annotation if field else None
+        section = annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
     key = str(loc[0]) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc[1:])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        names = [name for name in section.model_fields if name != "name"] if section else []
+        if why is not None and len(loc) == 1 and (sentence := why(key)):
+            return key, sentence
+        names = [name for name in section.model_fields if name not in ("name", "cluster")] if section else []
         near = difflib.get_close_matches(str(loc[-1]), names, 1)
         return key, f"unknown key; did you mean {near[0]}?" if near else "unknown key"
     if kind == "missing":
-        return key, "the section is missing" if len(loc) == 1 else "is missing"
-    if kind == "union_tag_not_found":
-        return f"{key}.type", f"is missing; one of {', '.join(SINKS)}"
-    if kind == "union_tag_invalid":
-        return f"{key}.type", f"should be one of {', '.join(SINKS)}"
+        in_file = len(loc) == 1 and issubclass(model, DestinationSettings | MainSettings)
+        return key, "the section is missing" if in_file else "is missing"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return key, f"should be a section, [{key}]"
     return key, detail["msg"].removeprefix("Value error, ").replace("Input should", "should")

@@ -12,7 +12,7 @@ import structlog
 from headrace.errors import ConfigError
 from headrace.settings.checks import clashing
 from headrace.settings.destination import DestinationSettings, Settings
-from headrace.settings.load import destination_files, load_destination, load_main
+from headrace.settings.load import Loader, destination_files
 
 log = structlog.get_logger(__name__)
 
@@ -40,8 +40,8 @@ class Reloader:
     over; its destination goes on with the settings that it has, or is not started.
     """
 
-    def __init__(self, settings: Settings, env: Mapping[str, str]) -> None:
-        self._settings, self._env = settings, env
+    def __init__(self, settings: Settings, loader: Loader) -> None:
+        self._settings, self._loader = settings, loader
         self._folder = settings.daemon.destinations
         self._files: dict[Path, _File] = {
             self._folder / f"{name}.toml": _File(None, one) for name, one in settings.destinations.items()
@@ -115,16 +115,15 @@ class Reloader:
             return _File(stamp, None, error.problems)
 
     def _load(self, file: Path) -> DestinationSettings:
-        shared = self._settings.zookeeper is not None
-        return load_destination(file, self._env, self._settings.daemon.node, shared=shared)
+        return self._loader.load_destination(file, self._settings.daemon.node, self._settings.service)
 
     def _read_main(self) -> list[str]:
         """The problems of headrace.toml; what is new in it is told, because it needs a restart."""
         try:
-            new = load_main(self._settings.file, self._env)
+            new = self._loader.load_main(self._settings.file)
         except ConfigError as error:
             return error.problems
-        keys = ["zookeeper"] if new.zookeeper != self._settings.zookeeper else []
+        keys = [new.service or self._settings.service] if new.cluster != self._settings.cluster else []
         keys += [
             f"{section}.{key}"
             for section in ("daemon", "state", "http", "log")

@@ -16,8 +16,7 @@ from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import HeadraceError, SinkError
 from headrace.model import MessageBatch, Position
 from headrace.ports.parking import FailedMessage
-from headrace.ports.sink import Desk, Sink
-from headrace.ports.sink_plan import Plan
+from headrace.ports.sink import Desk, Sink, SinkPlan
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
@@ -42,12 +41,12 @@ class ExactlyOnceKafkaSink(Sink):
         settings: KafkaSinkSettings,
         transactor: Transactor,
         desk: Desk | None = None,
-        plan: Plan | None = None,
+        plan: SinkPlan | None = None,
         failed: FailedTopic | None = None,
     ) -> None:
         super().__init__(transactor.lease, desk)
         self._transactor, self._failed = transactor, failed
-        plan = plan or Plan()
+        plan = plan or SinkPlan()
         self._sizes = Sizes(settings, Topics(settings, plan.partitions), plan, desk)
         # The brokers end a transaction that takes longer than its timeout, so it is committed long before.
         self._longest = settings.transaction_timeout / 4

@@ -10,8 +10,7 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import DEFAULT_MAX_MESSAGE, Topics
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch, Unit
-from headrace.ports.sink import Desk, MessageRefused
-from headrace.ports.sink_plan import Plan
+from headrace.ports.sink import Desk, MessageRefused, SinkPlan
 
 _SLACK = 16 * 1024
 """Bytes for key, headers and the record's own fields, with which a message surely fits."""
@@ -21,9 +20,9 @@ _POS, _ID = "headrace-pos", "headrace-id"
 class Sizes:
     """Of one sink. Both Kafka sinks send what fit() leaves of a batch."""
 
-    def __init__(self, settings: KafkaSinkSettings, topics: Topics, plan: Plan, desk: Desk | None) -> None:
+    def __init__(self, settings: KafkaSinkSettings, topics: Topics, plan: SinkPlan, desk: Desk | None) -> None:
         self._settings, self._topics, self._plan = settings, topics, plan
-        self._desk = desk if settings.parks else None
+        self._desk = desk if settings.capabilities.parks else None
 
     def limit(self, topic: str) -> int:
         """The largest record batch, in bytes; 0: the brokers have to say."""

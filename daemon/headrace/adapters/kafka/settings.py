@@ -8,11 +8,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from headrace.settings.message import KIB, MIB, Int, Seconds, Section, Size, Topic
+from headrace.rules.topics import KAFKA
+from headrace.settings.adapters import SinkCapabilities, SinkSettings
+from headrace.settings.section import KIB, MIB, Int, Seconds, Size, Topic
 from headrace.settings.values import split_servers
 
 
-class KafkaSinkSettings(Section):
+class KafkaSinkSettings(SinkSettings):
     """[sink] type = "kafka"."""
 
     type: Literal["kafka"] = Field(description="The kind of sink.")
@@ -93,11 +95,22 @@ class KafkaSinkSettings(Section):
     state_topic_replication: Int = Field(
         default=0, ge=0, le=32, description="Copies of state_topic when it is made; 0: as many as brokers, 3 at most."
     )
+    parked_topic: Topic = Field(
+        default="__headrace_parked",
+        min_length=1,
+        description="exactly_once: compacted topic that parked messages wait in; made when it is missing.",
+    )
 
     @property
-    def parks(self) -> bool:
-        """Whether messages may be set aside."""
-        return self.on_oversize == "park"
+    def capabilities(self) -> SinkCapabilities:
+        """See SinkSettings."""
+        return SinkCapabilities(
+            topic_names=KAFKA,
+            needs_topic=True,
+            parks=self.on_oversize == "park",
+            parks_by="on_oversize",
+            exactly_once=self.delivery == "exactly_once",
+        )
 
     @model_validator(mode="after")
     def _check_security(self) -> Self:

@@ -16,8 +16,7 @@ from headrace.adapters.kafka.topics import Topics
 from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.ports.sink import Desk, MessageRefused, Sink
-from headrace.ports.sink_plan import Plan
+from headrace.ports.sink import Desk, MessageRefused, Sink, SinkPlan
 
 
 class KafkaSink(Sink):
@@ -25,10 +24,10 @@ class KafkaSink(Sink):
     partition never overtake each other; only their confirmations overlap."""
 
     def __init__(
-        self, settings: KafkaSinkSettings, lease: Lease, desk: Desk | None = None, plan: Plan | None = None
+        self, settings: KafkaSinkSettings, lease: Lease, desk: Desk | None = None, plan: SinkPlan | None = None
     ) -> None:
         super().__init__(lease, desk)
-        self._settings, self._plan = settings, plan or Plan()
+        self._settings, self._plan = settings, plan or SinkPlan()
         self._topics = Topics(settings, self._plan.partitions)
         self._sizes = Sizes(settings, self._topics, self._plan, desk)
         self._producer: Any = None

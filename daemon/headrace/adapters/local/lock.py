@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.errors import StateStoreError
 from headrace.lease import Floor, Lease, Tenure
-from headrace.ports.lock import Lock
+from headrace.ports.cluster import Lock
 
 
 class FileLock(Lock):

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from headrace.adapters.mysql_parking.settings import MySqlParkingSettings
 from headrace.errors import Fenced, SourceError, StateStoreError
 from headrace.lease import Guard
 from headrace.mysql.wire.connection import Address, SourceConnection
 from headrace.parking.packing import packed_headers, packed_unit, unpacked_headers, unpacked_unit
 from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
-from headrace.settings.parking import FailedSettings
 
 _LIMIT = 10.0
 """Seconds for connecting, and for each statement."""
@@ -49,7 +49,7 @@ class MySqlFailedStore(FailedStore):
     """Those of one destination. One connection, made anew after a failure; every write is a transaction that looks at
     the owner's epoch first."""
 
-    def __init__(self, settings: FailedSettings, destination: str) -> None:
+    def __init__(self, settings: MySqlParkingSettings, destination: str) -> None:
         self._name, self._destination = settings.database, destination
         self._database = settings.database.replace("`", "``")
         self._address = Address(

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
+
+from pydantic import Field
 
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.ports.sink import Sink
+from headrace.ports.sink import Sink, SinkAdapter, SinkUse
+from headrace.rules.topics import KAFKA
+from headrace.settings.adapters import SinkCapabilities, SinkSettings
+
+
+class NullSinkSettings(SinkSettings):
+    """[sink] type = "null": publishes nowhere and confirms at once; for measuring."""
+
+    type: Literal["null"] = Field(description="The kind of sink.")
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """See SinkSettings."""
+        return SinkCapabilities(topic_names=KAFKA)
 
 
 class NullSink(Sink):
@@ -38,3 +54,13 @@ class NullSink(Sink):
     async def check(self) -> list[str]:
         """See Sink."""
         return []
+
+
+class NullAdapter(SinkAdapter):
+    """See SinkAdapter."""
+
+    section = NullSinkSettings
+
+    def sink(self, settings: NullSinkSettings, use: SinkUse) -> Sink:
+        """See SinkAdapter."""
+        return NullSink(use.lease)

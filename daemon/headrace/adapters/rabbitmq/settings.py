@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
+from headrace.parking.settings import RetrySettings
 from headrace.rules.templates import Template
-from headrace.settings.message import Seconds
-from headrace.settings.retries import RetrySettings
+from headrace.settings.adapters import SinkCapabilities
+from headrace.settings.section import Seconds
 from headrace.settings.values import split_servers
 
 KEY_NAMES = ("topic", "schema", "table", "partition")
@@ -62,9 +63,14 @@ class RabbitMqSinkSettings(RetrySettings):
     heartbeat: Seconds = Field(default=15.0, description="AMQP heartbeat, in seconds.")
 
     @property
-    def key_template(self) -> Template:
-        """`routing_key`, ready for use."""
-        return Template.parse(self.routing_key, KEY_NAMES)
+    def capabilities(self) -> SinkCapabilities:
+        """See SinkSettings."""
+        return SinkCapabilities(
+            address=Template.parse(self.routing_key, KEY_NAMES),
+            retries=True,
+            parks=self.on_failure == "park",
+            parks_by="on_failure",
+        )
 
     @field_validator("routing_key")
     @classmethod

@@ -6,8 +6,10 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
+from headrace.parking.settings import RetrySettings
 from headrace.rules.templates import Template
-from headrace.settings.retries import RetrySettings
+from headrace.rules.topics import ROCKETMQ
+from headrace.settings.adapters import SinkCapabilities
 from headrace.settings.values import parse_host_port
 
 TAG_NAMES = ("schema", "table", "type")
@@ -49,6 +51,13 @@ class RocketMqSinkSettings(RetrySettings):
         return _addresses(self.endpoints)
 
     @property
-    def tag_template(self) -> Template:
-        """`tag`, ready for use."""
-        return Template.parse(self.tag, TAG_NAMES)
+    def capabilities(self) -> SinkCapabilities:
+        """See SinkSettings."""
+        return SinkCapabilities(
+            topic_names=ROCKETMQ,
+            needs_topic=True,
+            tag=Template.parse(self.tag, TAG_NAMES),
+            retries=True,
+            parks=self.on_failure == "park",
+            parks_by="on_failure",
+        )

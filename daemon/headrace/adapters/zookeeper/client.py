@@ -18,9 +18,9 @@ from kazoo.security import make_digest_acl
 
 from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Link, Node, Op, Set
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
 from headrace.errors import LockServiceError
-from headrace.settings.daemon import ZooKeeperSettings
 
 _REASONS: dict[type[Exception], Why] = {
     exceptions.NoNodeError: "no_node",

@@ -18,7 +18,7 @@ from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
 from headrace.lease import Floor, Lease, Tenure
-from headrace.ports.lock import Lock
+from headrace.ports.cluster import Lock
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0

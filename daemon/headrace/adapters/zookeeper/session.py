@@ -13,13 +13,13 @@ import structlog
 
 from headrace import __version__
 from headrace.adapters.zookeeper.client import Client
-from headrace.adapters.zookeeper.counts import Counts
 from headrace.adapters.zookeeper.errors import Disconnected, NodeNameTaken, OutcomeUnknown, Refused, SessionOver
 from headrace.adapters.zookeeper.operations import Create, Link, Node, Op, Set, read_json
 from headrace.adapters.zookeeper.paths import Paths, node_name
 from headrace.adapters.zookeeper.proofs import Proofs
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import LockServiceError
-from headrace.settings.daemon import ZooKeeperSettings
+from headrace.ports.cluster import ClusterCounts
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -45,7 +45,7 @@ class Session:
         self._member = member
         self.node = node
         self.paths = Paths(settings.root)
-        self.counts = Counts()
+        self.counts = ClusterCounts()
         self.drained = False
         """Whether this daemon is to run nothing."""
         self.generation = 0

@@ -6,8 +6,8 @@ import socket
 import ssl
 from typing import Any
 
+from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import LockServiceError
-from headrace.settings.daemon import ZooKeeperSettings
 
 
 class Connector:

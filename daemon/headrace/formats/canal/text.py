@@ -7,11 +7,11 @@ import struct
 from base64 import b64encode
 from binascii import hexlify
 from collections.abc import Callable
-from decimal import Decimal
 from json.encoder import encode_basestring as quote
 from typing import Any
 
 from headrace.model import ABSENT, Column, Row, TableSchema
+from headrace.rules.numbers import float_text
 
 RowText = Callable[[Row], str]
 _Text = Callable[[Any], str]
@@ -30,27 +30,6 @@ _TEXTS = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longte
 _LABELLED = frozenset({"enum", "set"})
 _FLOATS = frozenset({"float", "double"})
 _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
-
-
-def float_text(value: float) -> str:
-    """A FLOAT or DOUBLE as MySQL prints it: the shortest digits that are the same value, without an exponent from
-    1e-15 to below 1e15 and where there are digits behind the point, `1e20` and not `1e+20` beyond. (For a FLOAT the
-    server itself prints six digits only.)"""
-    text = repr(value)
-    if "e" in text or abs(value) >= 1e15:
-        return _rewritten(text)
-    return text[:-2] if text.endswith(".0") else text
-
-
-def _rewritten(text: str) -> str:
-    sign, digits, exponent = Decimal(text).normalize().as_tuple()
-    if not isinstance(exponent, int):
-        raise ValueError(f"{text} is no number that a column can hold")
-    point = len(digits) + exponent
-    if -15 < point < 16 or 0 < point < len(digits):
-        return f"{Decimal(text).normalize():f}"
-    head, rest = digits[0], "".join(map(str, digits[1:]))
-    return f"{'-' if sign else ''}{head}{'.' if rest else ''}{rest}e{point - 1}"
 
 
 def fixed_float(kind: str, decimals: int) -> _Text:

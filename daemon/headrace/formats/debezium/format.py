@@ -10,11 +10,11 @@ import orjson
 
 from headrace import __version__
 from headrace.formats.debezium import schemas
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import Printer, field_of
 from headrace.model import ABSENT, Operation, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.ports.format import KeyedFormat, Messages, PerLayout, Place
-from headrace.settings.message import DebeziumSettings
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""

@@ -10,8 +10,8 @@ from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any
 
+from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.model import Column
-from headrace.settings.message import DebeziumSettings
 
 Schema = dict[str, Any]
 Printer = Callable[[Any], str]

@@ -1,19 +1,18 @@
-"""The kinds of [sink] as models: every key with its type, its default and what it means."""
+"""The section [sink] of type jsonl."""
 
 from __future__ import annotations
 
+import os
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
-from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
-from headrace.rules.topics import ANY_NAME, KAFKA, ROCKETMQ, TopicNames
-from headrace.settings.message import Int, SecondsOrOff, Section, SizeOrOff
+from headrace.rules.topics import KAFKA
+from headrace.settings.adapters import Exclusive, SinkCapabilities, SinkSettings
+from headrace.settings.section import Int, SecondsOrOff, SizeOrOff
 
 
-class JsonlSinkSettings(Section):
+class JsonlSinkSettings(SinkSettings):
     """[sink] type = "jsonl": a line a message."""
 
     type: Literal["jsonl"] = Field(description="The kind of sink.")
@@ -37,9 +36,10 @@ class JsonlSinkSettings(Section):
     )
 
     @property
-    def parks(self) -> bool:
-        """A file refuses no message."""
-        return False
+    def capabilities(self) -> SinkCapabilities:
+        """See SinkSettings. Two sinks may write to standard output, but not into one file."""
+        own = Exclusive("path", self.path, os.path.realpath(self.path)) if self.path != "-" else None
+        return SinkCapabilities(has_topics=False, topic_names=KAFKA, one_log=True, exclusive=own)
 
     @model_validator(mode="after")
     def _check_rotation(self) -> Self:
@@ -49,32 +49,3 @@ class JsonlSinkSettings(Section):
         if not rotates and (self.keep_files or self.compression != "none"):
             raise ValueError("keep_files and compression need rotate_bytes or rotate_after")
         return self
-
-
-class NullSinkSettings(Section):
-    """[sink] type = "null": publishes nowhere and confirms at once; for measuring."""
-
-    type: Literal["null"] = Field(description="The kind of sink.")
-
-    @property
-    def parks(self) -> bool:
-        """It refuses no message."""
-        return False
-
-
-SinkSettings = KafkaSinkSettings | RabbitMqSinkSettings | RocketMqSinkSettings | JsonlSinkSettings | NullSinkSettings
-SINKS: dict[str, type[Section]] = {
-    "kafka": KafkaSinkSettings,
-    "rabbitmq": RabbitMqSinkSettings,
-    "rocketmq": RocketMqSinkSettings,
-    "jsonl": JsonlSinkSettings,
-    "null": NullSinkSettings,
-}
-"""The sections that `[sink] type` chooses from, by that type."""
-
-
-def topic_names(sink: SinkSettings) -> TopicNames:
-    """Which names the sink takes for topics."""
-    if isinstance(sink, RabbitMqSinkSettings):
-        return ANY_NAME
-    return ROCKETMQ if isinstance(sink, RocketMqSinkSettings) else KAFKA

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.settings.message import MIB, Int, Seconds, Section, Size
+from headrace.settings.adapters import SinkSettings
+from headrace.settings.section import MIB, Int, Seconds, Size
 
 
-class RetrySettings(Section):
+class RetrySettings(SinkSettings):
     """The base of such sinks' sections."""
 
     max_in_flight: Int = Field(
@@ -29,8 +30,3 @@ class RetrySettings(Section):
         description="A message that is refused after all retries. halt: the destination stops, and the position stays "
         "before it; park: it is set aside with what comes later for its rows ([failed]), and others go on.",
     )
-
-    @property
-    def parks(self) -> bool:
-        """Whether messages may be set aside."""
-        return self.on_failure == "park"

@@ -1,0 +1,51 @@
+"""Kafka as a sink, at least once or exactly once, by its section [sink] type = "kafka"."""
+
+from __future__ import annotations
+
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.lease import Lease
+from headrace.ports.parking import FailedStore
+from headrace.ports.sink import Sink, SinkAdapter, SinkUse
+from headrace.ports.state import StateStore
+
+
+class KafkaAdapter(SinkAdapter):
+    """See SinkAdapter."""
+
+    section = KafkaSinkSettings
+
+    def sink(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
+        """See SinkAdapter. Exactly once the sink has a transactional producer, which its stores write through too."""
+        if not settings.capabilities.exactly_once:
+            return self.probe(settings, use)
+        from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
+        from headrace.adapters.kafka.parking import KafkaFailedStore
+        from headrace.adapters.kafka.state import KafkaStore
+        from headrace.adapters.kafka.transactor import Transactor
+
+        transactor = Transactor(settings, use.destination, use.lease)
+        parked = use.parked if isinstance(use.parked, KafkaFailedStore) else None
+        topic = parked.topic if parked is not None else None
+        sink = ExactlyOnceKafkaSink(settings, transactor, use.desk, use.plan, topic)
+        if parked is not None:
+            parked.writer = sink.write
+        sink.store = KafkaStore(settings, use.destination, transactor)
+        return sink
+
+    def probe(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
+        """See SinkAdapter. A plain sink, because a transactional producer would fence the active one."""
+        from headrace.adapters.kafka.sink import KafkaSink
+
+        return KafkaSink(settings, use.lease, use.desk, use.plan)
+
+    def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
+        """See SinkAdapter."""
+        from headrace.adapters.kafka.state import KafkaStore
+
+        return KafkaStore(settings, destination, lease=lease)
+
+    def parking_store(self, settings: KafkaSinkSettings, destination: str) -> FailedStore:
+        """See SinkAdapter."""
+        from headrace.adapters.kafka.parking import KafkaFailedStore
+
+        return KafkaFailedStore(settings, destination, settings.parked_topic)

@@ -1,0 +1,24 @@
+"""The embedded store as a state store, by the section [state] store = "sqlite"."""
+
+from __future__ import annotations
+
+from headrace.ports.parking import FailedStore
+from headrace.ports.state import StateAdapter, StateStore
+from headrace.settings.daemon import StateSettings
+
+
+class SqliteAdapter(StateAdapter):
+    """See StateAdapter."""
+
+    def store(self, settings: StateSettings) -> StateStore:
+        """See StateAdapter."""
+        from headrace.adapters.sqlite.state import SqliteStore
+
+        return SqliteStore(settings.path)
+
+    def parking(self, store: StateStore, destination: str) -> FailedStore | None:
+        """See StateAdapter."""
+        from headrace.adapters.sqlite.parking import SqliteFailedStore
+        from headrace.adapters.sqlite.state import SqliteStore
+
+        return SqliteFailedStore(store, destination) if isinstance(store, SqliteStore) else None

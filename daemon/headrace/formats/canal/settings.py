@@ -1,0 +1,60 @@
+"""The section [message] with format = "canal"."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, Field
+
+from headrace.settings.adapters import FormatCapabilities, MessageSettings
+
+
+def _check_zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError('should be a time zone such as "UTC" or "Asia/Shanghai"') from error
+    return value
+
+
+class CanalMessageSettings(MessageSettings):
+    """[message] format = "canal": Canal's flat JSON, which is the default."""
+
+    enum: Literal["label", "index"] = Field(
+        default="label", description="ENUM and SET as their labels, or as numbers as in Canal."
+    )
+    binary: Literal["base64", "hex", "latin1"] = Field(
+        default="base64",
+        description="Binary strings and geometries in base64, in hexadecimal digits, or as in Canal, each byte as the "
+        "character of ISO 8859-1.",
+    )
+    time_zone: Annotated[str, AfterValidator(_check_zone)] = Field(
+        default="UTC",
+        description='The zone that TIMESTAMP is printed in, such as "UTC" or "Asia/Shanghai".',
+    )
+    compat: Literal["none", "canal"] = Field(
+        default="none",
+        description='canal: enum = "index" and binary = "latin1" unless given, es in whole seconds, no `_pos`.',
+    )
+
+    @property
+    def capabilities(self) -> FormatCapabilities:
+        """See MessageSettings."""
+        return FormatCapabilities(enum_index=self.enum_index, time_zone=self.time_zone)
+
+    @property
+    def enum_index(self) -> bool:
+        """Whether ENUM and SET are published as numbers."""
+        return self._chosen("enum", "index") == "index"
+
+    @property
+    def binary_text(self) -> Literal["base64", "hex", "latin1"]:
+        """How Canal's format prints binary strings."""
+        chosen: Literal["base64", "hex", "latin1"] = self._chosen("binary", "latin1")  # type: ignore[assignment]
+        return chosen
+
+    def _chosen(self, key: str, canals: str) -> str:
+        """What is given counts before what `compat` says."""
+        given = key in self.model_fields_set or self.compat == "none"
+        return str(getattr(self, key)) if given else canals

@@ -1,0 +1,16 @@
+"""Parked messages in the destination's state store, by the section [failed] store = "state", which is the default."""
+
+from __future__ import annotations
+
+from headrace.ports.parking import FailedStore, ParkingAdapter
+from headrace.settings.parking import ParkingSettings
+
+
+class StateParkingAdapter(ParkingAdapter):
+    """See ParkingAdapter. The store itself comes from the state store."""
+
+    section = ParkingSettings
+
+    def store(self, settings: ParkingSettings, destination: str) -> FailedStore:
+        """See ParkingAdapter."""
+        raise LookupError('store = "state" is no store of its own')

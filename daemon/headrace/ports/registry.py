@@ -1,0 +1,78 @@
+"""Adapters by the names that the configuration knows them by, each imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+from headrace.ports.cluster import ClusterAdapter
+from headrace.ports.format import FormatAdapter
+from headrace.ports.parking import ParkingAdapter
+from headrace.ports.sink import SinkAdapter
+from headrace.ports.state import StateAdapter
+from headrace.settings.adapters import ClusterSettings, MessageSettings, SinkSettings
+from headrace.settings.parking import ParkingSettings
+
+Kind = Literal["sink", "message", "parking", "cluster", "state"]
+
+
+class Registry:
+    """`adapters` has, by kind and name, `module:class` of each adapter. Every method raises LookupError for a name that
+    is not registered. It is also the `Sections` that the configuration is read with."""
+
+    def __init__(self, adapters: Mapping[Kind, Mapping[str, str]]) -> None:
+        self._adapters = adapters
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def names(self, kind: str) -> Sequence[str]:
+        """See Sections."""
+        return [*self._adapters[cast(Kind, kind)]]
+
+    def _find(self, kind: Kind, name: str) -> Any:
+        made = self._made.get((kind, name))
+        if made is None:
+            known = self._adapters[kind]
+            if name not in known:
+                raise LookupError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
+            module, _, attribute = known[name].partition(":")
+            made = self._made[kind, name] = getattr(importlib.import_module(module), attribute)()
+        return made
+
+    def sink_adapter(self, type: str) -> SinkAdapter:
+        """The adapter of [sink] type."""
+        return cast(SinkAdapter, self._find("sink", type))
+
+    def format_adapter(self, format: str) -> FormatAdapter:
+        """The adapter of [message] format."""
+        return cast(FormatAdapter, self._find("message", format))
+
+    def parking_adapter(self, store: str) -> ParkingAdapter:
+        """The adapter of [failed] store."""
+        return cast(ParkingAdapter, self._find("parking", store))
+
+    def cluster_adapter(self, service: str) -> ClusterAdapter:
+        """The adapter of a cluster service, by the name of its section."""
+        return cast(ClusterAdapter, self._find("cluster", service))
+
+    def state_adapter(self, store: str) -> StateAdapter:
+        """The adapter of [state] store."""
+        return cast(StateAdapter, self._find("state", store))
+
+    # -- Sections -------------------------------------------------------------------------------------------------
+
+    def sink(self, type: str) -> type[SinkSettings]:
+        """See Sections."""
+        return self.sink_adapter(type).section
+
+    def message(self, format: str) -> type[MessageSettings]:
+        """See Sections."""
+        return self.format_adapter(format).section
+
+    def parking(self, store: str) -> type[ParkingSettings]:
+        """See Sections."""
+        return self.parking_adapter(store).section
+
+    def cluster(self, service: str) -> type[ClusterSettings]:
+        """See Sections."""
+        return self.cluster_adapter(service).section

@@ -1,0 +1,117 @@
+"""The sections whose keys belong to adapters: what all of a kind have in common, and what each says of itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from pydantic import Field
+
+from headrace.rules.templates import Template
+from headrace.rules.topics import ANY_NAME, TopicNames
+from headrace.settings.section import Int, Section
+
+TOPIC = Template.parse("{topic}", ("topic",))
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusive:
+    """Something that one destination alone may use. Two with an equal `identity` can't run in one daemon."""
+
+    key: str
+    """The key of [sink] that names it."""
+    value: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkCapabilities:
+    """What a sink is capable of under its settings: routing, checks and the message builder go by it."""
+
+    has_topics: bool = True
+    """Whether topics and partitions have a meaning; if not, their keys in [route] are refused."""
+    topic_names: TopicNames = ANY_NAME
+    """Which names it takes for topics."""
+    needs_topic: bool = False
+    """Whether [route] topic has to be given."""
+    one_log: bool = False
+    """Whether all topics go into one stream, whose order has to be the binlog's."""
+    address: Template = TOPIC
+    """What it takes for a topic: the topic itself, or a name made of {topic}, {schema}, {table} and {partition}."""
+    tag: Template | None = None
+    """The tag of a message, made of {schema}, {table} and {type}; None for a sink without tags."""
+    retries: bool = False
+    """Whether it sends single messages again, and so has to know which of them are about the same row."""
+    parks: bool = False
+    """Whether it parks messages that are refused."""
+    parks_by: str = ""
+    """The key of [sink] that would make it park; "" for a sink that never refuses a message."""
+    exactly_once: bool = False
+    """Whether it keeps the position itself, in one transaction with the messages."""
+    exclusive: Exclusive | None = None
+
+
+class SinkSettings(Section):
+    """[sink]: where the messages go."""
+
+    type: str = Field(description="The kind of sink.")
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> SinkCapabilities:
+        """What the sink is capable of under these settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatCapabilities:
+    """What a format asks of those before and after it."""
+
+    topics: frozenset[str] = frozenset()
+    """Topics of its own, for messages that are not about rows."""
+    marks: bool | None = None
+    """Whether it has messages for the begin and end of transactions; None: as [filter] transactions says."""
+    enum_index: bool = False
+    """Whether ENUM and SET come as numbers."""
+    time_zone: str = "UTC"
+    """The zone of TIMESTAMP values."""
+
+
+class MessageSettings(Section):
+    """[message]: what a message looks like."""
+
+    format: str = Field(default="canal", description="The format.")
+    rows_per_message: Int = Field(
+        default=0, ge=0, le=1_000_000, description="At most this many rows a message; 0: a message a rows event."
+    )
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> FormatCapabilities:
+        """What the format asks of others under these settings."""
+
+
+class ClusterSettings(Section):
+    """The section of a service by which several daemons share the destinations; its name is the service's."""
+
+    service: ClassVar[str]
+
+
+class Sections(Protocol):
+    """The sections that adapters bring along, found by the name under which each is registered."""
+
+    def sink(self, type: str) -> type[SinkSettings]:
+        """The section [sink] of a type. Raises LookupError."""
+
+    def message(self, format: str) -> type[MessageSettings]:
+        """The section [message] of a format. Raises LookupError."""
+
+    def parking(self, store: str) -> type[Section]:
+        """The section [parking] of a store. Raises LookupError."""
+
+    def cluster(self, service: str) -> type[ClusterSettings]:
+        """The section of a cluster service. Raises LookupError."""
+
+    def names(self, kind: str) -> Sequence[str]:
+        """What is registered under a kind: sink, message, parking, cluster or state."""
