@@ -29,6 +29,10 @@ class HeadraceError(Exception):
         message = super().__str__()
         return f"{message} -> {self.remedy}" if self.remedy else message
 
+    def told_of(self, destination: str) -> str:
+        """The error in words, its remedy right for that destination as it stands."""
+        return str(self).replace("DESTINATION", destination)
+
 
 class ConfigError(HeadraceError):
     """The configuration is wrong; `problems` lists every fault found, each with file, key and a sentence."""

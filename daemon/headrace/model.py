@@ -17,11 +17,9 @@ class State(StrEnum):
 
     STARTING = "STARTING"
     STANDBY = "STANDBY"
-    SNAPSHOTTING = "SNAPSHOTTING"
     STREAMING = "STREAMING"
     DEGRADED = "DEGRADED"
     STALLED = "STALLED"
-    PAUSED = "PAUSED"
     POSITION_LOST = "POSITION_LOST"
     SOURCE_CHANGED = "SOURCE_CHANGED"
     SERVER_ID_TAKEN = "SERVER_ID_TAKEN"
@@ -34,7 +32,7 @@ class State(StrEnum):
         return self in _HEALTHY
 
 
-_HEALTHY = frozenset({State.STANDBY, State.SNAPSHOTTING, State.STREAMING, State.DEGRADED, State.PAUSED})
+_HEALTHY = frozenset({State.STANDBY, State.STREAMING, State.DEGRADED})
 
 
 class Operation(StrEnum):

@@ -35,7 +35,7 @@ def site(mysql: Any, schema: str, rabbitmq: Any, failed: str = "", *, sink: str 
 
 
 def failed_of(process: DaemonProcess) -> dict[str, Any]:
-    found: dict[str, Any] = process.health()[1]["destinations"]["shop"]["failed"]
+    found: dict[str, Any] = process.health()[1]["destinations"]["shop"]["parked"]
     return found
 
 
@@ -51,7 +51,7 @@ def stored(process: DaemonProcess, mysql: Any, count: int, limit: float = 30) ->
 
     def reached(status: dict[str, Any]) -> bool:
         position = status["position"]
-        return status["failed"]["messages"] == count and [position["file"], position["offset"]] >= [end[0], int(end[1])]
+        return status["parked"]["messages"] == count and [position["file"], position["offset"]] >= [end[0], int(end[1])]
 
     process.wait("shop", reached, limit)
 
@@ -120,7 +120,7 @@ async def test_people_list_show_retry_and_discard(
     process.wait_state("shop", "STREAMING")
     assert process.command("failed", "list", "shop") == (0, "shop: no failed messages\n")
     execute("INSERT INTO a VALUES (1, 1)", "UPDATE a SET n = 2", "INSERT INTO a VALUES (7, 7)")
-    process.wait("shop", lambda s: s["failed"]["manual"] == 2)
+    process.wait("shop", lambda s: s["parked"]["need_operator"] == 2)
 
     status, printed = process.command("failed", "list", "shop", "--json")
     entries = json.loads(printed)
@@ -156,7 +156,7 @@ async def test_people_list_show_retry_and_discard(
         assert (status, "1 messages are sent again" in printed) == (0, True)
         assert await rows(broker, queue, 1) == [("INSERT", "7", "7")]
     process.wait_state("shop", "STREAMING")
-    assert failed_of(process) == {"messages": 0, "bytes": 0, "manual": 0, "oldest_at": None}
+    assert failed_of(process) == {"messages": 0, "bytes": 0, "need_operator": 0, "oldest_at": None}
 
 
 def test_a_full_store_stops_the_destination_and_its_position(
@@ -237,7 +237,7 @@ async def test_a_queue_that_is_full_now_and_then_gets_every_row_in_order(
         found: list[Any] = []
         for part in range(4):
             change_at_random(mysql, schema, part, 150)
-            process.wait("shop", lambda s: s["failed"]["messages"] > 0)
+            process.wait("shop", lambda s: s["parked"]["messages"] > 0)
             if part == 1:
                 process.kill()
                 process.start()

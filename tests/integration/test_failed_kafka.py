@@ -51,7 +51,7 @@ def waiting(process: DaemonProcess, mysql: Any, count: int) -> None:
 
     def reached(status: dict[str, Any]) -> bool:
         position = status["position"] or {"file": "", "offset": 0}
-        return status["failed"]["messages"] == count and [position["file"], position["offset"]] >= [end[0], int(end[1])]
+        return status["parked"]["messages"] == count and [position["file"], position["offset"]] >= [end[0], int(end[1])]
 
     process.wait("shop", reached, 40)
 

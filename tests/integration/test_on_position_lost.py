@@ -125,7 +125,7 @@ def test_fail_stays_lost_until_an_operator_sets_a_position_and_then_goes_on_with
     assert process.health()[0] == 503
     assert seen["lost"] in ("gtids_purged", "position_purged")
     assert seen["gap"] is None
-    assert seen["headroom"]["bytes"] in (None, 0)
+    assert seen["retention"]["bytes"] in (None, 0)
     done = headrace(process, "position", "set", "shop", "earliest", "--yes")
     assert done.returncode == 0, done.stderr
     seen = process.wait_state("shop", "STREAMING", 20)

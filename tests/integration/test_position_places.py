@@ -1,4 +1,4 @@
-"""Places in the binlogs of real servers: by time, by offset, by GTIDs; what a source has, and its headroom."""
+"""Places in the binlogs of real servers: by time, by offset, by GTIDs; what a source has, and its retention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.model import Position
 from headrace.mysql.checks import address_of
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Inventory, headroom, take_inventory
+from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.move import parse_where, relocate
 from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
 from headrace.mysql.wire.connection import SourceConnection
@@ -206,12 +206,12 @@ async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: W
         await relocate(written.source, theirs, None, reason="operator")
 
 
-async def test_headroom_is_what_would_be_purged_before_ours(written: Written) -> None:
+async def test_retention_is_what_would_be_purged_before_ours(written: Written) -> None:
     inventory = replace(await written.inventory(), expire_seconds=1000)
     heads = FileHeads(written.source)
     sizes = [binlog.size for binlog in inventory.files]
     uuid, files = inventory.server_uuid, [binlog.name for binlog in inventory.files]
-    room = await headroom(inventory, Position(uuid, files[3], 200), heads)
+    room = await retention(inventory, Position(uuid, files[3], 200), heads)
     assert room.bytes == sum(sizes[:3]) + 200
     assert room.seconds is not None
     assert room.share is not None
@@ -221,19 +221,19 @@ async def test_headroom_is_what_would_be_purged_before_ours(written: Written) ->
     assert room.share == pytest.approx(room.seconds / 1000)
     assert heads.dumps == 1
     for _ in range(3):
-        await headroom(inventory, Position(uuid, files[3], 300), heads)
+        await retention(inventory, Position(uuid, files[3], 300), heads)
     assert heads.dumps == 1
-    newest = await headroom(inventory, Position(uuid, files[-1], 4), heads)
+    newest = await retention(inventory, Position(uuid, files[-1], 4), heads)
     assert (newest.seconds, newest.share) == (1000.0, 1.0)
-    gone = await headroom(inventory, Position(uuid, "mysql-bin.000000", 4), heads)
+    gone = await retention(inventory, Position(uuid, "mysql-bin.000000", 4), heads)
     assert (gone.bytes, gone.seconds, gone.share) == (0, 0.0, 0.0)
-    for_ever = await headroom(replace(inventory, expire_seconds=0), Position(uuid, files[3], 200), heads)
+    for_ever = await retention(replace(inventory, expire_seconds=0), Position(uuid, files[3], 200), heads)
     assert (for_ever.seconds, for_ever.share) == (None, (sum(sizes[:3]) + 200) / sum(sizes))
-    unknown = await headroom(inventory, Position("another", files[3], 200), heads)
+    unknown = await retention(inventory, Position("another", files[3], 200), heads)
     assert (unknown.bytes, unknown.seconds, unknown.share) == (None, None, None)
     if not written.mariadb:
         gtids = (await PlaceFinder(written.source, inventory).start_of(files[3])).gtids
-        same = await headroom(inventory, Position("another", "", 4, str(gtids)), heads)
+        same = await retention(inventory, Position("another", "", 4, str(gtids)), heads)
         assert same.bytes == sum(sizes[:3]) + 4
         assert heads.dumps <= 5
 

@@ -216,7 +216,7 @@ def test_fields_of_health_are_those_of_the_code() -> None:
     body = health({"d": status}, "node")[1]
     assert {field for fields in rows for field in fields} == body["destinations"]["d"].keys()
     parts = {fields[0]: set(re.findall(r"`(\w+)`", text)) for fields, text in rows.items() if len(fields) == 1}
-    for field in ("received", "source", "heartbeat", "headroom", "gap"):
+    for field in ("received", "source", "heartbeat", "retention", "parked", "gap"):
         shown = body["destinations"]["d"][field].keys()
         assert parts[field] == shown, field
     assert parts["lost"] == {kind.value for kind in LostKind}

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.destination.status import DestinationStatus
+from headrace.errors import HeadraceError
 from headrace.http.loop_delay import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
@@ -44,7 +45,7 @@ async def test_one_unhealthy_destination_makes_503(
     statuses["shop"].enter(State.STREAMING)
     statuses["stock"].enter(state, "why", "a sentence")
     code, kind, body = await get(url + "/health")
-    healthy = state in {State.STANDBY, State.SNAPSHOTTING, State.STREAMING, State.DEGRADED, State.PAUSED}
+    healthy = state in {State.STANDBY, State.STREAMING, State.DEGRADED}
     assert (code, kind) == (200 if healthy else 503, "application/json")
     assert isinstance(body, dict)
     assert body["status"] == ("ok" if healthy else "failing")
@@ -93,7 +94,7 @@ async def test_the_facts_of_a_destination(url: str, statuses: dict[str, Destinat
     shop = statuses["shop"]
     shop.position = Position("uuid", "mysql-bin.000007", 1234, last_pos=(1 << 62) + 1)
     shop.rows, shop.epoch, shop.lag_seconds = 42, 3, 0.5
-    shop.failed("source: 连接断开")
+    shop.note_error(HeadraceError("source: 连接断开"))
     shop.last_error_at_us = 1_700_000_000_000_001
     shop.oldest_unconfirmed_at = time.monotonic() - 5
     _, _, body = await get(url + "/health/shop")

@@ -316,5 +316,5 @@ async def test_a_library_that_breaks_our_task_off_is_a_failure_that_is_told(stor
 
     log, _, _ = three()
     run = await begin(store, bytes(log.packets), sink=Sink())
-    with pytest.raises(HeadraceError, match="'shop: send' was broken off from within"):
+    with pytest.raises(HeadraceError, match="'publish' was cancelled from within"):
         await asyncio.wait_for(run.task(), 5)

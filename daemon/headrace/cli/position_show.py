@@ -25,7 +25,7 @@ from headrace.model import Position, State
 from headrace.mysql.checks import address_of
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Headroom, Inventory, headroom, take_inventory
+from headrace.mysql.position.inventory import Inventory, Retention, retention, take_inventory
 from headrace.mysql.position.search import distance, read_on
 from headrace.mysql.position.server_comparison import agree
 from headrace.mysql.schema.states import file_number
@@ -44,7 +44,7 @@ class _Source:
 
     address: str
     inventory: Inventory | None = None
-    room: Headroom = field(default_factory=Headroom)
+    room: Retention = field(default_factory=Retention)
     error: str = ""
     unreachable: list[str] = field(default_factory=list)
     """Why the addresses before this one were passed over."""
@@ -103,7 +103,7 @@ async def _look(address: SourceSettings, position: Position | None, found: _Sour
         found.inventory = await take_inventory(connection)
         if position is None:
             return
-        found.room = await headroom(found.inventory, position, FileHeads(address))
+        found.room = await retention(found.inventory, position, FileHeads(address))
         if judge(address, position, found)[0] != "ok":
             return
         # What lists do not show: files that were rewritten under their names, and damage right before us.
@@ -213,7 +213,7 @@ def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: st
             **dict.fromkeys(_OF_INVENTORY),
         },
         "verdict": {"state": state, "text": verdict, "remedy": to_do},
-        "headroom": {"bytes": source.room.bytes, "seconds": source.room.seconds, "share": source.room.share},
+        "retention": {"bytes": source.room.bytes, "seconds": source.room.seconds, "share": source.room.share},
         "behind_bytes": None,
     }
     if inventory is None:
@@ -266,7 +266,7 @@ def _table(facts: dict[str, Any]) -> str:
 
 
 def _source_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    source, room = facts["source"], facts["headroom"]
+    source, room = facts["source"], facts["retention"]
     rows = [("not asked", text) for text in source["unreachable"]]
     rows += [
         ("source", f"{source['address']}, {source['version']}"),
@@ -282,5 +282,5 @@ def _source_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             text += f", {duration_text(room['seconds'])}"
         elif not source["expire_seconds"]:
             text += "; the source purges nothing by itself"
-        rows.append(("headroom", text))
+        rows.append(("retention", text))
     return rows

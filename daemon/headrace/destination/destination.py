@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -13,7 +13,7 @@ import structlog
 from headrace.destination.delivery import Delivery, delivering
 from headrace.destination.heartbeat_writer import Companion
 from headrace.destination.parts import Parts
-from headrace.destination.retention import HeadroomWatch
+from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Behind, Stream
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
@@ -28,6 +28,7 @@ from headrace.ports.state import Guard, StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from headrace.settings.load import derive_server_id
+from headrace.tasks import beside, first
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +36,6 @@ _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
 _LOOK_AT_BINLOGS = 15.0
 """Seconds between two looks at what the source still has."""
-_STAYS = frozenset({State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_TAKEN})
-"""States that an attempt does not leave before changes flow again, so that a monitor does not see them come and go."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
@@ -79,7 +78,7 @@ class Destination:
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
-        watch, looked, file = HeadroomWatch(self.status, self._log), 0.0, ""
+        watch, looked, file = RetentionWarning(self.status, self._log), 0.0, ""
         while True:
             await asyncio.sleep(1.0)
             position, now = self.status.position, time.monotonic()
@@ -92,15 +91,7 @@ class Destination:
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
         service is back."""
-        waits = [asyncio.create_task(one) for one in (self._written(), self._lock.recovered())]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in done:
-                wait.result()
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        await first({"written": self._written(), "lock service": self._lock.recovered()})
 
     async def _written(self) -> None:
         # A run that failed before it had read the position, because its sink was away, does not know what is stored.
@@ -115,7 +106,7 @@ class Destination:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
         while not stop.is_set():
             # A stall goes on until something is confirmed, whatever is tried meanwhile.
-            if not self._behind.since and self.status.state not in _STAYS:
+            if not self._behind.since:
                 self.status.enter(State.STARTING)
             try:
                 await self._store.open()
@@ -133,15 +124,10 @@ class Destination:
     async def _run_held(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until the lock is wanted elsewhere: both end in order."""
         halt = asyncio.Event()
-        waits = [asyncio.create_task(one, name=f"{self.name}: halt") for one in (stop.wait(), self._away())]
-        for wait in waits:
-            wait.add_done_callback(lambda _: halt.set())
-        try:
+        async with beside({"stop": stop.wait(), "asked away": self._away()}) as waits:
+            for wait in waits.values():
+                wait.add_done_callback(lambda _: halt.set())
             await self._run_moving(halt)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _away(self) -> None:
         self._log.info("gives the destination away", why=await self._lock.asked_away())
@@ -175,7 +161,7 @@ class Destination:
             await ensure_delivered(self.name, self._parts.former_parked)
             stored = stored or await self._note_stored(store)
             layouts = Layouts(self._settings, await store.schema_entries(self.name))
-            source = await _unless(stop, self._open(stored.position, layouts, stored.last_pos))
+            source = await _unless(stop, lambda: self._open(stored.position, layouts, stored.last_pos))
             if source is None:
                 return
             companion = self._companion(source.settings)
@@ -378,19 +364,19 @@ class Destination:
         return True
 
 
-async def _unless(stop: asyncio.Event, opening: Coroutine[Any, Any, OpenSource]) -> OpenSource | None:
+async def _unless(stop: asyncio.Event, opening: Callable[[], Awaitable[OpenSource]]) -> OpenSource | None:
     """What is opened; None, and nothing is open, when a stop came first: neither a server that does not answer nor a
     long search in its binlogs holds up the end."""
-    task, stopping = asyncio.create_task(opening), asyncio.create_task(stop.wait())
-    taken = False
+    opened: OpenSource | None = None
+
+    async def open_it() -> None:
+        nonlocal opened
+        opened = await opening()
+
+    ended: dict[str, Any] = {}
     try:
-        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
-        taken = task.done()
+        ended = await first({"open": open_it(), "stop": stop.wait()})
     finally:
-        stopping.cancel()
-        if not taken:
-            task.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
-        if not taken and not task.cancelled() and task.exception() is None:
-            await task.result().close()  # it came to its end in spite of us
-    return task.result() if taken else None
+        if "open" not in ended and opened is not None:
+            await opened.close()  # it came to its end in spite of us
+    return opened if "open" in ended else None

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+from headrace.destination.states import Trouble
 from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, GrantMissing, HeadraceError, SourceError
 from headrace.mysql.checks import address_of
@@ -70,19 +71,18 @@ class Companion:
 
     async def run(self, log: Any) -> None:
         """Beats every interval until it is cancelled. Never raises for what the server does."""
-        self._status.troubles.pop(_FOREIGN, None)
+        self._status.clear(_FOREIGN)
         if not self._settings.enabled:
-            self._status.troubles.pop(_TROUBLE, None)
+            self._status.clear(_TROUBLE)
             return
         while True:
             began = time.monotonic()
             self._forget_quiet()
             trouble = await self._try()
-            if trouble and trouble != self._status.troubles.get(_TROUBLE):
-                log.warning("no heartbeat can be written", error=trouble)
             if trouble:
-                self._status.troubles[_TROUBLE] = trouble
-            elif self._status.troubles.pop(_TROUBLE, None):
+                if self._status.trouble(Trouble(_TROUBLE, trouble)):
+                    log.warning("no heartbeat can be written", error=trouble)
+            elif self._status.clear(_TROUBLE):
                 log.info("heartbeats are written again")
             await asyncio.sleep(max(0.0, self._settings.interval - (time.monotonic() - began)))
 
@@ -169,15 +169,16 @@ class Companion:
     def _note_foreign(self, beat: Beat) -> None:
         """It does no harm to our row, and yet somebody does not know that he was replaced."""
         self._foreign_at = time.monotonic()
-        self._status.troubles[_FOREIGN] = (
+        text = (
             f"node {beat.node} still writes heartbeats for {self._destination} under epoch {beat.epoch}, ours is "
-            f"{self.epoch}: two daemons run it -> stop that one"
+            f"{self.epoch}: two daemons run it"
         )
+        self._status.trouble(Trouble(_FOREIGN, text, "stop that one"))
 
     def _forget_quiet(self) -> None:
         if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:
             self._foreign_at = 0.0
-            self._status.troubles.pop(_FOREIGN, None)
+            self._status.clear(_FOREIGN)
 
     async def binlog_end(self) -> tuple[str, int]:
         """File and offset where the source's binlog ends, asked on a connection of its own, because beats may hang.

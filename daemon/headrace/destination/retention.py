@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.destination.states import Trouble
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.mysql.checks import address_of
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Headroom, headroom, take_inventory
+from headrace.mysql.position.inventory import Retention, retention, take_inventory
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.settings.destination import SourceSettings
 
-_TROUBLE = "headroom"
+_TROUBLE = "retention"
 
 
-class HeadroomWatch:
+class RetentionWarning:
     """Looks when it is told to, on a connection of its own: the stream may have none, and then it matters most."""
 
     def __init__(self, status: DestinationStatus, log: Any) -> None:
@@ -32,22 +33,22 @@ class HeadroomWatch:
             connection = await SourceConnection.open(address_of(source))
             try:
                 inventory = await take_inventory(connection)
-                found = await headroom(inventory, position, self._heads)
+                found = await retention(inventory, position, self._heads)
             finally:
                 await connection.close()
         except HeadraceError as error:
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
-            self._status.headroom_bytes = self._status.headroom_seconds = None
+            self._status.retention_bytes = self._status.retention_seconds = None
             return  # a warning stays until a look says otherwise
-        self._status.headroom_bytes, self._status.headroom_seconds = found.bytes, found.seconds
+        self._status.retention_bytes, self._status.retention_seconds = found.bytes, found.seconds
         self._warn(source, position, found)
 
-    def _warn(self, source: SourceSettings, position: Position, found: Headroom) -> None:
-        share, limit = found.share, source.headroom_warning
+    def _warn(self, source: SourceSettings, position: Position, found: Retention) -> None:
+        share, limit = found.share, source.retention_warning
         if share is None or share >= limit:
-            if self._status.troubles.pop(_TROUBLE, None) and share is not None:
+            if self._status.clear(_TROUBLE) and share is not None:
                 self._log.info("the position is far enough from what the source purges again", share=round(share, 3))
-            self._status.headroom_warning = ""
+            self._status.retention_warning = ""
             return
         if not found.bytes and not share:
             left = f"the source has purged the binlog of our position {position}"
@@ -57,7 +58,8 @@ class HeadroomWatch:
             left = (
                 f"only {found.bytes or 0:,} bytes of binlog lie between the source's oldest and our position {position}"
             )
-        text = f"{left}, {share:.0%} of what it keeps is left (headroom_warning is {limit:.0%})"
+        text = f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
         if _TROUBLE not in self._status.troubles:
-            self._log.warning("little headroom", warning=text, seconds=found.seconds, bytes=found.bytes)
-        self._status.troubles[_TROUBLE] = self._status.headroom_warning = text
+            self._log.warning("retention is running out", warning=text, seconds=found.seconds, bytes=found.bytes)
+        self._status.retention_warning = text
+        self._status.trouble(Trouble(_TROUBLE, text))

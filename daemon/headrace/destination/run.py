@@ -17,7 +17,7 @@ from headrace.destination.heartbeat_writer import Companion
 from headrace.destination.sending import Sending
 from headrace.destination.stall import Liveness
 from headrace.destination.status import DestinationStatus
-from headrace.errors import Fenced, HeadraceError, PositionLost, SourceEnded, SourceSilent
+from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
 from headrace.model import MessageBatch, Position
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
@@ -172,11 +172,7 @@ class Stream:
             _raise_first(done)
         if isinstance(error, HeadraceError) and not isinstance(error, Fenced):
             self._failing = True
-            if isinstance(error, PositionLost):
-                self._status.lost_kind = error.kind.value
-            error.remedy = error.remedy.replace("DESTINATION", self._name)
-            self._status.failed(str(error))
-            self._status.enter(error.state, error.reason, str(error))
+            self._status.fail(error)
             with contextlib.suppress(HeadraceError):  # the first error is the one to tell
                 await self._drain([task for task in tasks if task is tasks[0] or task not in done])
         _raise_first(done)

@@ -12,6 +12,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import LeaseLapsed
 from headrace.model import MessageBatch, State
 from headrace.pipeline.byte_queue import ByteQueue
+from headrace.tasks import beside, result_of
 
 
 class Sending:
@@ -61,20 +62,16 @@ class Sending:
     async def _until_lapse(self) -> None:
         """Publishes and confirms as long as the lease holds; raises what ends both for good."""
         self._delivery.hand_over()
-        # The lapse stands first: whatever else happened, it decides.
-        work = (self._lease.lapsed, self._publish, self._confirm)
-        tasks = [asyncio.create_task(one(), name=one.__name__.strip("_")) for one in work]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0] not in done:
-                for task in done:
-                    task.result()
-        except LeaseLapsed:
-            return
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        works = {"lapsed": self._lease.lapsed(), "publish": self._publish(), "confirm": self._confirm()}
+        async with beside(works) as tasks:
+            done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            if tasks["lapsed"] in done:  # whatever else happened, it decides
+                return
+            for task in done:
+                try:
+                    result_of(task)
+                except LeaseLapsed:
+                    return
 
     async def _resume(self) -> None:
         """Waits for a proof of the lock, and makes ready for handing over again what no one has confirmed."""

@@ -13,6 +13,7 @@ from headrace.model import State
 from headrace.mysql.checks import address_of
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.settings.destination import DestinationSettings, SourceSettings
+from headrace.tasks import first
 
 _LOOK = 30.0
 """Seconds between two looks at source, sink and store."""
@@ -36,27 +37,16 @@ class Standby:
 
     async def wait(self, floor: Floor, stop: asyncio.Event) -> bool:
         """Until the lock is ours; False when told to stop before. Raises LockServiceError or StateStoreError."""
-        name = self._settings.name
         self._log.info("standing by", holder=self._lock.holder)
-        acquiring = asyncio.create_task(self._lock.acquire(floor), name=f"{name}: lock")
-        stopping = asyncio.create_task(stop.wait(), name=f"{name}: stop")
-        looking = asyncio.create_task(self._look(), name=f"{name}: standby")
-        telling = asyncio.create_task(self._tell(), name=f"{name}: holder")
-        tasks = (acquiring, stopping, looking, telling)
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if looking.done():
-                looking.result()
-            if telling.done():
-                telling.result()
-            if acquiring.done():
-                acquiring.result()
-                return not stop.is_set()
-            return False
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        ended = await first(
+            {
+                "standby": self._look(),
+                "holder": self._tell(),
+                "lock": self._lock.acquire(floor),
+                "stop": stop.wait(),
+            }
+        )
+        return "lock" in ended and not stop.is_set()
 
     async def _tell(self) -> None:
         """Keeps who runs the destination up to date."""

@@ -6,6 +6,8 @@ import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from headrace.destination.states import TRANSITIONS, Trouble
+from headrace.errors import HeadraceError, PositionLost
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
@@ -87,7 +89,7 @@ class DestinationStatus:
     fenced: int = 0
     """Runs that ended because somebody with a higher epoch, or a lost lock, said so."""
     troubles: dict[str, str] = field(default_factory=dict)
-    """What is not as it should be although changes flow: a sentence by reason. Any makes STREAMING DEGRADED."""
+    """What is not as it should be although changes flow, as a sentence with its remedy, by reason."""
     round_trips: RoundTrips = field(default_factory=RoundTrips)
     beat_seen_at: float = 0.0
     """When our own heartbeat last came back in the binlog."""
@@ -97,19 +99,21 @@ class DestinationStatus:
     """The last move of the position that gave something up, or published again."""
     gaps: dict[str, int] = field(default_factory=dict)
     """Moves of the position by a policy, counted by reason."""
-    headroom_seconds: float | None = None
+    retention_seconds: float | None = None
     """Until the source purges the binlog that we need, as far as its settings say; None when not known or never."""
-    headroom_bytes: int | None = None
+    retention_bytes: int | None = None
     """Binlog between the oldest that the source keeps and our position; None when not known."""
-    headroom_warning: str = ""
-    """A sentence when less is left than `headroom_warning` allows."""
+    retention_warning: str = ""
+    """A sentence when less is left than `retention_warning` allows."""
 
     parked: Waiting = field(default_factory=Waiting)
     """Messages that the sink refused and that wait to be sent again, with those behind them."""
 
     def enter(self, state: State, reason: str = "", message: str = "") -> bool:
-        """Takes a state; returns whether anything changed."""
+        """Takes a state, if the table of transitions allows it; returns whether anything changed."""
         if (state, reason, message) == (self.state, self.reason, self.message):
+            return False
+        if state is not self.state and state not in TRANSITIONS[self.state]:
             return False
         if state is not self.state:
             self.since = time.monotonic()
@@ -133,23 +137,50 @@ class DestinationStatus:
         """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
         self.lag_seconds, self.queue_bytes = 0.0, 0
         self.last_event_at = self.oldest_unconfirmed_at = self.last_checkpoint_at = self.beat_seen_at = 0.0
-        self.headroom_seconds = self.headroom_bytes = None
-        self.headroom_warning = ""
+        self.retention_seconds = self.retention_bytes = None
+        self.retention_warning = ""
         self.troubles.clear()
 
     def note_parked(self, waiting: Waiting) -> None:
         """Takes what waits to be sent again; it is a trouble as long as anything does."""
         self.parked = waiting
         if not waiting.messages:
-            self.troubles.pop("parked_messages", None)
+            self.clear("parked_messages")
             return
         manual = f", {waiting.manual} of them need an operator" if waiting.manual else ""
-        self.troubles["parked_messages"] = (
-            f"{waiting.messages} messages that the sink refused wait to be sent again{manual} -> headrace failed list "
-            "DESTINATION"
-        )
+        text = f"{waiting.messages} messages that the sink refused wait to be sent again{manual}"
+        self.trouble(Trouble("parked_messages", text, "headrace failed list DESTINATION"))
 
-    def failed(self, error: str) -> None:
-        """Notes the last error and its time."""
-        self.last_error = error
-        self.last_error_at_us = time.time_ns() // 1000
+    def trouble(self, trouble: Trouble) -> bool:
+        """Notes what is not as it should be; returns whether it is new, or another than before."""
+        text = f"{trouble.text} -> {trouble.remedy}" if trouble.remedy else trouble.text
+        text = text.replace("DESTINATION", self.name)
+        if self.troubles.get(trouble.reason) == text:
+            return False
+        self.troubles[trouble.reason] = text
+        return True
+
+    def clear(self, reason: str) -> bool:
+        """Takes a trouble back; returns whether there was one."""
+        return self.troubles.pop(reason, None) is not None
+
+    def note_error(self, error: HeadraceError) -> None:
+        """Notes the last error and its time, and takes no state."""
+        self.last_error, self.last_error_at_us = error.told_of(self.name), time.time_ns() // 1000
+
+    def fail(self, error: HeadraceError) -> None:
+        """Notes an error and takes its state."""
+        self.note_error(error)
+        if isinstance(error, PositionLost):
+            self.lost_kind = error.kind.value
+        self.enter(error.state, error.reason, self.last_error)
+
+    def begin_anew(self) -> None:
+        """Forgets what holds only under former settings; counters go on."""
+        self.state, self.since = State.STOPPED, time.monotonic()
+        self.enter(State.STARTING)
+        self.last_error, self.last_error_at_us, self.lost_kind = "", 0, ""
+        self.oldest_unconfirmed_at = 0.0
+        self.retention_seconds = self.retention_bytes = None
+        self.retention_warning = ""
+        self.troubles.clear()

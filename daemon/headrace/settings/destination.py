@@ -91,7 +91,7 @@ class SourceSettings(Section):
         description="When the server lacks transactions that were published already (after a failover, a restore or a "
         "reset). fail: wait for an operator; continue: go on, and report which.",
     )
-    headroom_warning: Annotated[float, Field(ge=0, le=1)] = Field(
+    retention_warning: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.25,
         description="Warn when less than this share of the time that the source keeps binlogs is left before ours is "
         "purged; 0: never.",

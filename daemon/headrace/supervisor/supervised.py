@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
+from headrace import tasks
 from headrace.destination.status import DestinationStatus
-from headrace.errors import HeadraceError, PositionLost, ServerIdTaken
+from headrace.errors import HeadraceError, ServerIdTaken
 from headrace.model import State
 from headrace.settings.destination import DestinationSettings
+
+END_LIMIT = 5.0
+"""Seconds that a cancelled task has; one that ignores it ends with the process."""
 
 log = structlog.get_logger(__name__)
 
@@ -129,8 +133,8 @@ class Supervised:
                 if error is None:
                     break
                 if self._stop.is_set():
-                    self._log.warning("failed while stopping", error=str(error))
-                    self.status.failed(str(error))
+                    self._log.warning("failed while stopping", error=error.told_of(self.settings.name))
+                    self.status.note_error(error)
                     break
                 delay = self._note(error)
                 gc.collect(1)  # runs that fail soon one after the other leave cycles, and the collector comes seldom
@@ -139,7 +143,7 @@ class Supervised:
                     break
                 await self._wait(delay)
         finally:
-            await end(self._observer)
+            await tasks.cancel(self._observer, limit=END_LIMIT)
             if self.status.state is not State.STOPPED and not self.gave_up:  # the actor's own words are better
                 self.status.enter(State.STOPPED)
 
@@ -154,8 +158,6 @@ class Supervised:
             await self._actor.run(self._stop)
             return None if self._stop.is_set() else HeadraceError("the destination ended without being asked to")
         except HeadraceError as error:
-            # Who found it does not know whose place it was; the command has to be right as it stands.
-            error.remedy = error.remedy.replace("DESTINATION", self.settings.name)
             return error
         except asyncio.CancelledError:
             if _is_cancelled():
@@ -174,15 +176,12 @@ class Supervised:
         self.failures += 1
         self._taken += _thrown_out(error)
         delay = self._policy.delay(self._taken if _thrown_out(error) else self.failures, error)
-        if isinstance(error, PositionLost):
-            status.lost_kind = error.kind.value
-        status.failed(str(error))
-        status.enter(error.state, error.reason, str(error))
+        status.fail(error)
         status.restarts += 1
         self._log.error(
             "destination failed",
             state=error.state.value,
-            error=str(error),
+            error=status.last_error,
             failures=self.failures,
             retry_seconds=round(delay, 3),
         )
@@ -191,14 +190,10 @@ class Supervised:
     async def _wait(self, delay: float) -> None:
         """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
         self._try_now.clear()
-        waits: list[Awaitable[Any]] = [self._stop.wait(), self._try_now.wait()]
+        works: dict[str, tasks.Work] = {"stop": self._stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
-            waits.append(self._changed(self._actor))
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
-        try:
-            await asyncio.wait(tasks, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end(*tasks)
+            works["changed"] = self._changed(self._actor)
+        await tasks.first(works, limit=delay)
 
     async def _changed(self, actor: Actor) -> None:
         try:
@@ -225,15 +220,6 @@ class Supervised:
             except Exception:
                 self._log.exception("unexpected error of the observer")
             await asyncio.sleep(self._policy.observe_again)
-
-
-async def end(*tasks: asyncio.Future[Any] | None) -> None:
-    """Cancels what still runs and waits a moment; a task that ignores it ends with the process."""
-    running = [task for task in tasks if task is not None and not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running, timeout=5.0)
 
 
 def _is_cancelled() -> bool:

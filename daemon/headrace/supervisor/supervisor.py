@@ -11,10 +11,10 @@ from typing import Protocol
 import structlog
 
 from headrace.destination.status import DestinationStatus
-from headrace.model import State
 from headrace.settings.destination import DestinationSettings, Settings
-from headrace.supervisor.supervised import Actor, ActorFactory, RestartPolicy, Supervised, end
+from headrace.supervisor.supervised import END_LIMIT, Actor, ActorFactory, RestartPolicy, Supervised
 from headrace.supervisor.systemd import Notifier
+from headrace.tasks import cancel, first
 
 __all__ = ["Actor", "ActorFactory", "Reloading", "RestartPolicy", "Supervisor"]
 
@@ -70,7 +70,7 @@ class Supervisor:
 
     def _add(self, settings: DestinationSettings) -> Supervised:
         status = self.statuses.setdefault(settings.name, DestinationStatus(settings.name))
-        _begin_anew(status)
+        status.begin_anew()
         made = self.running[settings.name] = Supervised(settings, status, self._factory, self._policy)
         return made
 
@@ -99,10 +99,10 @@ class Supervisor:
         try:
             await self._stop.wait()
             self._notifier.stopping()
-            await end(reload)  # from here on nothing is started any more
+            await cancel(reload)  # from here on nothing is started any more
             return await self._drain()
         finally:
-            await end(reload, *(one.task for one in self.running.values()), beat)
+            await cancel(reload, *(one.task for one in self.running.values()), beat, limit=END_LIMIT)
             for number in handled:
                 loop.remove_signal_handler(number)
 
@@ -117,16 +117,13 @@ class Supervisor:
 
     async def _drain(self) -> int:
         tasks = [one.task for one in self.running.values() if one.task]
-        now = asyncio.create_task(self._now.wait(), name="second signal")
-        drained = asyncio.create_task(_all_done(tasks), name="drain")
-        await asyncio.wait({now, drained}, timeout=self._limit, return_when=asyncio.FIRST_COMPLETED)
-        await end(now, drained)
+        await first({"drain": _all_done(tasks), "second signal": self._now.wait()}, limit=self._limit)
         late = [task.get_name() for task in tasks if not task.done()]
         if not late:
             log.info("stopped")
             return int(bool(self.running) and all(one.gave_up for one in self.running.values()))
         log.warning("not drained; what is unconfirmed is sent again at the next start", late=late)
-        await end(*tasks)
+        await cancel(*tasks, limit=END_LIMIT)
         return 1 if self._now.is_set() else 0
 
     @property
@@ -154,17 +151,10 @@ class Supervisor:
 
     async def _asked(self, reloading: Reloading) -> bool:
         """Waits for a change of the files or a SIGHUP; whether it was the latter."""
-        watching = asyncio.create_task(reloading.watch(), name="watch the configuration")
-        asked = asyncio.create_task(self._hangup.wait(), name="SIGHUP")
-        try:
-            await asyncio.wait([watching, asked], return_when=asyncio.FIRST_COMPLETED)
-            if not self._hangup.is_set():
-                watching.result()
-                return False
-            self._hangup.clear()
-            return True
-        finally:
-            await end(asked, watching)
+        await first({"watch the configuration": reloading.watch(), "SIGHUP": self._hangup.wait()})
+        asked = self._hangup.is_set()
+        self._hangup.clear()
+        return asked
 
     async def apply(self, wanted: Wanted) -> None:
         """Stops, starts and replaces destinations so that exactly `wanted` run; those that are equal go on untouched.
@@ -202,7 +192,7 @@ class Supervisor:
         done, _ = await asyncio.wait([one.task], timeout=self._limit)
         if not done:
             log.warning("not drained; what is unconfirmed is sent again", destination=one.settings.name)
-            await end(one.task)
+            await cancel(one.task, limit=END_LIMIT)
 
     async def _beat(self) -> None:
         """Every tick: forgives destinations that are well, and tells systemd."""
@@ -228,16 +218,6 @@ class Supervisor:
             self._ready = True
             self._notifier.ready()
             log.info("ready", destinations=counts)
-
-
-def _begin_anew(status: DestinationStatus) -> None:
-    """Forgets what holds only under the old settings; counters go on."""
-    status.enter(State.STARTING)
-    status.last_error, status.last_error_at_us, status.lost_kind = "", 0, ""
-    status.oldest_unconfirmed_at = 0.0
-    status.headroom_seconds = status.headroom_bytes = None
-    status.headroom_warning = ""
-    status.troubles.clear()
 
 
 async def _all_done(tasks: list[asyncio.Task[None]]) -> bool:

@@ -59,7 +59,7 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class Headroom:
+class Retention:
     """How far a position is from being purged. Each is None where it is not known or can't happen.
 
     `bytes`: binlog between the start of the oldest file and the position, which the source would purge first.
@@ -123,7 +123,7 @@ def _number(text: str | None) -> float:
         return 0.0
 
 
-async def headroom(inventory: Inventory, position: Position, heads: FileHeads) -> Headroom:
+async def retention(inventory: Inventory, position: Position, heads: FileHeads) -> Retention:
     """How far `position` is from being purged. `heads` is kept by the caller, so that a file's begin is read once.
 
     The server purges a file by the time of its last change, which is when the next one was begun. Raises SourceError
@@ -132,23 +132,23 @@ async def headroom(inventory: Inventory, position: Position, heads: FileHeads) -
     file, offset = position.file, position.offset
     if not file or position.server_uuid != inventory.server_uuid:
         if not (inventory.gtid_mode and position.gtid_set):
-            return Headroom()
+            return Retention()
         file, offset = await file_by_gtids(inventory, GtidSet(position.gtid_set), heads), 4
     at = inventory.index(file)
     if at is None:
-        return Headroom(0, 0.0, 0.0)
+        return Retention(0, 0.0, 0.0)
     before = sum(binlog.size for binlog in inventory.files[:at]) + min(offset, inventory.size(file))
     newest = at == len(inventory.files) - 1
     expire = inventory.expire_seconds
     if not expire:
         total = sum(binlog.size for binlog in inventory.files)
-        return Headroom(before, None, None if newest or not total else min(1.0, before / total))
+        return Retention(before, None, None if newest or not total else min(1.0, before / total))
     if newest:
-        return Headroom(before, float(expire), 1.0)
+        return Retention(before, float(expire), 1.0)
     following = inventory.files[at + 1]
     head = await heads.get(inventory.server_uuid, following.name, following.size)
     left = min(float(expire), max(0.0, head.begins + expire - inventory.now))
-    return Headroom(before, left, left / expire)
+    return Retention(before, left, left / expire)
 
 
 async def file_by_gtids(inventory: Inventory, gtids: GtidSet, heads: FileHeads) -> str:

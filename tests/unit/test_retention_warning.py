@@ -9,11 +9,11 @@ import pytest
 import structlog
 
 from headrace.destination import retention as module
-from headrace.destination.retention import HeadroomWatch
+from headrace.destination.retention import RetentionWarning
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable
 from headrace.model import Position
-from headrace.mysql.position.inventory import Headroom
+from headrace.mysql.position.inventory import Retention
 from tests.streams import settings
 
 HERE = Position("server", "b.000001", 4)
@@ -23,14 +23,14 @@ class Looks:
     """What each look finds, or the error that it meets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.found: Headroom | Exception = Headroom()
+        self.found: Retention | Exception = Retention()
         self.closed = 0
         self.heads = list[Any]()
         self.status = DestinationStatus("shop")
-        self.watch = HeadroomWatch(self.status, structlog.get_logger("test"))
+        self.watch = RetentionWarning(self.status, structlog.get_logger("test"))
         monkeypatch.setattr(module, "SourceConnection", SimpleNamespace(open=self._open))
         monkeypatch.setattr(module, "take_inventory", self._inventory)
-        monkeypatch.setattr(module, "headroom", self._headroom)
+        monkeypatch.setattr(module, "retention", self._retention)
 
     async def _open(self, address: object) -> Any:
         return self
@@ -42,14 +42,14 @@ class Looks:
         if isinstance(self.found, Exception):
             raise self.found
 
-    async def _headroom(self, inventory: object, position: Position, heads: object) -> Any:
+    async def _retention(self, inventory: object, position: Position, heads: object) -> Any:
         self.heads.append(heads)
         return self.found
 
-    async def look(self, found: Headroom | Exception, **source: Any) -> str:
+    async def look(self, found: Retention | Exception, **source: Any) -> str:
         self.found = found
         await self.watch.look(settings(source=source).source, HERE)
-        return self.status.troubles.get("headroom", "")
+        return self.status.troubles.get("retention", "")
 
 
 @pytest.fixture
@@ -58,30 +58,30 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 async def test_the_warning_comes_below_the_share_and_goes_at_it(looks: Looks) -> None:
-    assert await looks.look(Headroom(100, 3600.0, 0.25), headroom_warning=0.25) == ""
-    text = await looks.look(Headroom(100, 3500.0, 0.249), headroom_warning=0.25)
+    assert await looks.look(Retention(100, 3600.0, 0.25), retention_warning=0.25) == ""
+    text = await looks.look(Retention(100, 3500.0, 0.249), retention_warning=0.25)
     assert "in 3,500 s, 25% of what it keeps is left" in text
-    assert looks.status.headroom_warning == text
-    assert (looks.status.headroom_bytes, looks.status.headroom_seconds) == (100, 3500.0)
-    assert await looks.look(Headroom(100, 3600.0, 0.25), headroom_warning=0.25) == ""
-    assert looks.status.headroom_warning == ""
+    assert looks.status.retention_warning == text
+    assert (looks.status.retention_bytes, looks.status.retention_seconds) == (100, 3500.0)
+    assert await looks.look(Retention(100, 3600.0, 0.25), retention_warning=0.25) == ""
+    assert looks.status.retention_warning == ""
     assert looks.closed == 3
 
 
 async def test_without_a_time_the_bytes_are_told(looks: Looks) -> None:
-    assert "only 1,234 bytes of binlog" in await looks.look(Headroom(1234, None, 0.01))
+    assert "only 1,234 bytes of binlog" in await looks.look(Retention(1234, None, 0.01))
 
 
 async def test_a_look_that_fails_takes_the_numbers_away_and_not_the_warning(looks: Looks) -> None:
-    text = await looks.look(Headroom(100, 10.0, 0.01))
+    text = await looks.look(Retention(100, 10.0, 0.01))
     assert await looks.look(SourceUnreachable("away")) == text
-    assert (looks.status.headroom_bytes, looks.status.headroom_seconds) == (None, None)
+    assert (looks.status.retention_bytes, looks.status.retention_seconds) == (None, None)
     assert looks.closed == 2
-    assert await looks.look(Headroom(None, None, None)) == "", "a server that says it never purges does end it"
+    assert await looks.look(Retention(None, None, None)) == "", "a server that says it never purges does end it"
 
 
 async def test_the_beginnings_of_files_are_kept_for_the_same_address_only(looks: Looks) -> None:
     for host in ("a", "a", "b"):
-        await looks.look(Headroom(1, None, None), host=host)
+        await looks.look(Retention(1, None, None), host=host)
     assert looks.heads[0] is looks.heads[1]
     assert looks.heads[1] is not looks.heads[2]

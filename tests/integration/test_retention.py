@@ -20,7 +20,7 @@ Make = Callable[..., DaemonProcess]
 def metric(process: DaemonProcess, name: str) -> float | None:
     with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/metrics") as answer:
         for line in answer.read().decode().splitlines():
-            if line.startswith(f'headrace_binlog_headroom_{name}{{destination="shop"}}'):
+            if line.startswith(f'headrace_binlog_retention_{name}{{destination="shop"}}'):
                 return float(line.split()[1])
     return None
 
@@ -35,12 +35,12 @@ def test_a_destination_that_falls_behind_is_warned_of_before_its_binlog_is_purge
     try:
         server.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)")
         good = f'type = "jsonl"\npath = "{out}"'
-        source = "headroom_warning = 0.9"
+        source = "retention_warning = 0.9"
         process = daemon(shop=destination_toml(server, "shop", good, source=source)).start()
         process.wait_state("shop", "STREAMING")
         server.sql("INSERT INTO shop.t VALUES (1)")
         eventually(lambda: len(read_jsonl(out)) == 1)
-        process.wait("shop", lambda s: s["headroom"]["seconds"] == 20)
+        process.wait("shop", lambda s: s["retention"]["seconds"] == 20)
         assert metric(process, "seconds") == 20
         assert process.terminate() == 0
 
@@ -50,18 +50,18 @@ def test_a_destination_that_falls_behind_is_warned_of_before_its_binlog_is_purge
         file.write_text(destination_toml(server, "shop", away, source=source))
         server.sql("INSERT INTO shop.t VALUES (2); FLUSH BINARY LOGS; INSERT INTO shop.t VALUES (3)")
         process.start()
-        seen = process.wait("shop", lambda s: s["headroom"]["warning"] != "", 60)
-        assert "may purge the binlog of our position" in seen["headroom"]["warning"]
-        assert 0 <= seen["headroom"]["seconds"] < 18
-        assert seen["headroom"]["bytes"] > 0
+        seen = process.wait("shop", lambda s: s["retention"]["warning"] != "", 60)
+        assert "may purge the binlog of our position" in seen["retention"]["warning"]
+        assert 0 <= seen["retention"]["seconds"] < 18
+        assert seen["retention"]["bytes"] > 0
         assert metric(process, "bytes") is not None
-        assert '"little headroom"' in process.log.read_text()
+        assert '"retention is running out"' in process.log.read_text()
 
         # Back again, it catches up, and the warning goes.
         file.write_text(destination_toml(server, "shop", good, source=source))
         process.wait_state("shop", "STREAMING", 30)
         eventually(lambda: len(read_jsonl(out)) == 3)
-        process.wait("shop", lambda s: s["headroom"]["warning"] == "" and s["troubles"] == {})
+        process.wait("shop", lambda s: s["retention"]["warning"] == "" and s["troubles"] == {})
         assert process.terminate() == 0
     finally:
         server.kill()
@@ -77,10 +77,10 @@ def test_a_source_that_purges_nothing_has_no_seconds_and_its_bytes_warn(
         text = destination_toml(server, "shop", f'type = "jsonl"\npath = "{out}"')
         process = daemon(shop=text).start()
         process.wait_state("shop", "STREAMING")
-        status = process.wait("shop", lambda s: s["headroom"]["bytes"] is not None)
-        assert status["headroom"]["seconds"] is None
+        status = process.wait("shop", lambda s: s["retention"]["bytes"] is not None)
+        assert status["retention"]["seconds"] is None
         assert metric(process, "seconds") is None
-        assert status["headroom"]["warning"] == ""
+        assert status["retention"]["warning"] == ""
         assert process.terminate() == 0
     finally:
         server.kill()

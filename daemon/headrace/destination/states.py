@@ -1,0 +1,45 @@
+"""The table of a destination's states and their transitions. `DestinationStatus.enter` is the one place that enters a
+state; what the table does not allow leaves the state as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from headrace.model import State
+
+_RUNNING = frozenset({State.STREAMING, State.DEGRADED, State.STALLED})
+_FAULTS = frozenset({State.STALLED, State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_TAKEN, State.FAILED})
+_ANY = _RUNNING | _FAULTS | {State.STARTING, State.STANDBY, State.STOPPED}
+_STAYS = _ANY - {State.STARTING}
+"""From what an attempt alone does not lead out of: a monitor does not see the state come and go."""
+
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        State.STARTING: _ANY,
+        State.STANDBY: _ANY,
+        State.STREAMING: _ANY,
+        State.DEGRADED: _ANY,
+        State.STALLED: _ANY,
+        State.POSITION_LOST: _STAYS,
+        State.SOURCE_CHANGED: _STAYS,
+        State.SERVER_ID_TAKEN: _STAYS,
+        State.FAILED: _ANY,
+        State.STOPPED: frozenset({State.STARTING}),
+    }
+)
+"""Where each state may lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is not as it should be although changes flow: makes STREAMING DEGRADED as long as it lasts."""
+
+    reason: str
+    """One word for a monitor."""
+    text: str
+    """A sentence."""
+    remedy: str = ""
+    """What mends it; DESTINATION in it stands for the destination's name, which its owner knows."""

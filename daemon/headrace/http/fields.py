@@ -1,0 +1,201 @@
+"""The one table of what a destination's status shows: each field's place in /health, its metric, and how it is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Literal
+
+from headrace.destination.status import DestinationStatus
+
+Read = Callable[[DestinationStatus], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`health` is the key in /health, with a dot for a nested one; "" for a field that is a metric only. `metric` is
+    the name without its prefix `headrace_`; "" for a field that is none. A value of None is null in /health, and no
+    sample of the metric: what never happened has no age, and a number would be a lie."""
+
+    health: str
+    read: Read
+    metric: str = ""
+    kind: Literal["counter", "gauge"] = "gauge"
+    text: str = ""
+
+
+def age(at: float) -> float | None:
+    """Seconds since `at` on the monotonic clock; None when `at` is 0, which means never."""
+    return round(max(0.0, time.monotonic() - at), 3) if at else None
+
+
+def rfc3339(at_us: int) -> str | None:
+    """The time of `at_us` microseconds since 1970, in UTC; None for 0."""
+    if not at_us:
+        return None
+    seconds, micros = divmod(at_us, 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"
+
+
+def _plain(health: str, attribute: str = "") -> Field:
+    return Field(health, attrgetter(attribute or health))
+
+
+def _count(health: str, text: str, *, metric: str = "", attribute: str = "") -> Field:
+    return Field(health, attrgetter(attribute or health), metric or health, "counter", text)
+
+
+def _gauge(health: str, metric: str, text: str, read: Read) -> Field:
+    return Field(health, read, metric, "gauge", text)
+
+
+def _age(health: str, metric: str, attribute: str, text: str) -> Field:
+    read = attrgetter(attribute)
+    return Field(health, lambda status: age(read(status)), metric, "gauge", text)
+
+
+def _rounded(attribute: str, digits: int) -> Read:
+    read = attrgetter(attribute)
+
+    def rounded(status: DestinationStatus) -> float | None:
+        value = read(status)
+        return None if value is None else round(value, digits)
+
+    return rounded
+
+
+def _lease(status: DestinationStatus) -> float | None:
+    """Seconds until the lock has to be proved again; None for a lock that needs no proof, and while standing by."""
+    return round(status.lease.remaining, 3) if status.lease is not None and status.lease.limited else None
+
+
+def _active(status: DestinationStatus) -> int:
+    return int(status.role == "ACTIVE" and not (status.lease and status.lease.lost))
+
+
+def _file_number(status: DestinationStatus) -> int | None:
+    suffix = status.position.file.rpartition(".")[2] if status.position else ""
+    return int(suffix) if suffix.isascii() and suffix.isdigit() else None
+
+
+def _commit_time(status: DestinationStatus) -> float | None:
+    return status.position.commit_time_us / 1e6 if status.position and status.position.commit_time_us else None
+
+
+FIELDS = (
+    _plain("state", "state.value"),
+    _plain("role"),
+    _plain("holder"),
+    Field("healthy", attrgetter("state.healthy"), "healthy", "gauge", "1 in a healthy state."),
+    _gauge("", "active", "1 while this daemon holds the destination's lock.", _active),
+    _plain("reason"),
+    _plain("message"),
+    _age("state_seconds", "state_seconds", "since", "Seconds in the present state."),
+    Field("position", lambda status: status.position.to_dict() if status.position else None),
+    _gauge(
+        "",
+        "position_offset",
+        "Offset of the confirmed position in its file.",
+        lambda status: status.position.offset if status.position else None,
+    ),
+    _gauge("", "position_file_number", "Number of the confirmed position's binlog.", _file_number),
+    _gauge(
+        "",
+        "position_commit_timestamp_seconds",
+        "Commit time of the last confirmed transaction, since 1970.",
+        _commit_time,
+    ),
+    _plain("received.file", "received_file"),
+    _plain("received.offset", "received_offset"),
+    _gauge(
+        "lag_seconds",
+        "lag_seconds",
+        "Age of the newest change when it was read: now minus its commit time.",
+        _rounded("lag_seconds", 3),
+    ),
+    _count("rows", "Rows published and confirmed."),
+    _count("messages", "Messages published and confirmed."),
+    _count("transactions", "Transactions published and confirmed."),
+    _count("events", "Binlog events received."),
+    _count("bytes_received", "Bytes received from the source.", metric="received_bytes"),
+    _count("bytes_published", "Bytes of messages published and confirmed.", metric="published_bytes"),
+    _gauge("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed.", attrgetter("queue_bytes")),
+    _count("restarts", "Restarts after a failure."),
+    _count("skipped_events", "Events and tables passed over because the configuration says so."),
+    _gauge("epoch", "epoch", "Epoch that the destination is held under.", attrgetter("epoch")),
+    _gauge(
+        "lease_seconds",
+        "lease_remaining_seconds",
+        "Time until the lock has to be proved again; none for a file lock.",
+        _lease,
+    ),
+    _count("takeovers", "How often this daemon got the destination's lock."),
+    _count("lease_resumes", "Lapsed leases after which the stream went on in place.", attribute="resumes"),
+    _count("fenced", "Runs ended because another daemon has the destination, refused writes included."),
+    _plain("standby_problems"),
+    _plain("last_error"),
+    Field("last_error_at", lambda status: rfc3339(status.last_error_at_us)),
+    _age(
+        "last_event_seconds",
+        "last_event_age_seconds",
+        "last_event_at",
+        "Seconds since the last event or heartbeat from the source.",
+    ),
+    _gauge(
+        "oldest_unconfirmed_seconds",
+        "oldest_unconfirmed_seconds",
+        "Age of the oldest unconfirmed message; 0 without one.",
+        lambda status: age(status.oldest_unconfirmed_at) or 0.0,
+    ),
+    _age(
+        "last_checkpoint_seconds",
+        "last_checkpoint_age_seconds",
+        "last_checkpoint_at",
+        "Seconds since the position was last stored.",
+    ),
+    Field("loop_delay_seconds", _rounded("loop_delay", 6)),
+    _plain("source.address", "source_address"),
+    _plain("source.server_uuid", "source_uuid"),
+    _plain("source.server_id", "server_id"),
+    _count("reconnects", "Dumps begun again in place, without a restart."),
+    _plain("troubles"),
+    Field("heartbeat.round_trip_seconds", _rounded("round_trips.last", 6)),
+    _age(
+        "heartbeat.seen_seconds",
+        "heartbeat_age_seconds",
+        "beat_seen_at",
+        "Seconds since our own heartbeat came back in the binlog.",
+    ),
+    _gauge(
+        "retention.seconds",
+        "binlog_retention_seconds",
+        "Time until the source purges the binlog that we need.",
+        attrgetter("retention_seconds"),
+    ),
+    _gauge(
+        "retention.bytes",
+        "binlog_retention_bytes",
+        "Binlog between the oldest that the source keeps and our position.",
+        attrgetter("retention_bytes"),
+    ),
+    _plain("retention.warning", "retention_warning"),
+    _gauge(
+        "parked.messages",
+        "parked_messages",
+        "Messages that the sink refused and those behind them, to be sent again.",
+        attrgetter("parked.messages"),
+    ),
+    _gauge("parked.bytes", "parked_bytes", "Bytes of these messages.", attrgetter("parked.bytes")),
+    _gauge(
+        "parked.need_operator",
+        "parked_need_operator",
+        "Those of them that need an operator.",
+        attrgetter("parked.manual"),
+    ),
+    Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
+    _plain("lost", "lost_kind"),
+    Field("gap", lambda status: status.gap.to_dict() if status.gap else None),
+)
+"""In the order of /health."""

@@ -1,0 +1,90 @@
+"""Tasks: the first of several, work beside other work, waiting in spite of a cancellation, and the end of all of them.
+
+Everything in the daemon that starts a task of its own goes through here or keeps the task in an attribute that its
+close() ends with `cancel`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from headrace.errors import HeadraceError
+
+_T = TypeVar("_T")
+Work = Coroutine[Any, Any, Any]
+
+
+async def cancel(*tasks: asyncio.Future[Any] | None, limit: float | None = None) -> None:
+    """Cancels tasks and waits until they have ended, at most `limit` seconds.
+
+    None and tasks that have ended are passed over. Errors are dropped: whoever wants them looks at the tasks before.
+    When the caller is cancelled meanwhile, CancelledError is raised once the tasks have ended.
+    """
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await _wait(running, limit)
+    for ended in tasks:
+        if ended is not None and ended.done() and not ended.cancelled():
+            ended.exception()  # else asyncio logs an error that nobody has asked for
+
+
+async def first(works: Mapping[str, Work], *, limit: float | None = None) -> dict[str, Any]:
+    """Runs works beside each other until one of them ends; returns the results of those that have ended, by name.
+
+    The others are cancelled, and have ended when this returns or raises. Raises the error of the first, in the order of
+    `works`, that ended with one. Returns {} when none ended within `limit` seconds. When the caller is cancelled all
+    works are.
+    """
+    async with beside(works) as tasks:
+        await asyncio.wait(tasks.values(), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        return {name: result_of(task) for name, task in tasks.items() if task.done()}
+
+
+@asynccontextmanager
+async def beside(works: Mapping[str, Work]) -> AsyncIterator[dict[str, asyncio.Task[Any]]]:
+    """Runs works beside what is done within; they are cancelled, and have ended, when that is left. Nobody hears of
+    their errors who does not look at the tasks."""
+    tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}
+    try:
+        yield tasks
+    finally:
+        await cancel(*tasks.values())
+
+
+async def finish(future: asyncio.Future[_T]) -> _T:
+    """Waits for a future to its end, also when the caller is cancelled meanwhile; then raises CancelledError. For what
+    can't be taken back once it has begun, and has a limit of its own."""
+    await _wait([future], None)
+    return future.result()
+
+
+def result_of(task: asyncio.Task[_T]) -> _T:
+    """Returns what a task that has ended returned, or raises its error. A task that was cancelled by something within
+    raises TaskBroken, so that this does not look like a cancellation of the caller."""
+    if task.cancelled():
+        raise TaskBroken(f"the task '{task.get_name()}' was cancelled from within")
+    return task.result()
+
+
+class TaskBroken(HeadraceError):
+    """A task was cancelled by nobody who may: by a library that it awaited."""
+
+
+async def _wait(futures: list[asyncio.Future[Any]], limit: float | None) -> None:
+    """Until all have ended or the limit has passed, whatever happens to the caller; raises CancelledError then."""
+    cancelled: asyncio.CancelledError | None = None
+    pending, loop = set(futures), asyncio.get_running_loop()
+    deadline = None if limit is None else loop.time() + limit
+    while pending and (deadline is None or loop.time() < deadline):
+        try:
+            rest = None if deadline is None else deadline - loop.time()
+            _, pending = await asyncio.wait(pending, timeout=rest)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
