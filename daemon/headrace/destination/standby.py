@@ -11,8 +11,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.lease import Floor, Lease
 from headrace.model import State
-from headrace.mysql.checks import address_of
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.lock import Lock
 from headrace.ports.state import StateStore
 from headrace.settings.destination import DestinationSettings, SourceSettings
