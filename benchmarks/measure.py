@@ -21,18 +21,22 @@ from headrace.cli.run import spare_collector
 from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
-from headrace.model import Position, RowsChange
-from headrace.mysql.checks import address_of
-from headrace.mysql.decoder import Decoder
-from headrace.mysql.values.column_types import JSON
+from headrace.model import Position
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter
+from headrace.mysql.events.table_map import TableMap
+from headrace.mysql.values.column_types import DEFAULTS, JSON
 from headrace.mysql.values.jsonb import json_text
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.values.rowcode import RowDecoder, make_decoder
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.daemon import DaemonSettings, StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 from headrace.supervisor.supervisor import Supervisor
 
 _LIMIT_SECONDS = 300.0
+_WRITE_ROWS = 30
 
 
 def _settings(job: dict[str, Any]) -> DestinationSettings:
@@ -180,22 +184,13 @@ async def json_documents(job: dict[str, Any]) -> dict[str, float]:
     await connection.register(settings.source.server_id, 5)
     stream = await connection.dump(settings.source.server_id, file=job["file"], offset=4, gtids=None, buffer=2 << 20)
     documents: list[bytes] = []
-
-    def collect(change: RowsChange) -> None:
-        documents.extend(row[-1] for row in change.rows)
-
-    decoder = _RawJson(
-        Position("bench", job["file"], 4),
-        captures=lambda schema, table: table == job["table"],
-        emit=collect,
-        checksums=True,
-    )
+    cutter = _documents(job, documents)
     data = b""
     while len(documents) < min(job["rows"], 100_000):
-        data = await stream.read(data, decoder.need, 30)
+        data = await stream.read(data, cutter.need, 30)
         at, more = 0, True
         while more:
-            at, more = decoder.feed(data, at, lambda: False)
+            at, more = cutter.feed(data, at, lambda: False)
         data = data[at:]
     await stream.close()
     await connection.close()
@@ -206,18 +201,28 @@ async def json_documents(job: dict[str, Any]) -> dict[str, float]:
     return {"rows_per_second": len(documents) / elapsed, "rows_per_cpu_second": len(documents) / used}
 
 
-class _RawJson(Decoder):
-    """Leaves documents as they are."""
+def _documents(job: dict[str, Any], documents: list[bytes]) -> EventCutter:
+    """Collects the last column of the workload's rows as it stands in the binlog."""
+    decoders: dict[bytes, RowDecoder] = {}
 
-    def _new_table(self, body: bytes) -> Any:
-        table = super()._new_table(body)
-        if table.layout is not None:
-            fields = (
-                replace(field, post=None) if kind == JSON else field
-                for field, kind in zip(table.layout.fields, table.layout.kinds, strict=True)
-            )
-            table.layout = replace(table.layout, fields=tuple(fields))
-        return table
+    def on_table(data: bytes, at: int, stop: int) -> None:
+        event = TableMap(data[at + 6 : stop])
+        if event.table == job["table"]:
+            layout = event.layout(event.described(), DEFAULTS)
+            pairs = zip(layout.fields, layout.kinds, strict=True)
+            fields = tuple(replace(field, post=None) if kind == JSON else field for field, kind in pairs)
+            decoders[data[at : at + 6]] = make_decoder(fields, visible=len(fields))
+
+    def on_rows(data: bytes, at: int, stop: int) -> None:
+        if (decode := decoders.get(data[at : at + 6])) is not None:
+            p = at + 8 + int.from_bytes(data[at + 8 : at + 10], "little")
+            documents.extend(row[-1] for row in decode(data, p + 1 + (data[p] + 7) // 8, stop))
+
+    def on_other(data: bytes, at: int, stop: int) -> None:
+        """Nothing else has documents."""
+
+    cursor = EventCursor(job["file"], 4, checksums=True)
+    return EventCutter(cursor, {ev.TABLE_MAP: on_table, _WRITE_ROWS: on_rows}, other=on_other)
 
 
 async def kafka_only(job: dict[str, Any]) -> dict[str, float]:

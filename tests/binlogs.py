@@ -15,10 +15,12 @@ from pymysql.converters import encoders
 from headrace.model import ABSENT, Column, Operation, Position, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values.column_types import ValueOptions, java_type
 from headrace.mysql.values.values import double_text
 from headrace.mysql.wire.binlog_file import packets
+from headrace.ports.source import Receiver
 
 Known = Mapping[tuple[str, str], TableSchema]
 
@@ -41,10 +43,9 @@ def decode(
     what the file says."""
     changes: list[RowsChange] = []
     decoder = Decoder(
-        Position("server", path.name, 4),
+        DumpStart(Position("server", path.name, 4), checksums=True),
+        Receiver(rows=changes.append),
         captures=lambda s, t: s == schema or not schema,
-        emit=changes.append,
-        checksums=True,
         history=FixedHistory(known) if known is not None else None,
         options=DecoderOptions(values=values or ValueOptions()),
     )

@@ -14,7 +14,8 @@ from pymysql.constants import CLIENT
 from headrace.model import Column, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.compressed import decompress
-from headrace.mysql.events.packets import EventCutter
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.query_event import QueryEvent, parse_query
 from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.ddl.dialect import dialect_of
@@ -141,11 +142,11 @@ def shape(table: TableSchema) -> dict[str, Any]:
     }
 
 
-class Replay(EventCutter):
+class Replay:
     """The statements of a binlog file through a history, compared with what was noted."""
 
     def __init__(self, recorder: Recorder, history: SchemaHistory | None = None) -> None:
-        super().__init__(recorder.path.name, 4, checksums=True)
+        self._cursor = EventCursor(recorder.path.name, 4, checksums=True)
         self.history = history or SchemaHistory(
             lambda schema, table: True, mariadb=recorder.mariadb, version=recorder.version, lower_case_table_names=0
         )
@@ -161,40 +162,30 @@ class Replay(EventCutter):
         self.exact = 0
         self.maps = 0
         self.statements: list[str] = []
-        self._handlers = {
-            ev.QUERY: self._on_query,
-            ev.QUERY_COMPRESSED: self._on_compressed,
-            ev.TABLE_MAP: self._on_map,
-            ev.FORMAT_DESCRIPTION: self._on_format,
-        }
+        handlers = {2: self._on_query, 165: self._on_compressed, ev.TABLE_MAP: self._on_map}
+        self._cutter = EventCutter(self._cursor, handlers, other=lambda data, at, stop: None)
 
     def run(self) -> Replay:
         for chunk in packets(self._recorder.path):
             at, more = 0, True
             while more:
-                at, more = self.feed(chunk, at, lambda: False)
+                at, more = self._cutter.feed(chunk, at, lambda: False)
         self._compare(1 << 62)
         return self
 
-    def _on_unknown(self, kind: int, flags: int) -> None:
-        pass
-
-    def _on_format(self, data: bytes, at: int, stop: int) -> None:
-        self._crc = data[stop - 1] == 1
-
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
-        self._apply(parse_query(data, at, stop), self._start + 19 + stop - at + (4 if self._crc else 0))
+        self._apply(parse_query(data, at, stop), self._cursor.end_of(at, stop))
 
     def _on_compressed(self, data: bytes, at: int, stop: int) -> None:
         size = data[at + 8] + int.from_bytes(data[at + 11 : at + 13], "little")
         text_at = at + 13 + size + 1
         plain = data[at:text_at] + decompress(data, text_at, stop)
-        self._apply(parse_query(plain, 0, len(plain)), self._start + 19 + stop - at + (4 if self._crc else 0))
+        self._apply(parse_query(plain, 0, len(plain)), self._cursor.end_of(at, stop))
 
     def _apply(self, query: QueryEvent, end: int) -> None:
         self._compare(end)
         self._pos += 1
-        effect = self.history.apply(query, file=self.file, end=end, pos=self._pos)
+        effect = self.history.apply(query, file=self._cursor.file, end=end, pos=self._pos)
         if effect.category == "ddl":
             self.statements.append(query.sql)
         if effect.problem:
@@ -216,13 +207,13 @@ class Replay(EventCutter):
             elif described.keys != known.keys and known.keys:  # the binlog has a unique key for a missing primary key
                 why = f"the binlog says that the key is {described.keys}, not {known.keys}"
         if why:
-            self.differences.append(f"{event.schema}.{event.table} at {self._where()}: {why}")
+            self.differences.append(f"{event.schema}.{event.table} at {self._cursor.place}: {why}")
 
     def _described(self, event: TableMap) -> TableSchema | None:
         try:
             return event.described()
         except ValueError as error:
-            self.undescribed.append(f"{event.schema}.{event.table} at {self._where()}: {error}")
+            self.undescribed.append(f"{event.schema}.{event.table} at {self._cursor.place}: {error}")
             return None
 
     def _compare(self, before: int) -> None:

@@ -14,6 +14,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import PositionLost
 from headrace.lease import Lease, Tenure
 from headrace.model import Gap, Position
+from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.position.move import Move
 from headrace.mysql.schema.history import Reading
 from headrace.ports.state import StateChange
@@ -61,6 +62,17 @@ class FreeLock:
         self.released += 1
 
 
+class Ready:
+    """A source that was found able to begin a dump made by hand."""
+
+    def __init__(self, dump: MysqlDump, gap: Gap | None, entries: tuple[dict[str, Any], ...]) -> None:
+        self._dump, self.gap, self.entries = dump, gap, entries
+        self.connection, self.server, self.start = dump.connection, dump.server, dump.start
+
+    async def dump(self, *, annotations: bool) -> MysqlDump:
+        return self._dump
+
+
 class DestinationSite:
     """A destination whose source opens as `answers` say, one after the other: an error, or the bytes of a dump."""
 
@@ -71,36 +83,43 @@ class DestinationSite:
         self.answers, self.asked, self.readers = list[Any](), list[list[str]](), list[Any]()
         self.moves, self.looked = list[Position](), list[Position]()
         self.dumps, self.meanwhile = list[Dump](), None
+        self.start: Position | None = None
+        """Where the source begins instead of the stored position, with what belongs to that move."""
+        self.gap: Gap | None = None
+        self.entries: tuple[dict[str, Any], ...] = ()
+        self._answer: Any = None
         self.lock: Any = FreeLock()
         parts = replace(parts_of(self.config, store=store, lock=self.lock), new_sink=lambda *_: self.sink)
         self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), parts, self.status)
         self.stop = asyncio.Event()
-        monkeypatch.setattr(module, "open_any", self._open_any)
-        monkeypatch.setattr(module, "open_source", self._open_source)
+        monkeypatch.setattr("headrace.mysql.source.open_any", self._open_any)
+        monkeypatch.setattr("headrace.mysql.source.make_ready", self._make_ready)
         monkeypatch.setattr(module, "relocate_by_policy", self._relocate)
         monkeypatch.setattr("headrace.mysql.table_schemas.read_schemas", self._nothing)
 
     async def _nothing(self, *_: Any, **__: Any) -> Any:
         return Reading()
 
-    async def _open_any(self, candidates: list[Any], position: Position | None, **how: Any) -> Any:
+    async def _open_any(self, candidates: list[Any], open_one: Any) -> Any:
         self.asked.append([one.host for one in candidates])
-        self.readers.append(how["reader"])
-        answer = self.answers.pop(0)
+        self._answer = self.answers.pop(0)
+        host = self._answer[1] if isinstance(self._answer, tuple) else candidates[0].host
+        return await open_one(next(one for one in candidates if one.host == host))
+
+    async def _make_ready(self, one: Any, stored: Position | None, reader: Any, last_pos: int = 0) -> Any:
+        """The present answer; none: a dump is begun again."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            self.asked.append([f"again {one.host} {one.on_diverged}"])
+            answer = []
+        else:
+            self.readers.append(reader)
         if callable(answer):
             answer = await answer()
         if isinstance(answer, Exception):
             raise answer
-        steps, host = (answer, candidates[0].host) if isinstance(answer, list) else answer
-        self.dumps.append(Dump(*steps))
-        made = opened(self.dumps[-1], position or START, self.config)
-        made.settings = next(one for one in candidates if one.host == host)
-        await how["before_dump"](made)
-        return made
-
-    async def _open_source(self, one: Any, position: Position, **how: Any) -> Any:
-        self.asked.append([f"again {one.host} {one.on_diverged}"])
-        return opened(Dump(), position, self.config)
+        self.dumps.append(Dump(*(answer[0] if isinstance(answer, tuple) else answer)))
+        return Ready(opened(self.dumps[-1], self.start or stored or START, one), self.gap, self.entries)
 
     async def _relocate(self, source: Any, policy: str, lost: PositionLost, stored: Position) -> Move | None:
         self.looked.append(stored)

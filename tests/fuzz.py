@@ -23,8 +23,10 @@ from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packet
+from headrace.ports.source import Receiver
 
 SEEDS = Path(__file__).parent / "fixtures" / "binlogs"
 LIMIT_SECONDS = 5
@@ -157,12 +159,9 @@ def try_one(data: bytes) -> str:
         lambda schema, table: True, mariadb=b"MariaDB" in data[:120], version="9.7.4", lower_case_table_names=0
     )
     decoder = Decoder(
-        Position("server", "mysql-bin.000001", 4),
+        DumpStart(Position("server", "mysql-bin.000001", 4), checksums=True),
+        Receiver(rows=nothing.append, statement=nothing.append, mark=nothing.append),
         captures=lambda schema, table: True,
-        emit=nothing.append,
-        emit_schema=nothing.append,
-        emit_mark=nothing.append,
-        checksums=True,
         history=history,
         options=DecoderOptions(dml_queries=True, dcl=True, max_spool=1 << 20),
     )

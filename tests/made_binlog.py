@@ -9,6 +9,10 @@ from typing import Any
 
 from headrace.model import Position, RowsChange
 from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.ports.source import Receiver
 
 SID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 RAW_SID = bytes.fromhex(SID.replace("-", ""))
@@ -86,10 +90,20 @@ def close_all() -> None:
         _made.pop().close()
 
 
-def decoder(changes: list[RowsChange], start: Position | None = None, **more: Any) -> Decoder:
-    start = start or Position("server", "b.000001", 4)
+def decoder(
+    changes: list[RowsChange],
+    start: Position | None = None,
+    *,
+    skip_before: int = 0,
+    history: SchemaHistory | None = None,
+    options: DecoderOptions | None = None,
+    **receiver: Any,
+) -> Decoder:
+    """One that gives rows to `changes`, and what else is wanted to `receiver`; the table `dropped` is not captured."""
+    begin = DumpStart(start or Position("server", "b.000001", 4), checksums=True, skip_before=skip_before)
     captures: Callable[[str, str], bool] = lambda schema, table: table != "dropped"  # noqa: E731
-    _made.append(Decoder(start, captures=captures, emit=changes.append, checksums=True, **more))
+    into = Receiver(rows=changes.append, **receiver)
+    _made.append(Decoder(begin, into, captures=captures, history=history, options=options))
     return _made[-1]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from headrace.adapters.sqlite.state import SqliteStore
@@ -14,10 +13,16 @@ from headrace.destination.run import Behind, Stream
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
+from headrace.mysql.change_stream import MysqlStream
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.opening import Dump as MysqlDump
+from headrace.mysql.opening import Server
 from headrace.mysql.schema.history import SchemaHistory
-from headrace.mysql.source import OpenSource
+from headrace.mysql.table_schemas import TableSchemas
+from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
-from headrace.settings.destination import DestinationSettings
+from headrace.settings.destination import DestinationSettings, SourceSettings
 from tests.configured import destination_of
 from tests.made_binlog import SID, Binlog
 
@@ -63,7 +68,7 @@ class Dump:
         raise AssertionError
 
     async def close(self) -> None:
-        self.closed = True
+        self.closed, self.waiting_since = True, 0.0
 
 
 class HeldDelivery:
@@ -170,15 +175,43 @@ class Beats:
         return self.end
 
 
-def opened(dump: Dump, start: Position, config: DestinationSettings, **more: Any) -> OpenSource:
-    stream: Any = dump
-    return OpenSource(stream, start, config.source, checksums=True, version="9.7.4", gtid_mode=True, **more)
+class NoConnection:
+    """What a dump by hand runs on."""
+
+    async def close(self) -> None:
+        pass
 
 
-def layouts() -> Any:
-    captures = lambda schema, table: True  # noqa: E731
-    history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
-    return SimpleNamespace(captures=captures, history=history)
+def opened(dump: Dump, start: Position, source: SourceSettings) -> MysqlDump:
+    """A dump by hand as one of a server's."""
+    packets: Any = dump
+    connection: Any = NoConnection()
+    server = Server(source, "9.7.4", mariadb=False, gtid_mode=True, lower_case_table_names=0)
+    return MysqlDump(packets, connection, server, DumpStart(start, checksums=True))
+
+
+class HandMade(OpenSource):
+    """An open source whose dump is made by hand; `schemas` knows no table that the dump does not describe."""
+
+    gap, address, version, server_id = None, "h:3306", "9.7.4", 1
+
+    def __init__(self, dump: MysqlDump, config: DestinationSettings, daemon: DaemonSettings, reopen: Any) -> None:
+        self._dump, self._reopen, self._options = dump, reopen, DecoderOptions.of(config, daemon)
+        self.start = dump.start.position
+        captures = lambda schema, table: True  # noqa: E731
+        history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
+        self.schemas: Any = TableSchemas("shop", dump.server, captures, history)
+
+    def take_entries(self) -> tuple[dict[str, Any], ...]:
+        return ()
+
+    def stream(self, receiver: Receiver) -> MysqlStream:
+        return MysqlStream(
+            self._dump, self.schemas, receiver, self._options, reopen=self._reopen, thrown_out=lambda: None
+        )
+
+    async def close(self) -> None:
+        await self._dump.close()
 
 
 START = Position("server", "b.000001", 4)
@@ -187,37 +220,38 @@ QUICK = {"stall_after": 0.2, "connect_timeout": 1.0}
 
 
 class Run:
-    """A Stream with all that it needs; `reopened` are the dumps that it gets when it asks for another one."""
+    """A Stream with all that it needs; `reopened` are the dumps that it gets for further ones, or errors."""
 
     def __init__(self, store: Any, guard: Any, *steps: Step, sink: HeldSink | None = None, **more: Any) -> None:
         self.config = more.pop("config", None) or settings()
         self.daemon = more.pop("daemon", None) or daemon_settings()
         self.companion = more.pop("companion", None) or Beats()
-        self.reopened: list[OpenSource | Exception] = more.pop("reopened", [])
+        self.reopened: list[MysqlDump | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
         self.sink, self.behind, self.status = sink or HeldSink(), Behind(), DestinationStatus("shop")
         self.dump, self.delivery = (
             Dump(*steps),
             HeldDelivery(self.sink, store, more.pop("lease", None), more.pop("parking", None)),
         )
+        dump = opened(self.dump, more.pop("start", START), self.config.source)
+        self.source = HandMade(dump, self.config, self.daemon, lambda place: self.reopen(place))
         made: Any = Stream(
             self.config,
             self.daemon,
             self.status,
             fmt=new_format(self.config),
-            source=opened(self.dump, more.pop("start", START), self.config),
+            source=self.source,
             delivery=self.delivery,  # type: ignore[arg-type]
             guard=guard,
-            layouts=layouts(),
             companion=self.companion,
-            reopen=self._reopen,
             behind=self.behind,
         )
         self.stream = made
         self.stop = asyncio.Event()
         assert not more
 
-    async def _reopen(self, position: Position) -> OpenSource:
+    async def reopen(self, position: Position) -> MysqlDump:
+        """What is done for another dump."""
         self.asked.append(position)
         answer = self.reopened.pop(0)
         if isinstance(answer, Exception):

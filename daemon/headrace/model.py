@@ -233,6 +233,27 @@ Row = tuple[Any, ...]
 prints them), bytes (binary strings and geometries), None (NULL), ABSENT. ENUM and SET are int when asked for."""
 
 
+class Origin(NamedTuple):
+    """Where in the binlog a change stands, and who made it."""
+
+    file: str
+    transaction: int
+    """The offset where its transaction begins."""
+    offset: int
+    """The offset where its event begins."""
+    ordinal: int
+    """The number of its rows event within the transaction, counted before any filter; of a statement or a mark, that
+    of the one before it."""
+    server_id: int = 0
+    """Of the server that executed it; 0 when it is not known."""
+    thread: int = 0
+    """The session's connection id there; 0 when it is not known."""
+
+
+NO_ORIGIN: Final = Origin("", 0, 0, 0)
+"""Of a change that stands in no binlog."""
+
+
 @dataclass(slots=True)
 class RowsChange:
     """One rows event: one table, one operation, many rows. `before` is set for UPDATE only, row by row beside `rows`;
@@ -248,6 +269,7 @@ class RowsChange:
     gtid: str
     partial: bool = False
     """Whether rows hold ABSENT. An update's row has the before image's value where only that has the column."""
+    origin: Origin = NO_ORIGIN
     places: Sequence[int] | None = None
     """Where each row stands in the event, when this is a part of one; None: row i is the event's row i."""
     other: Row | None = None
@@ -307,6 +329,7 @@ class SchemaChange:
     pos: int
     commit_time_us: int
     gtid: str
+    origin: Origin = NO_ORIGIN
 
 
 @dataclass(slots=True)
@@ -321,6 +344,7 @@ class TransactionMark:
     commit_time_us: int
     gtid: str
     counts: dict[str, int] = field(default_factory=dict)
+    origin: Origin = NO_ORIGIN
 
 
 class Unit(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +15,14 @@ from devstack import Stack
 from headrace.cli.position_show import _ask, judge
 from headrace.errors import LostKind, PositionLost, SourceError
 from headrace.model import OpenXa, Position
-from headrace.mysql.checks import address_of
-from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.events.packets import EventCutter
+from headrace.mysql.opening import make_ready
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import NextFile, relocate, relocate_by_policy
 from headrace.mysql.position.search import PlaceFinder, Truncation
-from headrace.mysql.source import open_source
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 pytestmark = pytest.mark.server
@@ -84,39 +82,25 @@ class Lost:
 
     async def read(self, stored: Position) -> list[str]:
         """The files that a stream from here reads, up to the end of the binlog."""
-        source = await open_source(self.source, stored)
-        reader = _Files(stored.file, stored.offset)
-        reader.expect_checksums(source.checksums)
+        dump = await (await make_ready(self.source, stored)).dump()
+        cursor, files = EventCursor(stored.file, stored.offset, checksums=dump.start.checksums), set[str]()
+
+        def note(data: bytes, at: int, stop: int) -> None:
+            if cursor.start >= 0:
+                files.add(cursor.file)
+
+        reader = EventCutter(cursor, {}, other=note)
         try:
             data, end = b"", (await self.inventory()).end
-            while (reader.file, reader.end) < end:
-                data = await source.stream.read(data, reader.need, 10)
+            while (cursor.file, cursor.end) < end:
+                data = await dump.packets.read(data, reader.need, 10)
                 at, more = 0, True
                 while more:
                     at, more = reader.feed(data, at, lambda: False)
                 data = data[at:]
         finally:
-            connection: Any = source.stream._keep
-            await source.stream.close()
-            connection.close()
-            await asyncio.sleep(0)  # the socket is given back in the loop's next round
-        return sorted(reader.files)
-
-
-class _Files(EventCutter):
-    """Which files have events that are read."""
-
-    def __init__(self, file: str, offset: int) -> None:
-        super().__init__(file, offset, checksums=False)
-        self.files: set[str] = set()
-        del self._handlers[ev.TRANSACTION_PAYLOAD]
-
-    def expect_checksums(self, checksums: bool) -> None:
-        self._crc = checksums
-
-    def _on_unknown(self, kind: int, flags: int) -> None:
-        if self._start >= 0:
-            self.files.add(self.file)
+            await dump.close()
+        return sorted(files)
 
 
 async def prove_truncated(

@@ -16,13 +16,12 @@ from pydantic import SecretStr
 
 from devstack import Stack
 from headrace.model import Position
-from headrace.mysql.checks import address_of
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.move import parse_where, relocate
 from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 pytestmark = pytest.mark.server

@@ -18,10 +18,10 @@ import pytest
 
 from headrace.errors import HeadraceError, ServerIdTaken, SourceMisconfigured
 from headrace.mysql import replicas as readers
-from headrace.mysql.checks import address_of
-from headrace.mysql.events.packets import EventCutter
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.replicas import RUN, choose_server_id, replica_name, replicas
-from headrace.mysql.wire.connection import ReplicaName, SourceConnection
+from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
@@ -122,15 +122,13 @@ def foreign(server: Any) -> Iterator[Callable[..., Foreign]]:
         reader.end()
 
 
-class Dump(EventCutter):
+class Dump:
     """A dump of ours whose events are thrown away."""
 
     def __init__(self, connection: SourceConnection, file: str) -> None:
-        super().__init__(file, 4, checksums=connection.writes_checksums)
+        cursor = EventCursor(file, 4, checksums=connection.writes_checksums)
+        self._cutter = EventCutter(cursor, {}, other=lambda data, at, stop: None)
         self._data = b""
-
-    def _on_unknown(self, kind: int, flags: int) -> None:
-        pass
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -151,10 +149,10 @@ class Dump(EventCutter):
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    self._data = await self.stream.read(self._data, self.need, 10)
+                    self._data = await self.stream.read(self._data, self._cutter.need, 10)
                     at, more = 0, True
                     while more:
-                        at, more = self.feed(self._data, at, lambda: False)
+                        at, more = self._cutter.feed(self._data, at, lambda: False)
                     self._data = self._data[at:]
         except HeadraceError as error:
             return error

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import LostKind, PositionLost, SourceChanged, SourceError, SourceRefused, SourceUnreachable
-from headrace.mysql import source as opening
-from headrace.mysql.source import _most_telling, addresses, open_any
+from headrace.mysql.source import addresses, most_telling, open_any
 from headrace.settings.destination import SourceSettings
 
 AWAY, AWAY2 = SourceUnreachable("a is away"), SourceUnreachable("b is away")
@@ -40,12 +39,12 @@ def test_each_address_has_all_the_other_settings() -> None:
     ],
 )
 def test_the_most_telling_error_counts(failures: list[SourceError], told: SourceError) -> None:
-    assert _most_telling(failures) is told
+    assert most_telling(failures) is told
 
 
 @pytest.mark.parametrize("failures", [[LOST, AWAY], [AWAY, LOST], [AWAY, AWAY2]])
 def test_a_place_is_not_lost_while_an_address_is_away(failures: list[SourceError]) -> None:
-    told = _most_telling(failures)
+    told = most_telling(failures)
     assert type(told) is SourceUnreachable
     assert all(str(failure.args[0]) in str(told) for failure in failures)
 
@@ -53,12 +52,11 @@ def test_a_place_is_not_lost_while_an_address_is_away(failures: list[SourceError
 class Servers:
     """Answers for each host: an error, "diverged" (good only with on_diverged = continue), or a source."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.asked = list[tuple[str, str]]()
-        monkeypatch.setattr(opening, "open_source", self._open)
 
-    async def _open(self, settings: SourceSettings, stored: object, **how: Any) -> Any:
+    async def open(self, settings: SourceSettings) -> Any:
         self.asked.append((settings.host, settings.on_diverged))
         answer = self.answers[settings.host]
         if answer == "diverged":
@@ -69,26 +67,26 @@ class Servers:
 
 
 @pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
-    return Servers(monkeypatch)
+def servers() -> Servers:
+    return Servers()
 
 
 async def test_the_first_address_that_will_do_is_taken(servers: Servers) -> None:
     servers.answers = {"a": AWAY, "b": "b", "c": "c"}
-    assert await open_any(addresses(source()), None) == "b"
+    assert await open_any(addresses(source()), servers.open) == "b"
     assert [host for host, _ in servers.asked] == ["a", "b"]
 
 
 async def test_a_server_without_a_divergence_comes_before_one_that_would_be_let_go(servers: Servers) -> None:
     servers.answers = {"a": "diverged", "b": AWAY, "c": "c"}
-    assert await open_any(addresses(source(on_diverged="continue")), None) == "c"
+    assert await open_any(addresses(source(on_diverged="continue")), servers.open) == "c"
     assert {how for _, how in servers.asked} == {"fail"}
 
 
 async def test_when_all_else_fails_a_divergence_is_let_go_if_that_is_configured(servers: Servers) -> None:
     servers.answers = {"a": AWAY, "b": "diverged", "c": LOST}
-    assert await open_any(addresses(source(on_diverged="continue")), None) == "b"
+    assert await open_any(addresses(source(on_diverged="continue")), servers.open) == "b"
     servers.asked.clear()
     with pytest.raises(SourceChanged):
-        await open_any(addresses(source()), None)
+        await open_any(addresses(source()), servers.open)
     assert servers.asked == [("a", "fail"), ("b", "fail"), ("c", "fail")]

@@ -16,11 +16,13 @@ from headrace.formats.canal.format import CompatFormat
 from headrace.model import Position, RowsChange, SchemaChange
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.wire.binlog_file import packets
 from headrace.pipeline.message_builder import Outlet
 from headrace.pipeline.planning import Planner
+from headrace.ports.source import Receiver
 from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "canal"
@@ -50,23 +52,20 @@ def ours() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return schema == "inv"
 
     def rows(change: RowsChange) -> None:
-        if decoder.tx_start >= head["begin"]:
+        if change.origin.transaction >= head["begin"]:
             outlet.emit(change)
 
     def statement(change: SchemaChange) -> None:
-        if decoder.tx_start >= head["begin"]:
+        if change.origin.transaction >= head["begin"]:
             outlet.emit_schema(change)
 
     decoder = Decoder(
-        Position("", "mysql-bin.000001", 4),
+        DumpStart(Position("", "mysql-bin.000001", 4), checksums=True),
+        Receiver(rows=rows, statement=statement),
         captures=captures,
-        emit=rows,
-        emit_schema=statement,
-        checksums=True,
         history=SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0),
         options=DecoderOptions(values=ValueOptions(enum_index=True), dml_queries=True),
     )
-    outlet.bind(decoder)
     for chunk in packets(FOLDER / "mysql-bin.000001"):
         at, more = 0, True
         while more:

@@ -14,9 +14,9 @@ from headrace.destination import heartbeat_writer as module
 from headrace.destination.heartbeat_writer import Companion
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
-from headrace.mysql.heartbeat import Beat
 from headrace.mysql.role import Role
 from headrace.mysql.wire.connection import QueryFailed
+from headrace.ports.source import Heartbeat
 from headrace.settings.destination import HeartbeatSettings
 from tests.streams import settings, until
 
@@ -28,7 +28,7 @@ class Server:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.role = Role(read_only=False, replicates=False)
-        self.row: Beat | None = None
+        self.row: Heartbeat | None = None
         self.away: Exception | None = None
         self.refuses: Exception | None = None
         """What writing and reading the row gives."""
@@ -68,7 +68,7 @@ class Server:
         self.roles += 1
         return self.role
 
-    async def _write(self, connection: object, beat: Beat) -> Beat | None:
+    async def _write(self, connection: object, beat: Heartbeat) -> Heartbeat | None:
         if self.refuses is not None:
             raise self.refuses
         if self.row is not None and self.row.epoch > beat.epoch:
@@ -76,7 +76,7 @@ class Server:
         self.row = beat
         return None
 
-    async def _read(self, connection: object, destination: str) -> Beat | None:
+    async def _read(self, connection: object, destination: str) -> Heartbeat | None:
         if self.refuses is not None:
             raise self.refuses
         return self.row
@@ -220,7 +220,7 @@ async def test_without_heartbeats_nothing_is_asked_and_an_old_trouble_ends(serve
 async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(server: Server) -> None:
     companion, _ = made()
     assert await companion.stored_epoch() == 0
-    server.row = Beat("shop", 9, "n", 1, 1)
+    server.row = Heartbeat("shop", 9, "n", 1, 1)
     assert await companion.stored_epoch() == 9
     server.refuses = failed(1146)
     assert await companion.stored_epoch() == 0
@@ -233,9 +233,9 @@ async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(serv
 # -- somebody else ------------------------------------------------------------------------------------------------
 
 
-def foreign(**more: Any) -> Beat:
+def foreign(**more: Any) -> Heartbeat:
     raw = {"destination": "shop", "epoch": 9, "node": "elsewhere", "sequence": 1, "beat_us": time.time_ns() // 1000}
-    return Beat(**{**raw, **more})
+    return Heartbeat(**{**raw, **more})
 
 
 async def test_a_row_with_a_higher_epoch_stays_and_ends_the_run(server: Server) -> None:
@@ -262,7 +262,7 @@ def test_a_lower_epoch_is_reported_only_behind_our_own_first_beat(server: Server
     old = foreign(epoch=4)
     companion.seen(old)
     assert status.troubles == {}, "the backlog after a take-over is full of them"
-    companion.seen(Beat("shop", 5, "node", 1, time.time_ns() // 1000))
+    companion.seen(Heartbeat("shop", 5, "node", 1, time.time_ns() // 1000))
     companion.seen(old)
     assert "node elsewhere still writes heartbeats for shop under epoch 4" in status.troubles["foreign_heartbeat"]
     companion.check()
@@ -274,7 +274,7 @@ async def test_a_daemon_that_wrote_under_a_lower_epoch_is_forgotten_when_it_is_q
     monkeypatch.setattr(module, "_QUIET_SECONDS", 0.2)
     companion, status = made()
     async with Beating(companion):
-        companion.seen(Beat("shop", 5, "node", 1, time.time_ns() // 1000))
+        companion.seen(Heartbeat("shop", 5, "node", 1, time.time_ns() // 1000))
         companion.seen(foreign(epoch=4))
         assert status.troubles
         await until(lambda: not status.troubles)
@@ -301,7 +301,7 @@ async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
 
 def test_our_own_beat_that_comes_back_is_a_round_trip(server: Server) -> None:
     companion, status = made(node="n" * 300)
-    beat = Beat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
+    beat = Heartbeat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
     companion.seen(beat)
     assert status.round_trips.last is not None
     assert 2.0 <= status.round_trips.last < 3.0

@@ -18,10 +18,12 @@ from headrace.formats.debezium.format import DebeziumFormat
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.model import Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.decoder import Decoder
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets
 from headrace.pipeline.message_builder import Outlet
 from headrace.pipeline.planning import Planner
+from headrace.ports.source import Receiver
 from tests.streams import settings as stream_settings
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"
@@ -52,27 +54,23 @@ def ours(name: str, begin: int) -> list[Record]:
         return schema == "inv"
 
     def rows(change: RowsChange) -> None:
-        if decoder.tx_start >= begin:
+        if change.origin.transaction >= begin:
             outlet.emit(change)
 
     def statement(change: SchemaChange) -> None:
-        if decoder.tx_start >= begin:
+        if change.origin.transaction >= begin:
             outlet.emit_schema(change)
 
     def mark(change: TransactionMark) -> None:
-        if decoder.tx_start >= begin:
+        if change.origin.transaction >= begin:
             outlet.emit_mark(change)
 
     decoder = Decoder(
-        Position("", path.name, 4),
+        DumpStart(Position("", path.name, 4), checksums=True),
+        Receiver(rows=rows, statement=statement, mark=mark),
         captures=captures,
-        emit=rows,
-        emit_schema=statement,
-        emit_mark=mark,
-        checksums=True,
         history=SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0),
     )
-    outlet.bind(decoder)
     for chunk in packets(path):
         at, more = 0, True
         while more:

@@ -12,7 +12,7 @@ from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SinkE
 from headrace.model import Gap, Position, State
 from tests.destinations import STORED, DestinationSite
 from tests.made_binlog import SID
-from tests.streams import START, Dump, HeldSink, error_packet, opened, three, until
+from tests.streams import START, HeldSink, error_packet, three, until
 
 LOST = PositionLost("lost", kind=LostKind.POSITION_PURGED)
 REFUSAL = error_packet(1236, "Could not find first log file name in binary log index file")
@@ -232,7 +232,7 @@ async def test_the_address_that_served_last_is_tried_first_and_a_dump_is_begun_a
             await site.actor.run(site.stop)
     assert site.asked == [["h", "b", "c"], ["c", "h", "b"]]
     assert site.status.source_address == "c:3306"
-    await site.actor._reopen(STORED)
+    await site.actor._source._reopen(STORED)
     assert site.asked[-1] == ["again c fail"]
 
 
@@ -296,18 +296,12 @@ async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts
     doubt = {"kind": "doubt", "pos": 5, "at": "", "why": "statements were lost"}
     seen = list[Any]()
 
-    async def open_any(candidates: Any, position: Any, **how: Any) -> Any:
-        gap = Gap("diverged", "a", "b", transactions=2, gtids=f"{SID}:1-2")
-        made = opened(Dump(), Position("other", "", 4, f"{SID}:1"), site.config, gap=gap, entries=(doubt,))
-        restore = how["before_dump"].__self__
-        monkeypatch.setattr(
-            "headrace.mysql.table_schemas.SchemaHistory.restore", lambda self, entries, last_pos: seen.extend(entries)
-        )
-        await how["before_dump"](made)
-        assert restore.history is not None
-        return made
-
-    monkeypatch.setattr(module, "open_any", open_any)
+    site.answers, site.entries = [[]], (doubt,)
+    site.start = Position("other", "", 4, f"{SID}:1")
+    site.gap = Gap("diverged", "a", "b", transactions=2, gtids=f"{SID}:1-2")
+    monkeypatch.setattr(
+        "headrace.mysql.table_schemas.SchemaHistory.restore", lambda self, entries, last_pos: seen.extend(entries)
+    )
     task = site.task()
     await until(lambda: site.status.gap is not None)
     site.stop.set()

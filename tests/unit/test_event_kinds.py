@@ -13,11 +13,11 @@ import pytest
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import dump_place
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import parse_tagged, varint
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.events.query_event import parse_query
-from headrace.mysql.position.dump_start import dump_place
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values.column_types import ValueOptions, field_of
 from tests.made_binlog import RAW_SID, SID, Binlog, close_all, decoder, feed
@@ -103,7 +103,7 @@ def test_events_without_a_position_stand_behind_the_one_before() -> None:
         ends.append(log.at)
     d = decoder(changes)
     feed(d, bytes(log.packets))
-    assert d.end == ends[-1]
+    assert d.place[1] == ends[-1]
     log.event(16, struct.pack("<Q", 9))
     d = decoder(changes)
     feed(d, bytes(log.packets))
@@ -159,7 +159,7 @@ def test_marks_frame_the_rows_and_count_them() -> None:
     log.gtid(2, 1_700_000_000_000_001)
     log.query("BEGIN")
     log.event(16, struct.pack("<Q", 9))
-    feed(decoder(told, emit_mark=told.append), bytes(log.packets))
+    feed(decoder(told, mark=told.append), bytes(log.packets))
     assert [type(item) for item in told] == [TransactionMark, RowsChange, RowsChange, TransactionMark]
     assert told[-1].counts == {"shop.t": 3}
     assert [item.pos for item in told] == sorted(item.pos for item in told)
@@ -171,7 +171,7 @@ def test_with_marks_a_position_never_lies_inside_a_transaction() -> None:
     log.query("BEGIN")
     log.table()
     log.insert((1, "a"))
-    d = decoder([], emit_mark=lambda mark: None)
+    d = decoder([], mark=lambda mark: None)
     feed(d, bytes(log.packets))
     assert d.position().events_done == 0
     assert d.position().last_pos == 0
@@ -263,7 +263,7 @@ def test_statement_texts_are_told_before_their_rows() -> None:
     log.table()
     log.insert((1, "a"))
     log.insert((2, "b"))
-    feed(decoder(told, emit_schema=told.append, options=DecoderOptions(dml_queries=True)), bytes(log.packets))
+    feed(decoder(told, statement=told.append, options=DecoderOptions(dml_queries=True)), bytes(log.packets))
     assert [type(item) for item in told] == [SchemaChange, RowsChange, RowsChange]
     assert told[0].sql == "INSERT INTO t VALUES (1, 'a')"
     assert told[0].pos < told[1].pos
@@ -273,9 +273,10 @@ def test_the_server_and_session_of_a_transaction_are_kept_when_a_format_tells_th
     log = Binlog().begin_file()
     log.transaction(1, 1_700_000_000_000_000, [(1, "a")])
     for wanted, expected in ((False, (0, 0)), (True, (1, 1))):
-        d = decoder([], options=DecoderOptions(origins=wanted))
-        feed(d, bytes(log.packets))
-        assert (d.server_id, d.thread_id) == expected
+        changes = list[RowsChange]()
+        feed(decoder(changes, options=DecoderOptions(origins=wanted)), bytes(log.packets))
+        (origin,) = (change.origin for change in changes)
+        assert (origin.server_id, origin.thread) == expected
 
 
 def test_a_large_event_with_a_wrong_checksum_stops() -> None:
@@ -293,7 +294,7 @@ def test_a_large_event_with_a_wrong_checksum_stops() -> None:
                 feed(d, stream)
         else:
             feed(d, stream)
-            assert d.end == 4 + 23 + len(body)
+            assert d.place[1] == 4 + 23 + len(body)
 
 
 def test_single_gtids_are_taken_out_of_a_set_wherever_they_lie() -> None:
@@ -329,7 +330,7 @@ def test_a_restart_within_create_select_does_not_tell_the_statement_again() -> N
 
     def made(told: list[Any], start: Position | None = None) -> Any:
         history = SchemaHistory(lambda s, t: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
-        return decoder(told, start, emit_schema=told.append, history=history)
+        return decoder(told, start, statement=told.append, history=history)
 
     log, told = stream(), list[Any]()
     d = made(told)

@@ -35,7 +35,7 @@ def on_server(log: Binlog, place: str) -> int | None:
     """The commit time of the transaction that begins at a place of the stream, as the opening looks for it."""
     file, _, offset = place.rpartition(":")
     scan = Begins(file, 4, int(offset))
-    scan.expect_checksums(True)
+    scan.cursor.checksums = True
     inside = False
     for packet in pieces(log):
         if packet[9] == 4 and not any(packet[18:22]):  # the ROTATE that opens a file in a dump

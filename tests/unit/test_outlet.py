@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from headrace.model import (
     DdlKind,
     MessageBatch,
     Operation,
+    Origin,
     Position,
     Row,
     RowsChange,
@@ -28,6 +28,7 @@ from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("name", "varchar(9)", 12)), (0,))
 END = Position("u", "bin.000001", 900)
+ORIGIN = Origin("bin.000001", 4, 4, 2)
 
 
 class TwoTopics(KeyedFormat):
@@ -58,34 +59,19 @@ class TwoTopics(KeyedFormat):
 
 def outlet(fmt: ValueFormat | KeyedFormat, *, rows_per_message: int = 0, one_log: bool = False) -> Outlet:
     planner = Planner(settings(route={"topic": "shop"}), fmt)
-    made = Outlet(fmt, planner, rows_per_message=rows_per_message, server_uuid="uuid", one_log=one_log)
-    made.bind(
-        cast(
-            Any,
-            SimpleNamespace(
-                file="bin.000001",
-                tx_start=4,
-                events_done=2,
-                event_start=4,
-                server_id=0,
-                thread_id=0,
-                commit_time_us=5_000_000,
-            ),
-        )
-    )
-    return made
+    return Outlet(fmt, planner, rows_per_message=rows_per_message, server_uuid="uuid", one_log=one_log)
 
 
 def rows(*values: tuple[Any, ...], gtid: str = "g:1", pos: int = 100, partial: bool = False) -> RowsChange:
-    return RowsChange(SCHEMA, Operation.INSERT, list(values), None, pos, 5_000_000, gtid, partial)
+    return RowsChange(SCHEMA, Operation.INSERT, list(values), None, pos, 5_000_000, gtid, partial, ORIGIN)
 
 
 def statement(pos: int = 50, gtid: str = "g:0") -> SchemaChange:
-    return SchemaChange(DdlKind.CREATE, True, "shop", "t", "CREATE TABLE t (id INT)", (), pos, 4_000_000, gtid)
+    return SchemaChange(DdlKind.CREATE, True, "shop", "t", "CREATE TABLE t (id INT)", (), pos, 4_000_000, gtid, ORIGIN)
 
 
 def mark(begin: bool) -> TransactionMark:
-    return TransactionMark(begin, "g:1", 100, 5_000_000, "g:1")
+    return TransactionMark(begin, "g:1", 100, 5_000_000, "g:1", origin=ORIGIN)
 
 
 def ids(batch: MessageBatch) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from headrace.model import (
     DdlKind,
     MessageBatch,
     Operation,
+    Origin,
     Position,
     Row,
     RowsChange,
@@ -33,6 +33,7 @@ from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("n", "int", 4)), (0,))
 END = Position("u", "bin.000001", 900)
+ORIGIN = Origin("bin.000001", 4, 4, 2)
 PARTITIONS = 4
 KEY = {"partition_hash": r"shop\.t:$pk$", "partitions": PARTITIONS}
 
@@ -40,23 +41,24 @@ KEY = {"partition_hash": r"shop\.t:$pk$", "partitions": PARTITIONS}
 def outlet(fmt: Any = None, *, sink: dict[str, Any] | None = None, **more: Any) -> Outlet:
     fmt = fmt or CanalFormat()
     route = {"topic": "shop", **KEY, **more.pop("route", {})}
-    made = Outlet(fmt, Planner(settings(route=route, sink=sink or {"type": "null"}), fmt), server_uuid="uuid", **more)
-    place = {"file": "bin.000001", "tx_start": 4, "events_done": 2, "event_start": 4, "server_id": 0, "thread_id": 0}
-    made.bind(cast(Any, SimpleNamespace(**place, commit_time_us=5_000_000)))
-    return made
+    return Outlet(fmt, Planner(settings(route=route, sink=sink or {"type": "null"}), fmt), server_uuid="uuid", **more)
 
 
 def insert(*ids: int) -> RowsChange:
-    return RowsChange(SCHEMA, Operation.INSERT, [(i, 1) for i in ids], None, 100, 5_000_000, "g:1")
+    return RowsChange(SCHEMA, Operation.INSERT, [(i, 1) for i in ids], None, 100, 5_000_000, "g:1", origin=ORIGIN)
 
 
 def update(*pairs: tuple[Row, Row]) -> RowsChange:
-    return RowsChange(SCHEMA, Operation.UPDATE, [b for _, b in pairs], [a for a, _ in pairs], 100, 5_000_000, "g:1")
+    return RowsChange(
+        SCHEMA, Operation.UPDATE, [b for _, b in pairs], [a for a, _ in pairs], 100, 5_000_000, "g:1", origin=ORIGIN
+    )
 
 
 def ddl() -> SchemaChange:
     tables = (TableChange(DdlKind.ALTER, "shop", "t"),)
-    return SchemaChange(DdlKind.ALTER, True, "shop", "t", "ALTER TABLE t ...", tables, 200, 5_000_000, "g:2")
+    return SchemaChange(
+        DdlKind.ALTER, True, "shop", "t", "ALTER TABLE t ...", tables, 200, 5_000_000, "g:2", origin=ORIGIN
+    )
 
 
 def partition_of(id_: int) -> int:
@@ -184,7 +186,7 @@ def test_what_may_be_parked_says_what_it_is_about() -> None:
     made.emit(insert(1, 2))
     made.emit(update(((1, 1), (3, 1))))
     made.emit_schema(ddl())
-    made.emit_mark(TransactionMark(False, "g:1", 1, 5, "g:1"))
+    made.emit_mark(TransactionMark(False, "g:1", 1, 5, "g:1", origin=ORIGIN))
     (batch,) = made.take(END, 1.0)
     tables = ("shop.t",)
     one, two, three = "shop.t 1", "shop.t 2", "shop.t 3"
@@ -198,7 +200,7 @@ def test_what_may_be_parked_says_what_it_is_about() -> None:
 
 def test_debezium_s_messages_are_about_their_row() -> None:
     made = outlet(DebeziumFormat(DebeziumSettings(schemas=False)), units=True, route={"partitions": 1})
-    change = RowsChange(SCHEMA, Operation.DELETE, [(1, 1), (2, 1)], None, 100, 5, "g:1")
+    change = RowsChange(SCHEMA, Operation.DELETE, [(1, 1), (2, 1)], None, 100, 5, "g:1", origin=ORIGIN)
     made.emit(change)
     (batch,) = made.take(END, 1.0)
     assert batch.units is not None

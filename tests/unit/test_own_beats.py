@@ -13,11 +13,11 @@ import zstandard
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.heartbeat import Beat
+from headrace.ports.source import Heartbeat
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 from tests.unit.test_compressed import captured, payload
 
-BEAT = Beat("shop", 3, "node", 17, 1_700_000_000_000_000)
+BEAT = Heartbeat("shop", 3, "node", 17, 1_700_000_000_000_000)
 MINIMAL = b"\x01\x01\xe0" + b"\x02\x01\x2d"
 """Metadata as binlog_row_metadata = MINIMAL writes it: signs and the character set."""
 
@@ -34,7 +34,7 @@ def own_table(log: Binlog, name: bytes = b"heartbeat", *, metadata: bytes = MINI
     log.event(19, body)
 
 
-def image(beat: Beat) -> bytes:
+def image(beat: Heartbeat) -> bytes:
     texts = [struct.pack("<H", len(text.encode())) + text.encode() for text in (beat.destination, beat.node)]
     return (
         b"\xe0" + texts[0] + struct.pack("<Q", beat.epoch) + texts[1] + struct.pack("<QQ", beat.sequence, beat.beat_us)
@@ -56,9 +56,9 @@ def beating(log: Binlog, gno: int, *, kind: int = 31, **table: Any) -> None:
     log.event(16, struct.pack("<Q", gno))
 
 
-def read(log: Binlog, start: Position | None = None) -> tuple[Any, list[Beat], list[RowsChange]]:
-    beats, changes = list[Beat](), list[RowsChange]()
-    d = decoder(changes, start, on_beat=beats.append)
+def read(log: Binlog, start: Position | None = None) -> tuple[Any, list[Heartbeat], list[RowsChange]]:
+    beats, changes = list[Heartbeat](), list[RowsChange]()
+    d = decoder(changes, start, heartbeat=beats.append)
     feed(d, bytes(log.packets))
     return d, beats, changes
 
@@ -159,8 +159,8 @@ def test_beats_before_the_place_where_reading_begins_are_not_seen() -> None:
     beating(log, 1)
     wanted = log.at
     beating(log, 2)
-    beats = list[Beat]()
-    d = decoder([], Position("server", "b.000001", wanted), on_beat=beats.append, skip_before=wanted)
+    beats = list[Heartbeat]()
+    d = decoder([], Position("server", "b.000001", wanted), heartbeat=beats.append, skip_before=wanted)
     feed(d, bytes(log.packets))
     assert beats == [BEAT]
 

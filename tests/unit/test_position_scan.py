@@ -34,14 +34,14 @@ class Groups(BinlogScan):
 
     def __init__(self) -> None:
         super().__init__("b.000001")
-        self.expect_checksums(True)
+        self.cursor.checksums = True
         self.groups: list[tuple[int, int]] = []
         self.places: list[int] = []
 
-    def _group(self, start: int) -> None:
+    def on_group(self, start: int) -> None:
         self.groups.append((start, self.commit_time_us))
 
-    def _boundary(self, start: int) -> None:
+    def on_boundary(self, start: int) -> None:
         self.places.append(start)
 
 
@@ -137,7 +137,8 @@ def test_an_event_of_more_than_a_packet_is_passed_over_and_not_kept() -> None:
         while more:
             done, more = scan.feed(rest, done, lambda: False)
         rest = rest[done:]
-        kept = max(kept, sum(map(len, scan._large._parts)) if scan._large else 0)
+        large = scan._cutter._large
+        kept = max(kept, sum(map(len, large._parts)) if large else 0)
     assert [group[0] for group in scan.groups] == [scan.groups[0][0], start]
     assert kept == 0
 
@@ -149,7 +150,7 @@ def test_the_first_transaction_of_a_time_is_exact_to_the_microsecond() -> None:
         made.transaction(number, micros, [(number, "a")])
     for since, index in ((0, 0), (5_000_000, 0), (5_000_001, 1), (5_000_002, 4)):
         scan = FirstSince("b.000001", since)
-        scan.expect_checksums(True)
+        scan.cursor.checksums = True
         feed(scan, bytes(made.packets))
         assert scan.found is not None
         assert (scan.found.offset, str(scan.found.gtids or "")) == (
@@ -157,7 +158,7 @@ def test_the_first_transaction_of_a_time_is_exact_to_the_microsecond() -> None:
             "" if index == 0 else f"{SID}:1" + (f"-{index}" if index > 1 else ""),
         )
     scan = FirstSince("b.000001", 5_000_003)
-    scan.expect_checksums(True)
+    scan.cursor.checksums = True
     feed(scan, bytes(made.packets))
     assert scan.found is None
 
@@ -168,7 +169,7 @@ def test_the_first_transaction_that_a_set_lacks_may_lie_before_others_that_it_ha
         starts.append(made.at)
         made.transaction(number, number, [(number, "a")])
     scan = FirstMissing("b.000001", GtidSet(f"{SID}:1-2:4"))
-    scan.expect_checksums(True)
+    scan.cursor.checksums = True
     feed(scan, bytes(made.packets))
     assert scan.found is not None
     assert scan.found.offset == starts[2]
@@ -186,7 +187,7 @@ def test_an_offset_within_a_transaction_has_its_neighbours() -> None:
     made.transaction(3, 3, [(1, "a")])
     for offset, in_event in ((inside, False), (inside + 1, True)):
         scan = At("b.000001", offset)
-        scan.expect_checksums(True)
+        scan.cursor.checksums = True
         feed(scan, bytes(made.packets))
         assert (scan.found, scan.below, scan.above, scan.in_event) == (None, start, end, in_event)
 

@@ -39,9 +39,9 @@ async def test_an_ended_dump_is_begun_again_in_place_and_nothing_comes_twice(
 
     async def reopen(position: Position) -> Any:
         run.asked.append(position)
-        return opened(Dump(again), position, config)
+        return opened(Dump(again), position, config.source)
 
-    run.stream._reopen = reopen
+    run.reopen = reopen
     await until(lambda: run.sink.messages == 6)
     run.stop.set()
     await task
@@ -66,7 +66,7 @@ async def test_a_dump_that_ends_soon_is_a_failure(store: Any) -> None:
 async def test_a_dump_that_ends_soon_after_the_sink_held_us_up_is_begun_again(store: Any) -> None:
     log, _, _ = three()
     config = settings()
-    again = opened(Dump(bytes(log.packets)), START, config)
+    again = opened(Dump(bytes(log.packets)), START, config.source)
     run = await begin(store, ENDED, config=config, reopened=[again])
     run.stream._blocked_until = time.monotonic()
     task = run.task()
@@ -91,7 +91,7 @@ async def test_another_server_at_the_address_begins_everything_anew(steady: None
     config = settings()
     other = Dump(bytes(log.packets))
     run = await begin(
-        store, ENDED, config=config, reopened=[opened(other, replace(START, server_uuid="other"), config)]
+        store, ENDED, config=config, reopened=[opened(other, replace(START, server_uuid="other"), config.source)]
     )
     with pytest.raises(SourceEnded):
         await run.stream.run(run.stop)
@@ -119,7 +119,7 @@ async def test_a_stop_while_the_dump_is_begun_again_ends_at_once(steady: None, s
         waiting.set()
         await asyncio.Event().wait()
 
-    run.stream._reopen = reopen
+    run.reopen = reopen
     task = run.task()
     await waiting.wait()
     run.stop.set()
@@ -136,7 +136,7 @@ async def test_a_dump_that_takes_long_to_begin_again_is_no_silence(steady: None,
         await asyncio.sleep(0.6)
         raise SourceUnreachable("away")
 
-    run.stream._reopen = reopen
+    run.reopen = reopen
     with pytest.raises(SourceEnded):
         await run.stream.run(run.stop)
     assert (await stored(store)).offset == starts[3]

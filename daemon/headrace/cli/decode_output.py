@@ -7,19 +7,17 @@ from collections import Counter
 from typing import BinaryIO
 
 from headrace.cli.wiring import new_format
-from headrace.model import RowsChange, SchemaChange
-from headrace.mysql.decoder import Decoder
+from headrace.model import Position, RowsChange, SchemaChange
 from headrace.pipeline.message_builder import Outlet
 from headrace.pipeline.planning import Planner
 from headrace.settings.destination import DestinationSettings
 
+_NOWHERE = Position("", "", 0)
+"""Nobody stores how far the output has come."""
+
 
 class Output(ABC):
-    """Takes what the decoder emits."""
-
-    @abstractmethod
-    def bind(self, decoder: Decoder) -> None:
-        """The decoder that emits."""
+    """Takes the changes that are read."""
 
     @abstractmethod
     def emit(self, change: RowsChange) -> None:
@@ -34,8 +32,8 @@ class Output(ABC):
         """Whether write() should be called before more comes."""
 
     @abstractmethod
-    def write(self) -> None:
-        """Prints what came so far."""
+    def write(self, transactions: int, events: int) -> None:
+        """Prints what came so far; the counts are of all that was read."""
 
     @abstractmethod
     def finish(self, out: BinaryIO) -> None:
@@ -48,14 +46,8 @@ class Lines(Output):
     def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
         fmt = new_format(settings)
         self._outlet = Outlet(fmt, Planner(settings, fmt), one_log=True)
-        self._out = out
-        self._decoder: Decoder
-
-    def bind(self, decoder: Decoder) -> None:
-        """See Output."""
-        self._decoder = decoder
-        self._outlet.bind(decoder)
         self._outlet.tick()
+        self._out = out
 
     def emit(self, change: RowsChange) -> None:
         """See Output."""
@@ -69,9 +61,9 @@ class Lines(Output):
         """See Output."""
         return self._outlet.full()
 
-    def write(self) -> None:
+    def write(self, transactions: int, events: int) -> None:
         """See Output."""
-        for batch in self._outlet.take(self._decoder.position(), 0.0):
+        for batch in self._outlet.take(_NOWHERE, 0.0):
             if batch.values:
                 self._out.write(b"".join(value + b"\n" for value in batch.values if value is not None))
                 self._out.flush()
@@ -79,8 +71,6 @@ class Lines(Output):
 
     def finish(self, out: BinaryIO) -> None:
         """See Output."""
-        if hasattr(self, "_decoder"):
-            self.write()
 
 
 class Stats(Output):
@@ -89,11 +79,7 @@ class Stats(Output):
     def __init__(self) -> None:
         self._events: Counter[tuple[str, str]] = Counter()
         self._rows: Counter[tuple[str, str]] = Counter()
-        self._decoder: Decoder | None = None
-
-    def bind(self, decoder: Decoder) -> None:
-        """See Output."""
-        self._decoder = decoder
+        self._read: tuple[int, int] | None = None
 
     def emit(self, change: RowsChange) -> None:
         """See Output."""
@@ -110,8 +96,9 @@ class Stats(Output):
         """See Output."""
         return False
 
-    def write(self) -> None:
+    def write(self, transactions: int, events: int) -> None:
         """See Output."""
+        self._read = transactions, events
 
     def finish(self, out: BinaryIO) -> None:
         """See Output."""
@@ -123,6 +110,6 @@ class Stats(Output):
             for name, kind in names
         ]
         lines.append(f"{'all':<{width}}  {'':<8}  {self._events.total():>10}  {self._rows.total():>12}")
-        if self._decoder is not None:
-            lines.append(f"{self._decoder.transactions} transactions, {self._decoder.events} events of all kinds read")
+        if self._read is not None:
+            lines.append("{} transactions, {} events of all kinds read".format(*self._read))
         out.write(("\n".join(lines) + "\n").encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,17 +11,17 @@ from zlib import crc32
 from headrace.cli.decode_output import Output
 from headrace.errors import NotUnderstood, SourceError
 from headrace.model import Position, RowsChange, SchemaChange
-from headrace.mysql.checks import address_of
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
-from headrace.mysql.schema.states import file_number, reached
-from headrace.mysql.source import open_source
-from headrace.mysql.table_schemas import Layouts
+from headrace.mysql.schema.states import file_number
+from headrace.mysql.source import MysqlSource
 from headrace.mysql.wire.binlog_file import packet, packets
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.pipeline.routing import Routing
+from headrace.ports.source import Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -47,60 +46,35 @@ class Window:
             return file_number(file), offset
         return (self.files.index(file) if file in self.files else -1), offset
 
-    def _before(self, decoder: Decoder, place: tuple[str, int] | int) -> bool:
+    def _is_before(self, at: tuple[str, int], commit_time_us: int, place: tuple[str, int] | int) -> bool:
         if isinstance(place, int):
-            return decoder.commit_time_us < place
-        return self._order((decoder.file, decoder.tx_start)) < self._order(place)
+            return commit_time_us < place
+        return self._order(at) < self._order(place)
 
-    def holds(self, decoder: Decoder) -> bool:
-        """Whether the transaction under way is wanted."""
-        if self.first is not None and self._before(decoder, self.first):
+    def holds(self, change: RowsChange | SchemaChange) -> bool:
+        """Whether the transaction of a change is wanted."""
+        at = change.origin.file, change.origin.transaction
+        if self.first is not None and self._is_before(at, change.commit_time_us, self.first):
             return False
-        return self.last is None or self._before(decoder, self.last)
+        return self.last is None or self._is_before(at, change.commit_time_us, self.last)
 
-    def over(self, decoder: Decoder) -> bool:
+    def over(self, position: Position) -> bool:
         """Whether nothing that is wanted can follow. Commit times may go back, so a time does not say so."""
-        return isinstance(self.last, tuple) and not self._before(decoder, self.last)
+        at = position.file, position.offset
+        return isinstance(self.last, tuple) and self._order(at) >= self._order(self.last)
 
+    def receiver(self, output: Output) -> Receiver:
+        """Passes on what lies within the window."""
 
-class _Wanted:
-    """Passes on what lies within the window."""
+        def rows(change: RowsChange) -> None:
+            if self.holds(change):
+                output.emit(change)
 
-    def __init__(self, window: Window, output: Output) -> None:
-        self._window, self._output = window, output
-        self.decoder: Decoder
+        def statement(change: SchemaChange) -> None:
+            if self.holds(change):
+                output.emit_schema(change)
 
-    def emit(self, change: RowsChange) -> None:
-        if self._window.holds(self.decoder):
-            self._output.emit(change)
-
-    def emit_schema(self, change: SchemaChange) -> None:
-        if self._window.holds(self.decoder):
-            self._output.emit_schema(change)
-
-
-def _decoder(
-    start: Position,
-    history: SchemaHistory,
-    settings: DestinationSettings,
-    spool: Path,
-    wanted: _Wanted,
-    *,
-    checksums: bool,
-    skip_before: int = 0,
-) -> Decoder:
-    decoder = Decoder(
-        start,
-        captures=Routing(settings).captures,
-        emit=wanted.emit,
-        emit_schema=wanted.emit_schema,
-        history=history,
-        options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
-        checksums=checksums,
-        skip_before=skip_before,
-    )
-    wanted.decoder = decoder
-    return decoder
+        return Receiver(rows=rows, statement=statement, full=output.full)
 
 
 # -- files --------------------------------------------------------------------------------------------------------
@@ -113,28 +87,24 @@ def read_files(
     for place in (window.first, window.last):
         if isinstance(place, tuple) and place[0] not in window.files:
             raise NotUnderstood(f"{place[0]} is none of the files given")
-    wanted = _Wanted(window, output)
     decoder: Decoder | None = None
     for path in paths:
         _refuse_encrypted(path)
         begun = False
         for chunk in packets(path):
-            if not begun:
-                begun = True
-                if decoder is None:
-                    decoder = _decoder(
-                        Position("", path.name, 4),
-                        _history(path, chunk, settings),
-                        settings,
-                        spool,
-                        wanted,
-                        checksums=False,
-                    )
-                    output.bind(decoder)
-                else:
-                    chunk = _rotate(path.name, decoder._crc) + chunk
-            _feed(decoder, chunk, output)  # type: ignore[arg-type]
-            if decoder is not None and window.over(decoder):
+            if decoder is None:
+                decoder = Decoder(
+                    DumpStart(Position("", path.name, 4), checksums=False),
+                    window.receiver(output),
+                    captures=Routing(settings).captures,
+                    history=_history(path, chunk, settings),
+                    options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
+                )
+            elif not begun:
+                chunk = _rotate(path.name, decoder.checksums) + chunk
+            begun = True
+            _feed(decoder, chunk, output)
+            if window.over(decoder.position()):
                 return
 
 
@@ -153,7 +123,7 @@ def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
         try:
             at, more = decoder.feed(data, at, output.full)
         finally:
-            output.write()  # what was decoded before something that can't be is true
+            output.write(decoder.transactions, decoder.events)  # what came before something unreadable is true
         if decoder.wanted is not None:
             decoder.learned(_NO_LAYOUT)
             more = True
@@ -185,35 +155,17 @@ async def read_server(
 ) -> None:
     """Decodes a server's binlog up to the end that it has now, or without end. Raises SourceError and NotUnderstood."""
     end = None if follow else await _present_end(settings)
-    layouts, wanted = Layouts(settings, []), _Wanted(window, output)
-    source = await open_source(settings.source, None, before_dump=layouts.open)
+    source = MysqlSource(settings, DaemonSettings(spool=spool), Routing(settings).captures, named=False)
+    opened = await source.open(None)
+    stream = opened.stream(window.receiver(output))
     try:
-        decoder = _decoder(
-            source.start,
-            layouts.history,
-            settings,
-            spool,
-            wanted,
-            checksums=source.checksums,
-            skip_before=source.skip_before,
-        )
-        output.bind(decoder)
-        data, deadline = b"", 2 * settings.source.heartbeat + 1
-        while not window.over(decoder) and (end is None or not reached((decoder.file, decoder.end), end)):
-            data = await source.stream.read(data, decoder.need, deadline)
-            at, more = 0, True
-            while more:
-                try:
-                    at, more = decoder.feed(data, at, output.full)
-                finally:
-                    output.write()
-                if decoder.wanted is not None:
-                    decoder.learned(await layouts.learn(decoder.wanted, decoder.position()))
-                    more = True
-                await asyncio.sleep(0)
-            data = data[at:]
+        while not window.over(stream.position()) and (end is None or not stream.has_reached(end)):
+            try:
+                await stream.read()
+            finally:
+                output.write(stream.progress.transactions, stream.progress.events)
     finally:
-        await source.stream.close()
+        await stream.close()
 
 
 async def _present_end(settings: DestinationSettings) -> tuple[str, int]:

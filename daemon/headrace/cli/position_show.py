@@ -22,7 +22,6 @@ from headrace.cli.position_common import (
 from headrace.cli.position_set import start_text
 from headrace.errors import HeadraceError, LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position, State
-from headrace.mysql.checks import address_of
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, Retention, retention, take_inventory
@@ -30,7 +29,7 @@ from headrace.mysql.position.search import distance, read_on
 from headrace.mysql.position.server_comparison import agree
 from headrace.mysql.schema.states import file_number
 from headrace.mysql.source import addresses
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.state import Stored
 from headrace.settings.destination import Settings, SourceSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
@@ -17,17 +17,16 @@ from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Behind, Stream
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
-from headrace.errors import Fenced, PositionLost, ServerIdTaken, SplitBrain, StateStoreError
+from headrace.errors import Fenced, PositionLost, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
-from headrace.mysql.heartbeat import Beat
 from headrace.mysql.position.move import relocate_by_policy
-from headrace.mysql.source import OpenSource, Reader, addresses, open_any, open_source
-from headrace.mysql.table_schemas import Layouts
+from headrace.mysql.source import MysqlSource
 from headrace.parking.parking import Parking, ensure_delivered
+from headrace.pipeline.routing import Routing
+from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import Guard, StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
-from headrace.settings.destination import DestinationSettings, SourceSettings
-from headrace.settings.load import derive_server_id
+from headrace.settings.destination import DestinationSettings
 from headrace.tasks import beside, first
 
 log = structlog.get_logger(__name__)
@@ -60,10 +59,7 @@ class Destination:
         self._behind = Behind()
         self._unconfirmed = False
         """Whether messages of the present run wait for confirmation, although it has ended."""
-        self._source = settings.source
-        """With the address that served last; the others are tried when it can't be reached."""
-        self._taken = 0
-        """The server id that the source has just thrown us out with; 0 when it did not."""
+        self._source = MysqlSource(settings, daemon, Routing(settings).captures)
         self._version = 0
         """Of what is stored, as this daemon last saw it."""
         self._loaded = False
@@ -86,7 +82,7 @@ class Destination:
                 continue
             if position.file != file or now - looked > _LOOK_AT_BINLOGS:
                 file, looked = position.file, now
-                await watch.look(self._source, position)
+                await watch.look(self._source.settings, position)
 
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
@@ -139,9 +135,6 @@ class Destination:
             try:
                 await self._run(halt)
                 return
-            except ServerIdTaken:
-                self._taken = self.status.server_id
-                raise
             except PositionLost as lost:
                 moves += 1
                 if moves > _MOVES or not await self._move(lost):
@@ -160,17 +153,17 @@ class Destination:
             store = delivery.store
             await ensure_delivered(self.name, self._parts.former_parked)
             stored = stored or await self._note_stored(store)
-            layouts = Layouts(self._settings, await store.schema_entries(self.name))
-            source = await _unless(stop, lambda: self._open(stored.position, layouts, stored.last_pos))
+            entries = await store.schema_entries(self.name)
+            source = await _unless(stop, lambda: self._open(stored, entries))
             if source is None:
                 return
-            companion = self._companion(source.settings)
+            companion = self._companion()
             try:
                 guard = await self._begin(store, stored, companion)
-                guard = await self._store_start(store, stored, source, layouts, guard)
+                guard = await self._store_start(store, stored, source, guard)
                 if parking is not None:
                     await parking.open(guard)
-                await self._stream(source, delivery, guard, layouts, companion, stop)
+                await self._stream(source, delivery, guard, companion, stop)
             finally:
                 await companion.close()
                 await source.close()
@@ -183,8 +176,8 @@ class Destination:
         self._version, self.status.position, self._loaded = stored.version, stored.position, True
         return stored
 
-    def _companion(self, source: SourceSettings) -> Companion:
-        return Companion(source, self._settings.heartbeat, self.name, self._daemon.node, self.status)
+    def _companion(self) -> Companion:
+        return Companion(self._source.settings, self._settings.heartbeat, self.name, self._daemon.node, self.status)
 
     async def _begin(self, store: StateStore, stored: Stored, companion: Companion) -> Guard:
         """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
@@ -201,7 +194,6 @@ class Destination:
         source: OpenSource,
         delivery: Delivery,
         guard: Guard,
-        layouts: Layouts,
         companion: Companion,
         stop: asyncio.Event,
     ) -> None:
@@ -213,9 +205,7 @@ class Destination:
             source=source,
             delivery=delivery,
             guard=guard,
-            layouts=layouts,
             companion=companion,
-            reopen=self._reopen,
             behind=self._behind,
         )
         try:
@@ -225,52 +215,21 @@ class Destination:
 
     # -- the source -----------------------------------------------------------------------------------------------
 
-    async def _open(self, position: Position | None, layouts: Layouts, last_pos: int) -> OpenSource:
-        """A dump from the first address that can serve the position, the one that served last before the others."""
-        candidates = addresses(self._settings.source)
-        here = self._source.host, self._source.port
-        candidates.sort(key=lambda one: (one.host, one.port) != here)
-        source = await open_any(
-            candidates,
-            position,
-            reader=self._reader(),
-            last_pos=last_pos,
-            before_dump=layouts.open,
-            annotations=self._settings.filter.dml_queries,
-        )
-        address = f"{source.settings.host}:{source.settings.port}"
-        if (source.settings.host, source.settings.port) != here:
-            self._log.warning("another address of the source is used", address=address, before=f"{here[0]}:{here[1]}")
-        self._source = source.settings
-        self.status.source_address, self.status.source_uuid = address, source.start.server_uuid
-        self.status.server_id, self._taken = source.settings.server_id, 0
+    async def _open(self, stored: Stored, entries: Sequence[dict[str, Any]]) -> OpenSource:
+        before = self._source.settings
+        source = await self._source.open(stored.position, last_pos=stored.last_pos, entries=entries)
+        if source.address != (tried := f"{before.host}:{before.port}"):
+            self._log.warning("another address of the source is used", address=source.address, before=tried)
+        self.status.source_address, self.status.source_uuid = source.address, source.start.server_uuid
+        self.status.server_id = source.server_id
         return source
 
-    def _reader(self) -> Reader:
-        node, source = self._daemon.node, self._settings.source
-        derived = source.server_id == derive_server_id(node, self.name)
-        return Reader(node, self.name, derived, self._taken)
-
-    async def _reopen(self, position: Position) -> OpenSource:
-        """Goes on in place: what was read stays read, and the layouts are known as of there. So at the same address
-        only, and never past a divergence."""
-        source = await open_source(
-            self._source.model_copy(update={"on_diverged": "fail"}),
-            position,
-            reader=self._reader(),
-            annotations=self._settings.filter.dml_queries,
-        )
-        self.status.server_id = source.settings.server_id
-        return source
-
-    async def _store_start(
-        self, store: StateStore, stored: Stored, source: OpenSource, layouts: Layouts, guard: Guard
-    ) -> Guard:
+    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource, guard: Guard) -> Guard:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
         over a divergence, with what it gives up."""
         if stored.position is not None and source.gap is None:
             return guard
-        entries = (*source.entries, *layouts.history.take_entries())
+        entries = source.take_entries()
         if source.gap is None:
             guard = await store.commit(self.name, guard, StateChange(source.start, entries))
             self.status.position = source.start
@@ -285,7 +244,7 @@ class Destination:
         policy, stored = self._settings.source.on_position_lost, await self._store.load(self.name)
         if policy == "fail" or stored.position is None or self._unconfirmed:
             return False
-        move = await relocate_by_policy(self._source, policy, lost, stored.position)
+        move = await relocate_by_policy(self._source.settings, policy, lost, stored.position)
         if move is None:
             return False
         store = self._parts.leased_store(self._lock.lease)
@@ -314,7 +273,7 @@ class Destination:
 
     async def _floor(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
-        stored, row, companion = (await self._store.load(self.name)).epoch, 0, self._companion(self._source)
+        stored, row, companion = (await self._store.load(self.name)).epoch, 0, self._companion()
         try:
             async with asyncio.timeout(_FLOOR_LIMIT):
                 row = await companion.stored_epoch()
@@ -342,9 +301,9 @@ class Destination:
             )
         self._fenced = False
 
-    async def _signs(self) -> tuple[int, Beat | None]:
+    async def _signs(self) -> tuple[int, Heartbeat | None]:
         """What changes while somebody runs the destination: the version of what is stored, and the heartbeat row."""
-        companion = self._companion(self._source)
+        companion = self._companion()
         try:
             return (await self._store.load(self.name)).version, await companion.stored_beat()
         finally:
@@ -355,7 +314,7 @@ class Destination:
         if not stop.is_set() and not await self._lock.try_acquire(self._floor):
             self._behind.since = 0.0  # whoever runs it sees to what waits
             self.status.stand_by()
-            standby = Standby(self._settings, self._source, self._parts, self.status, self._log)
+            standby = Standby(self._settings, self._source.settings, self._parts, self.status, self._log)
             if not await standby.wait(self._floor, stop):
                 return False
         if stop.is_set():

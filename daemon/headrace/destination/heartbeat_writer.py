@@ -9,10 +9,10 @@ from typing import Any
 from headrace.destination.states import Trouble
 from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, GrantMissing, HeadraceError, SourceError
-from headrace.mysql.checks import address_of
-from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, Beat, read_beat, write_beat
+from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, read_beat, write_beat
 from headrace.mysql.role import Role, server_role
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Heartbeat
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 _TROUBLE = "heartbeat"
@@ -59,7 +59,7 @@ class Companion:
         beat = await self.stored_beat()
         return beat.epoch if beat is not None else 0
 
-    async def stored_beat(self) -> Beat | None:
+    async def stored_beat(self) -> Heartbeat | None:
         """The row that stands there; None when there is none or it can't be read."""
         if not self._settings.enabled:
             return None
@@ -114,7 +114,7 @@ class Companion:
 
     async def _beat(self, connection: SourceConnection) -> None:
         self._sequence += 1
-        beat = Beat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
+        beat = Heartbeat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
         try:
             newer = await write_beat(connection, beat)
         except GrantMissing as error:
@@ -141,7 +141,7 @@ class Companion:
             remedy=f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}",
         )
 
-    def seen(self, beat: Beat) -> None:
+    def seen(self, beat: Heartbeat) -> None:
         """A row of the heartbeat table came by in the binlog. Raises Fenced when its epoch is above ours."""
         if beat.destination != self._destination:
             return
@@ -160,13 +160,13 @@ class Companion:
         if self._fenced:
             raise Fenced(self._fenced)
 
-    def _fence(self, beat: Beat) -> None:
+    def _fence(self, beat: Heartbeat) -> None:
         self._fenced = self._fenced or (
             f"node {beat.node} runs {self._destination} under epoch {beat.epoch}, ours is {self.epoch}: its heartbeat "
             "says so"
         )
 
-    def _note_foreign(self, beat: Beat) -> None:
+    def _note_foreign(self, beat: Heartbeat) -> None:
         """It does no harm to our row, and yet somebody does not know that he was replaced."""
         self._foreign_at = time.monotonic()
         text = (

@@ -8,10 +8,9 @@ from headrace.destination.states import Trouble
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.model import Position
-from headrace.mysql.checks import address_of
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Retention, retention, take_inventory
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 _TROUBLE = "retention"

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,22 +18,17 @@ from headrace.destination.stall import Liveness
 from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
 from headrace.model import MessageBatch, Position
-from headrace.mysql.decoder import Decoder
-from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.source import OpenSource
-from headrace.mysql.table_schemas import Layouts
 from headrace.parking.compensation import Compensation
 from headrace.parking.parking import Parking
 from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.message_builder import make_outlet
 from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.ports.source import OpenSource, Progress, Receiver
 from headrace.ports.state import Guard, StateChange
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
 log = structlog.get_logger(__name__)
-
-Reopen = Callable[[Position], Awaitable[OpenSource]]
 
 _STEADY = 10.0
 """A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
@@ -47,26 +41,6 @@ class Behind:
     """What outlives a run: since when the oldest message waits that no run has had confirmed yet; 0 for none."""
 
     since: float = 0.0
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What one dump's decoder had counted when the status was last told."""
-
-    transactions: int = 0
-    events: int = 0
-    skipped: int = 0
-    newest_us: int = 0
-
-    def tell(self, status: DestinationStatus, decoder: Decoder) -> None:
-        """Adds what came since."""
-        status.skipped_events, self.skipped = status.skipped_events + decoder.skipped - self.skipped, decoder.skipped
-        status.events, self.events = status.events + decoder.events - self.events, decoder.events
-        status.received_file, status.received_offset = decoder.file, decoder.end
-        status.last_event_at = time.monotonic()
-        if decoder.commit_time_us != self.newest_us:  # an idle source has no lag that grows
-            self.newest_us = decoder.commit_time_us
-            status.lag_seconds = max(0.0, time.time() - decoder.commit_time_us / 1e6)
 
 
 class Stream:
@@ -82,51 +56,43 @@ class Stream:
         source: OpenSource,
         delivery: Delivery,
         guard: Guard,
-        layouts: Layouts,
         companion: Companion,
-        reopen: Reopen,
         behind: Behind,
     ) -> None:
         self._settings, self._daemon, self._status = settings, daemon, status
         self._name, self._log = settings.name, log.bind(destination=settings.name)
-        self._source, self._delivery, self.guard = source, delivery, guard
-        self._companion, self._reopen, self._behind = companion, reopen, behind
+        self._delivery, self.guard, self._companion, self._behind = delivery, guard, companion, behind
         self._queue = ByteQueue(settings.queue.bytes)
         self._sending = Sending(delivery, self._queue, status, self._note_confirmed, self._log)
         self._compensation = self._make_compensation(delivery.parking)
         self._compensating: asyncio.Task[None] | None = None
-        self._layouts = layouts
         self._confirmed: Position | None = None
         self._entries: list[dict[str, Any]] = []
         """Of the schema history: confirmed with the position, and not stored yet."""
         self._saved: Position | None = None
         self._waiting_since: deque[float] = deque()
         self._failing = False
-        self._opened_at = self._blocked_until = self._confirmed_at = self._stored_at = 0.0
+        self._blocked_until = self._confirmed_at = self._stored_at = 0.0
+        self._opened_at = time.monotonic()
         self._liveness = Liveness(settings.source, status, companion, self._log)
         self._due = asyncio.Event()
         """A checkpoint is due before its time."""
         self._since_checkpoint = 0
         """Transactions confirmed."""
-        self._outlet = make_outlet(settings, fmt, source.start.server_uuid, guard.epoch)
-        self._decoder = self._make_decoder(source)
-
-    def _make_decoder(self, source: OpenSource) -> Decoder:
-        decoder = Decoder(
-            source.start,
-            captures=self._layouts.captures,
-            emit=self._outlet.emit,
-            emit_schema=self._outlet.emit_schema,
-            emit_mark=self._outlet.emit_mark if self._settings.wants_marks else None,
-            on_beat=self._companion.seen,
-            history=self._layouts.history,
-            options=DecoderOptions.of(self._settings, self._daemon),
-            checksums=source.checksums,
-            skip_before=source.skip_before,
+        self._outlet = outlet = make_outlet(settings, fmt, source.start.server_uuid, guard.epoch)
+        self._source = source.stream(
+            Receiver(
+                rows=outlet.emit,
+                statement=outlet.emit_schema,
+                mark=outlet.emit_mark if settings.wants_marks else None,
+                heartbeat=companion.seen,
+                begin=outlet.tick,
+                full=outlet.full,
+            )
         )
-        self._outlet.bind(decoder)
-        self._opened_at = time.monotonic()
-        return decoder
+        self._version = source.version
+        self._told = Progress("", 0, 0)
+        """What the status knows of the stream."""
 
     @property
     def unconfirmed(self) -> bool:
@@ -135,7 +101,7 @@ class Stream:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""
-        self._log.info("streaming", position=str(self._source.start), server=self._source.version)
+        self._log.info("streaming", position=str(self._source.position()), server=self._version)
         works = {"read": self._read, "send": self._sending.run, "watch": self._watch}
         tasks = [asyncio.create_task(work(), name=f"{self._name}: {name}") for name, work in works.items()]
         if self._compensation is not None:
@@ -154,7 +120,6 @@ class Stream:
             # Whoever could hand something over is gone by now.
             resent = self._compensation is None or self._compensation.idle
             await self._delivery.rest(idle=self._sending.idle and resent)
-            self._decoder.close()
             await self._source.close()
             # What is not saved is sent again; the first error is the one to tell.
             with contextlib.suppress(HeadraceError):
@@ -211,38 +176,31 @@ class Stream:
                 await self._begin_again(error)
 
     async def _read_dump(self) -> None:
-        """Bytes to batches. Yields to the loop after every slice, and waits when the queue is full."""
-        stream, decoder, outlet, status = self._source.stream, self._decoder, self._outlet, self._status
-        deadline = 2 * self._settings.source.heartbeat + 1
-        data, rest, counts = b"", 0, _Counts()
+        """Changes to batches. Waits when the queue is full."""
         while True:
-            data = await stream.read(data, decoder.need, deadline)
-            received, at, more = stream.last_receive, 0, True
-            status.bytes_received += len(data) - rest
-            while more:
-                outlet.tick()
-                try:
-                    at, more = decoder.feed(data, at, outlet.full)
-                except HeadraceError:
-                    if decoder.refused:  # what came before the server's word is whole
-                        await self._take(received, counts)
-                    raise
-                await self._take(received, counts)
-                if decoder.wanted is not None:
-                    decoder.learned(await self._layouts.learn(decoder.wanted, decoder.position()))
-                    more = True
-                await asyncio.sleep(0)
-            counts.tell(status, decoder)
-            data = data[at:]
-            rest = len(data)
+            try:
+                await self._source.read()
+            except HeadraceError:
+                if self._source.whole:  # what came before the server's word
+                    await self._take()
+                raise
+            await self._take()
 
-    async def _take(self, received: float, counts: _Counts) -> None:
-        """What the decoder gave out, into the queue."""
-        decoder = self._decoder
-        batches = self._outlet.take(decoder.position(), received)
-        last = batches[-1]
-        last.transactions, counts.transactions = decoder.transactions - counts.transactions, decoder.transactions
-        last.schema_entries = self._layouts.history.take_entries()
+    async def _take(self) -> None:
+        """What the stream gave, into the queue."""
+        source, before, status = self._source, self._told, self._status
+        now, received = source.progress, source.received
+        batches = self._outlet.take(source.position(), received)
+        last, self._told = batches[-1], now
+        last.transactions = now.transactions - before.transactions
+        last.schema_entries = source.take_entries()
+        status.skipped_events += now.skipped - before.skipped
+        status.events += now.events - before.events
+        status.bytes_received += now.bytes - before.bytes
+        status.received_file, status.received_offset = now.file, now.offset
+        status.last_event_at = time.monotonic()
+        if now.commit_time_us != before.commit_time_us:  # an idle source has no lag that grows
+            status.lag_seconds = max(0.0, time.time() - now.commit_time_us / 1e6)
         self._waiting_since += [received for batch in batches if batch.values]
         if self._delivery.sink.keeps_position:  # none of them is confirmed before the last, which has the position
             await self._put(*batches)
@@ -265,22 +223,15 @@ class Stream:
         now = time.monotonic()
         if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
-        if self._settings.wants_marks and self._decoder.in_group:
+        if self._settings.wants_marks and self._source.in_transaction:
             raise error  # its begin was told, and a position between two transactions comes only with its end
-        await self._source.close()
-        self._source.stream.waiting_since = 0.0  # nobody waits for it any more: this is no silence
-        place = self._decoder.position()
         try:
-            source = await self._reopen(place)
+            self._status.server_id = await self._source.reopen()
         except HeadraceError as second:
             raise error from second
-        if source.start.server_uuid != place.server_uuid:
-            await source.close()
-            raise error  # layouts, beats and what else hangs on the server begin anew with the destination
-        self._decoder.close()
-        self._source, self._decoder = source, self._make_decoder(source)
+        self._opened_at = time.monotonic()
         self._status.reconnects += 1
-        self._log.info("the dump is begun again", position=str(place), ended=str(error))
+        self._log.info("the dump is begun again", position=str(self._source.position()), ended=str(error))
 
     # -- publishing -----------------------------------------------------------------------------------------------
 
@@ -312,9 +263,9 @@ class Stream:
             self._status.queue_bytes = self._queue.used
             self._companion.check()
             if not self._failing:
-                await self._liveness.look(self._source.stream, self._decoder)
+                await self._liveness.look(self._source)
             self._status.oldest_unconfirmed_at = self._oldest()
-            if not self._failing and not self._sending.suspended and self._decoder.events:
+            if not self._failing and not self._sending.suspended and self._told.events:
                 self._liveness.judge(self._oldest(), self._confirmed_at)
             if self._due.is_set() or time.monotonic() - self._stored_at >= 0.9 * interval:
                 self._due.clear()

@@ -10,9 +10,7 @@ from headrace.destination.heartbeat_writer import Companion
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, SourceSilent
 from headrace.model import State
-from headrace.mysql.decoder import Decoder
-from headrace.mysql.schema.states import reached
-from headrace.mysql.wire.stream import PacketStream
+from headrace.ports.source import ChangeStream
 from headrace.settings.destination import SourceSettings
 
 
@@ -42,29 +40,29 @@ class Liveness:
         if entered and self._status.restarts and before not in (State.STREAMING, State.DEGRADED):
             self._log.info("streaming again")
 
-    async def look(self, stream: PacketStream, decoder: Decoder) -> None:
+    async def look(self, source: ChangeStream) -> None:
         """Raises SourceSilent when the source has more than it sends: a read that waits for nothing else would go on
         waiting.
 
         Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
         """
         limit, now = self._source.stall_after, asyncio.get_running_loop().time()
-        silent_since = max(stream.waiting_since, stream.last_receive)
-        if not stream.waiting_since or now - silent_since <= limit or now - self._asked_at <= limit / 2:
+        since = source.silent_since
+        if not since or now - since <= limit or now - self._asked_at <= limit / 2:
             return
         self._asked_at = now
-        received = decoder.file, decoder.end
         try:
             async with asyncio.timeout(self._source.connect_timeout):
                 end = await self._companion.binlog_end()
         except (HeadraceError, TimeoutError):
-            if stream.waiting_since and stream.last_receive <= silent_since:
+            if source.silent_since == since:
                 raise SourceSilent(
                     f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
                 ) from None
             return
-        if stream.waiting_since and stream.last_receive <= silent_since and not reached(received, end):
+        if source.silent_since == since and not source.has_reached(end):
+            progress = source.progress
             raise SourceSilent(
                 f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
-                f"{received[0]}:{received[1]}"
+                f"{progress.file}:{progress.offset}"
             )

@@ -10,8 +10,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.lease import Floor
 from headrace.model import State
-from headrace.mysql.checks import address_of
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from headrace.tasks import first
 

@@ -9,7 +9,7 @@ from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError,
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
 from headrace.mysql.replicas import choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
-from headrace.mysql.wire.connection import Address, QueryFailed, SourceConnection
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
@@ -33,19 +33,6 @@ class Finding:
     sentence: str
     remedy: str = ""
     note: bool = False
-
-
-def address_of(source: SourceSettings) -> Address:
-    """The settings in the form that connections take."""
-    return Address(
-        host=source.host,
-        port=source.port,
-        user=source.user,
-        password=source.password.get_secret_value(),
-        tls=source.tls,
-        tls_ca=str(source.tls_ca or ""),
-        connect_timeout=source.connect_timeout,
-    )
 
 
 async def check_source(

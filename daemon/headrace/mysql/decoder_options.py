@@ -25,7 +25,7 @@ class DecoderOptions:
     """Whether row images that lack columns are taken."""
     skip_broken_tables: bool = False
     origins: bool = False
-    """Whether `server_id` and `thread_id` are kept, which some formats tell."""
+    """Whether changes say which server and session made them, which some formats tell."""
     skip_events: frozenset[str] = frozenset()
     spool: Path | None = None
     max_spool: int = 1 << 30

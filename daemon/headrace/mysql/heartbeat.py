@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headrace.errors import SourceError
-from headrace.model import Column, Row, TableSchema
+from headrace.model import Column, TableSchema
 from headrace.mysql.wire.connection import SourceConnection
+from headrace.ports.source import Heartbeat
 
 SCHEMA = "headrace"
 """Everything in it is headrace's own and never published."""
@@ -35,28 +34,12 @@ LAYOUT = TableSchema(
 """The columns, known without any metadata in the binlog."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """One row. `beat_us` is the writer's clock, in microseconds since 1970 UTC; `sequence` counts within an epoch."""
-
-    destination: str
-    epoch: int
-    node: str
-    sequence: int
-    beat_us: int
-
-    @classmethod
-    def of(cls, row: Row) -> Beat:
-        """From a row image of LAYOUT."""
-        return cls(str(row[0]), int(row[1]), str(row[2]), int(row[3]), int(row[4]))
-
-
-async def read_beat(connection: SourceConnection, destination: str) -> Beat | None:
+async def read_beat(connection: SourceConnection, destination: str) -> Heartbeat | None:
     """The stored row; None when there is none. Raises SourceError, also when there is no such table."""
     columns = "destination, epoch, node, sequence, beat_us"
     rows = await connection.query(f"SELECT {columns} FROM headrace.heartbeat WHERE destination = '{destination}'")
     try:
-        return Beat.of(tuple(rows[0].values())) if rows else None
+        return Heartbeat.of(tuple(rows[0].values())) if rows else None
     except (TypeError, ValueError) as error:
         raise SourceError(
             "the table headrace.heartbeat is another one than headrace makes",
@@ -64,7 +47,7 @@ async def read_beat(connection: SourceConnection, destination: str) -> Beat | No
         ) from error
 
 
-async def write_beat(connection: SourceConnection, beat: Beat) -> Beat | None:
+async def write_beat(connection: SourceConnection, beat: Heartbeat) -> Heartbeat | None:
     """Writes the row unless one with a higher epoch stands there, which is returned. Raises SourceError.
 
     A single statement compares and writes, so that a daemon that lost its destination can't overwrite its successor's.

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
-from headrace.mysql.decoder import Decoder
 from headrace.pipeline.planning import Planner
 from headrace.pipeline.projection import TablePlan
 from headrace.ports.format import Header, KeyedFormat, Messages, Place, ValueFormat
@@ -25,8 +24,11 @@ _SECOND = 2
 """In the id of the INSERT that half of an update became; the DELETE has none, and its tombstone 1."""
 
 
+Change = RowsChange | SchemaChange | TransactionMark
+
+
 class Outlet:
-    """Collects what the decoder emits, until somebody takes it.
+    """Collects the messages of changes, until somebody takes them.
 
     `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
     several topics fill beside each other, so that a topic with a message a transaction does not cut up the others.
@@ -62,7 +64,6 @@ class Outlet:
         # Each partition's part should be worth a request of its own.
         self._full_bytes = _BATCH_BYTES * min(planner.routing.widest, _WIDEST)
         self._now_ms = 0
-        self._decoder: Decoder
         self.clear()
 
     def clear(self) -> None:
@@ -72,10 +73,6 @@ class Outlet:
         """Those that messages of their topic and partition may still go into."""
         self._size = self._count = 0
         """Bytes and messages of all of them."""
-
-    def bind(self, decoder: Decoder) -> None:
-        """The decoder says where a change stands: its transaction's start, and its number within it."""
-        self._decoder = decoder
 
     def full(self) -> bool:
         """Whether the batches should be taken before more goes in."""
@@ -145,9 +142,9 @@ class Outlet:
 
     def _named(self, change: RowsChange) -> tuple[bytes, Header]:
         """The beginning of the ids of a change's messages, and the header that says where it stands."""
-        decoder = self._decoder
-        position = f"{decoder.file}:{decoder.tx_start}"
-        base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{decoder.events_done}"
+        origin = change.origin
+        position = f"{origin.file}:{origin.transaction}"
+        base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{origin.ordinal}"
         return base.encode(), ("headrace-position", position.encode())
 
     def _add_values(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
@@ -180,11 +177,11 @@ class Outlet:
         return firsts
 
     def _add_keyed(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
-        where = self._where()
+        where = self._where(change)
         if change.partial:
             where.append(_PARTIAL)
-        id_ = f"{self._group(change.gtid)}#{self._decoder.events_done}"
-        made = self._keyed.rows(change, self._place(), self._now_ms)
+        id_ = f"{self._group(change)}#{change.origin.ordinal}"
+        made = self._keyed.rows(change, _place(change), self._now_ms)
         numbers: Sequence[int] | None = None
         if not lone or len(change.rows) > 1:
             numbers = range(len(change.rows)) if change.places is None else change.places
@@ -204,9 +201,9 @@ class Outlet:
 
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
-        id_ = f"{self._group(change.gtid)}#{self._decoder.events_done}q"
+        id_ = f"{self._group(change)}#{change.origin.ordinal}q"
         places, barrier = self._planner.routing.statement_places(change.schema, change.table)
-        for messages in self._format.schema_change(change, self._place(), self._now_ms):
+        for messages in self._format.schema_change(change, _place(change), self._now_ms):
             if messages.topic or not barrier:
                 place = (messages.topic, 0) if messages.topic else places[0]
                 self._put_few(place, messages, id_, change, _unit_of(change))
@@ -220,9 +217,9 @@ class Outlet:
 
     def emit_mark(self, mark: TransactionMark) -> None:
         """Formats the begin or end of a transaction."""
-        id_ = f"{self._group(mark.gtid)}#{'begin' if mark.begin else 'end'}"
+        id_ = f"{self._group(mark)}#{'begin' if mark.begin else 'end'}"
         places, _ = self._planner.routing.statement_places("", "")
-        for messages in self._format.mark(mark, self._place(), self._now_ms):
+        for messages in self._format.mark(mark, _place(mark), self._now_ms):
             self._put_few((messages.topic, 0) if messages.topic else places[0], messages, id_, mark, Unit(()))
 
     def _put_few(
@@ -237,7 +234,7 @@ class Outlet:
         batch = self._batch(*place)
         batch.commit_time_us = about.commit_time_us
         size, more = batch.size, len(messages.values)
-        _put(batch, messages, id_, about.pos, self._where(), None)
+        _put(batch, messages, id_, about.pos, self._where(about), None)
         if self._units:
             _extend_units(batch, [unit] * more)
         if self._tag is not None:
@@ -259,18 +256,18 @@ class Outlet:
             self._batches.append(batch)
         return batch
 
-    def _group(self, gtid: str) -> str:
+    def _group(self, change: Change) -> str:
         """What tells the transaction from all others."""
-        return gtid or f"{self._server_uuid}/{self._decoder.file}:{self._decoder.tx_start}"
+        return change.gtid or f"{self._server_uuid}/{change.origin.file}:{change.origin.transaction}"
 
-    def _where(self) -> list[Header]:
-        return [("headrace-position", f"{self._decoder.file}:{self._decoder.tx_start}".encode()), self._epoch]
+    def _where(self, change: Change) -> list[Header]:
+        origin = change.origin
+        return [("headrace-position", f"{origin.file}:{origin.transaction}".encode()), self._epoch]
 
-    def _place(self) -> Place:
-        decoder = self._decoder
-        return Place(
-            decoder.file, decoder.event_start, decoder.tx_start, server_id=decoder.server_id, thread=decoder.thread_id
-        )
+
+def _place(change: Change) -> Place:
+    origin = change.origin
+    return Place(origin.file, origin.offset, origin.transaction, server_id=origin.server_id, thread=origin.thread)
 
 
 def _is_second(change: RowsChange) -> bool:

@@ -230,6 +230,7 @@ class TablePlan:
             change.commit_time_us,
             change.gtid,
             change.partial,
+            change.origin,
             places,
             other,
         )

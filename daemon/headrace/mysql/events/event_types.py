@@ -1,36 +1,168 @@
-"""Numbers of binlog events (MySQL's Log_event_type, MariaDB's from 160 on) and what headrace does with each."""
+"""The events of a binlog (MySQL's Log_event_type, MariaDB's from 160 on), and what each reader does with each.
+
+A new kind of event is one row of TABLE, and a handler in each reader that does something new with it.
+"""
 
 from __future__ import annotations
 
-QUERY, STOP, ROTATE, FORMAT_DESCRIPTION, XID = 2, 3, 4, 15, 16
-TABLE_MAP, INCIDENT, HEARTBEAT, ROWS_QUERY = 19, 26, 27, 29
-WRITE_ROWS_V1, UPDATE_ROWS_V1, DELETE_ROWS_V1 = 23, 24, 25
-WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS = 30, 31, 32, 39
-GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE = 33, 34, 35, 38
-TRANSACTION_PAYLOAD, HEARTBEAT_V2, TAGGED_GTID = 40, 41, 42
-ANNOTATE_ROWS, MARIADB_GTID, GTID_LIST, QUERY_COMPRESSED = 160, 162, 163, 165
-MARIADB_COMPRESSED_ROWS = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
-"""MariaDB's compressed rows events and what each is once it is decompressed."""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 
-HARMLESS = frozenset({STOP, ROWS_QUERY, HEARTBEAT, HEARTBEAT_V2, 5, 13, 14, 36, 37, ANNOTATE_ROWS, 161, GTID_LIST})
-"""Nothing in them changes rows: server stop, statement texts, statement variables (the statement itself is looked
-at), group replication's bookkeeping, MariaDB's annotations, checkpoints and GTID lists."""
+from headrace.model import Operation
 
-MADE_UP = frozenset({ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2, GTID_LIST})
-"""What a source also makes up for the dump, without a place in the file."""
+Handler = Callable[[bytes, int, int], None]
+"""(bytes, start of the event's body, its end without the checksum)"""
+
+
+class Does(Enum):
+    """What a reader does with an event: the name of one of its handlers."""
+
+    REFUSE = auto()
+    """Stops with NotUnderstood, as for a number that TABLE lacks; no handler."""
+    PASS = auto()
+    """Nothing in the event matters to the reader."""
+    ENTER = auto()
+    """Reads the events that the event holds."""
+    GTID = auto()
+    TAGGED_GTID = auto()
+    MARIADB_GTID = auto()
+    PREVIOUS_GTIDS = auto()
+    QUERY = auto()
+    COMPRESSED_QUERY = auto()
+    TEXT = auto()
+    """The text of the statement that made the rows which follow."""
+    ANNOTATION = auto()
+    """The same by MariaDB."""
+    TABLE = auto()
+    ROWS = auto()
+    COMMIT = auto()
+    XA_PREPARE = auto()
+    OUTSIDE = auto()
+    """It never stands within a transaction."""
+    HEARTBEAT = auto()
+    """The server says how far it is."""
+    ROTATE = auto()
+    FORMAT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RowsKind:
+    """How a rows event is written. `number` is that of the plain event."""
+
+    number: int
+    operation: Operation
+    extra: bool = True
+    """Version 2: a block of extra data stands before the columns."""
+    diffs: bool = False
+    """JSON documents may come as differences."""
+    compressed: bool = False
+    """MariaDB's: what follows the bitmaps is compressed (log_bin_compress)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """One kind of event. `stream` is what the decoder of a destination does with it, `scan` what the search for
+    positions does, `ddl` what the search for DDL does."""
+
+    number: int
+    name: str
+    stream: Does
+    scan: Does
+    ddl: Does = Does.PASS
+    made_up: bool = False
+    """Whether a source also makes it up for the dump, without a position in the file."""
+    rows: RowsKind | None = None
+    remedy: str = ""
+    """What helps against an event that is refused."""
+
+
+ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, TABLE_MAP, TRANSACTION_PAYLOAD = 4, 15, 27, 19, 40
+_I, _U, _D = Operation.INSERT, Operation.UPDATE, Operation.DELETE
+
+
+def _rows(number: int, name: str, operation: Operation, plain: int = 0, **how: bool) -> EventType:
+    return EventType(number, name, Does.ROWS, Does.PASS, rows=RowsKind(plain or number, operation, **how))
+
+
+TABLE = (
+    EventType(2, "QUERY", Does.QUERY, Does.QUERY, Does.QUERY),
+    EventType(3, "STOP", Does.PASS, Does.OUTSIDE),
+    EventType(ROTATE, "ROTATE", Does.ROTATE, Does.ROTATE, made_up=True),
+    EventType(5, "INTVAR", Does.PASS, Does.PASS),  # variables of statements; the statement itself is looked at
+    EventType(13, "RAND", Does.PASS, Does.PASS),
+    EventType(14, "USER_VAR", Does.PASS, Does.PASS),
+    EventType(FORMAT_DESCRIPTION, "FORMAT_DESCRIPTION", Does.FORMAT, Does.FORMAT, made_up=True),
+    EventType(16, "XID", Does.COMMIT, Does.COMMIT),
+    EventType(TABLE_MAP, "TABLE_MAP", Does.TABLE, Does.PASS),
+    _rows(23, "WRITE_ROWS_V1", _I, extra=False),
+    _rows(24, "UPDATE_ROWS_V1", _U, extra=False),
+    _rows(25, "DELETE_ROWS_V1", _D, extra=False),
+    EventType(
+        26,
+        "INCIDENT",
+        Does.REFUSE,
+        Does.PASS,
+        remedy="the source says that events are missing: compare the tables, then name the place in [source] "
+        "skip_event",
+    ),
+    EventType(HEARTBEAT, "HEARTBEAT", Does.PASS, Does.HEARTBEAT, Does.HEARTBEAT, made_up=True),
+    EventType(29, "ROWS_QUERY", Does.TEXT, Does.PASS),
+    _rows(30, "WRITE_ROWS", _I),
+    _rows(31, "UPDATE_ROWS", _U),
+    _rows(32, "DELETE_ROWS", _D),
+    EventType(33, "GTID", Does.GTID, Does.GTID),
+    EventType(34, "ANONYMOUS_GTID", Does.GTID, Does.GTID),
+    EventType(35, "PREVIOUS_GTIDS", Does.PREVIOUS_GTIDS, Does.PREVIOUS_GTIDS),
+    EventType(36, "TRANSACTION_CONTEXT", Does.PASS, Does.PASS),  # group replication's bookkeeping
+    EventType(37, "VIEW_CHANGE", Does.PASS, Does.PASS),
+    EventType(38, "XA_PREPARE", Does.XA_PREPARE, Does.PASS),
+    _rows(39, "PARTIAL_UPDATE_ROWS", _U, diffs=True),
+    EventType(TRANSACTION_PAYLOAD, "TRANSACTION_PAYLOAD", Does.ENTER, Does.PASS),
+    EventType(41, "HEARTBEAT_V2", Does.PASS, Does.HEARTBEAT, made_up=True),
+    EventType(42, "GTID_TAGGED", Does.TAGGED_GTID, Does.TAGGED_GTID),
+    EventType(160, "ANNOTATE_ROWS", Does.ANNOTATION, Does.PASS),
+    EventType(161, "BINLOG_CHECKPOINT", Does.PASS, Does.OUTSIDE),
+    EventType(162, "MariaDB GTID", Does.MARIADB_GTID, Does.MARIADB_GTID),
+    EventType(163, "GTID_LIST", Does.PASS, Does.OUTSIDE, made_up=True),
+    EventType(
+        164,
+        "MariaDB START_ENCRYPTION",
+        Does.REFUSE,
+        Does.OUTSIDE,
+        remedy="the binlog is encrypted: read it from the server rather than from the file",
+    ),
+    EventType(165, "QUERY_COMPRESSED", Does.COMPRESSED_QUERY, Does.PASS, Does.COMPRESSED_QUERY),
+    _rows(166, "WRITE_ROWS_COMPRESSED_V1", _I, 23, extra=False, compressed=True),
+    _rows(167, "UPDATE_ROWS_COMPRESSED_V1", _U, 24, extra=False, compressed=True),
+    _rows(168, "DELETE_ROWS_COMPRESSED_V1", _D, 25, extra=False, compressed=True),
+    _rows(169, "WRITE_ROWS_COMPRESSED", _I, 30, compressed=True),
+    _rows(170, "UPDATE_ROWS_COMPRESSED", _U, 31, compressed=True),
+    _rows(171, "DELETE_ROWS_COMPRESSED", _D, 32, compressed=True),
+)
+
+BY_NUMBER = {one.number: one for one in TABLE}
+MADE_UP = frozenset(one.number for one in TABLE if one.made_up)
+HEARTBEATS = frozenset(one.number for one in TABLE if one.scan is Does.HEARTBEAT)
 
 IGNORABLE_FLAG = 0x80
 """The server's promise that a reader that does not know the event may pass over it."""
 ARTIFICIAL_FLAG = 0x20
 """The event was made up for the dump and stands in no file."""
 
-NAMES = {
-    INCIDENT: "INCIDENT",
-    164: "MariaDB START_ENCRYPTION",
-}
 
-REMEDIES = {
-    INCIDENT: "the source says that events are missing: compare the tables, then name the place in [source] skip_event",
-    164: "the binlog is encrypted: read it from the server rather than from the file",
-}
-"""What helps against the event."""
+def handlers(
+    column: Callable[[EventType], Does],
+    by: Mapping[Does, Handler],
+    rows: Callable[[RowsKind], Handler] | None = None,
+) -> dict[int, Handler]:
+    """The handlers of one reader by the numbers of events: `column` is its column of TABLE, `by` what it has for each
+    entry there, `rows` makes those of rows events. Raises KeyError when it lacks one."""
+    made: dict[int, Handler] = {}
+    for one in TABLE:
+        does = column(one)
+        if does is Does.ROWS and rows is not None and one.rows is not None:
+            made[one.number] = rows(one.rows)
+        elif does is not Does.REFUSE:
+            made[one.number] = by[does]
+    return made

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import NamedTuple
 
+from headrace.mysql.events.cursor import EventCursor
+
+Key = tuple[str, int]
+"""Source (`uuid` or `uuid:tag`) and number of a transaction."""
+_from_bytes = int.from_bytes
 _GNO = struct.Struct("<Q").unpack_from
 _MARIADB = struct.Struct("<QIB").unpack_from
-_GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 2, 0x40, 0x80
+_ALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 0x40, 0x80
 _FIELD_UUID, _FIELD_GNO, _FIELD_TAG, _FIELD_COMMIT_TIME = 1, 2, 3, 6
 
 
@@ -70,9 +77,26 @@ def parse_tagged(data: bytes, at: int, stop: int) -> tuple[str, int, int]:
     return (f"{sid}:{tag}" if tag else sid), gno, micros
 
 
-def parse_mariadb(data: bytes, at: int, stop: int) -> tuple[int, int, int, str]:
-    """(sequence, domain, flags, xid as `format:gtrid:bqual` in hex or "") of MariaDB's GTID event."""
+class MariadbGtid(NamedTuple):
+    """What MariaDB's GTID event says. `xid` is `format:gtrid:bqual` in hex, "" without one."""
+
+    domain: int
+    server: int
+    sequence: int
+    alone: bool
+    """Whether the group is a single statement, which no commit follows."""
+    prepared: bool
+    """Whether the group ends in XA PREPARE."""
+    xid: str
+
+    def __str__(self) -> str:
+        return f"{self.domain}-{self.server}-{self.sequence}"
+
+
+def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
+    """The event whose body is data[at:stop]; its header stands before it. Raises struct.error or ValueError."""
     sequence, domain, flags = _MARIADB(data, at)
+    (server,) = struct.unpack_from("<I", data, at - 14)
     xid = ""
     if flags & (_PREPARED_XA | _COMPLETED_XA):
         p = at + 13 + (8 if flags & _GROUP_COMMIT else 0)
@@ -81,4 +105,35 @@ def parse_mariadb(data: bytes, at: int, stop: int) -> tuple[int, int, int, str]:
         if p + 6 + len(raw) > stop or len(raw) != gtrid + bqual:
             raise ValueError("an XA identifier ends behind its event")
         xid = f"{form}:{raw[:gtrid].hex()}:{raw[gtrid:].hex()}"
-    return sequence, domain, flags, xid
+    return MariadbGtid(domain, server, sequence, bool(flags & _ALONE), bool(flags & _PREPARED_XA), xid)
+
+
+class GtidReader:
+    """Handlers of MySQL's GTID events: calls `begin` with the commit time (microseconds since 1970 UTC), the GTID as
+    text and as source and number; "" and None for an anonymous transaction."""
+
+    def __init__(self, cursor: EventCursor, begin: Callable[[int, str, Key | None], None]) -> None:
+        self._cursor, self._begin = cursor, begin
+        self._sids: dict[bytes, str] = {}
+
+    def on_gtid(self, data: bytes, at: int, stop: int) -> None:
+        """GTID and ANONYMOUS_GTID."""
+        if stop - at >= 49:
+            # The 55th bit says that the original commit time follows; the low bits are the immediate one.
+            micros = _from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
+        else:
+            micros = self._cursor.time * 1_000_000
+        (gno,) = _GNO(data, at + 17)
+        if not gno:
+            self._begin(micros, "", None)
+            return
+        raw = data[at + 1 : at + 17]
+        sid = self._sids.get(raw)
+        if sid is None:
+            sid = self._sids[raw] = sid_text(raw)
+        self._begin(micros, f"{sid}:{gno}", (sid, gno))
+
+    def on_tagged_gtid(self, data: bytes, at: int, stop: int) -> None:
+        """GTID_TAGGED, since MySQL 8.3."""
+        source, gno, micros = parse_tagged(data, at, stop)
+        self._begin(micros or self._cursor.time * 1_000_000, f"{source}:{gno}", (source, gno))

@@ -119,10 +119,10 @@ def _lenenc(data: bytes, at: int) -> tuple[int, int]:
 
 class LargeEvent:
     """An event of 16 MB and more, from the packets that it comes in. A compressed transaction goes to a file at once,
-    so that its size does not matter; any other has to be in memory as a whole."""
+    so that its size does not matter; any other has to be in memory as a whole. Without `keep` only the header stays."""
 
-    def __init__(self, payload: bool, folder: Path | None, checksum: bool, left: int) -> None:
-        self.left, self.last = left, False
+    def __init__(self, payload: bool, folder: Path | None, checksum: bool, left: int, *, keep: bool = True) -> None:
+        self.left, self.last, self._keep = left, False, keep
         """Bytes of the present packet that are not here yet, and whether it is the last one."""
         self.file: IO[bytes] | None = None
         if payload:
@@ -143,7 +143,7 @@ class LargeEvent:
         self.size += len(part)
         if self.file is not None:
             self.file.write(part)
-        else:
+        elif self._keep:
             self._parts.append(part)
 
     @property
@@ -152,9 +152,9 @@ class LargeEvent:
         return not self._checksum or self._crc == _CRC_RESIDUE
 
     def whole(self) -> bytes:
-        """The event's bytes, header and checksum included."""
+        """The event's bytes, header and checksum included; the header alone when nothing else was kept."""
         parts, self._parts = self._parts, []
-        return b"".join(parts)
+        return b"".join(parts) if self._keep else self.head
 
     def close(self) -> None:
         """Gives the file back."""

@@ -1,171 +1,156 @@
-"""Follows the transactions of the stream: which one is open, its GTID, what of it is done, and the place."""
+"""Follows the transactions of the stream: which one is open, its GTID, what of it is done, and the position."""
 
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
+import sys
+from collections.abc import Callable
 
 from headrace.errors import LostKind, PositionLost
-from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Position
-from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.events import event_types as ev
+from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Origin, Position, TransactionMark
 from headrace.mysql.events import xa
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EnterInner, rotated_to
+from headrace.mysql.events.dump_start import DumpStart, place_of
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.events.gtid_event import parse_mariadb, parse_tagged, sid_text
-from headrace.mysql.events.packets import EventCutter
-from headrace.mysql.events.query_event import QueryEvent, parse_query
-from headrace.mysql.events.statements import Statement, classify
-from headrace.mysql.position.dump_start import dump_place, place_of
+from headrace.mysql.events.gtid_event import Key, parse_mariadb
+from headrace.mysql.events.statements import Statement
 
-_GTID = struct.Struct("<Q").unpack_from
-_from_bytes = int.from_bytes
-_PREPARED_XA = 0x40
+_ALL = sys.maxsize
 _OWN_INTERVALS = 64
-"""Of own transactions that a position remembers; while nobody else writes, one interval holds any number of beats."""
+"""Of own transactions that a position remembers; while nobody else writes, one interval holds any number of
+heartbeats."""
 
 
-class TransactionFollower(EventCutter, ABC):
-    """The place in the binlog between transactions and inside one. What rows and statements mean is the subclass's.
+class Transactions:
+    """The groups of one stream: transactions, and statements that stand alone. What rows and other statements mean is
+    somebody else's, who calls `count_rows()` and `next_pos()` for them and counts rows events in `events_done`.
 
-    Readable between two calls of feed(): `gtids`, `gtid`, `commit_time_us`, `last_pos`, `tx_start`, `events_done`,
-    `transactions`, `position()`.
+    Readable at any time: `gtids` (executed before the present group, None while that is not known), `gtid`, `start`
+    (offset) and `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `in_xa`, `count`
+    (groups that ended). Rows events up to number `skip_events` of the group are confirmed already, or lie before the
+    place to begin at.
     """
 
     def __init__(
         self,
-        start: Position,
-        *,
-        checksums: bool,
-        skip_before: int = 0,
-        options: DecoderOptions,
+        cursor: EventCursor,
+        start: DumpStart,
+        spool: xa.XaSpool,
+        mark: Callable[[TransactionMark], None] | None = None,
     ) -> None:
-        file, offset = (start.file, start.offset) if start.gtid_set else dump_place(start, skip_before)
-        super().__init__(file, offset, checksums=checksums, spool=options.spool, skip_events=options.skip_events)
-        self.server_uuid = start.server_uuid
-        self.gtids: GtidSet | None = GtidSet(start.gtid_set) if start.gtid_set else None
-        self._own_gtids = GtidSet(start.own_gtids)
-        self._last_file, self._last_start = place_of(start.last_transaction)
+        begin = start.position
+        self._cursor, self._spool, self._mark, self._begin = cursor, spool, mark, begin
+        self.gtids: GtidSet | None = GtidSet(begin.gtid_set) if begin.gtid_set else None
+        self._own_gtids = GtidSet(begin.own_gtids)
+        self._last_file, self._last_start = place_of(begin.last_transaction)
         """Where the last transaction that ended begins."""
         self._group_end = 0
         """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
         `_skip_to` is looked for."""
-        self._own_events = 0
+        self.own_events = 0
         """Rows events of the present transaction that change headrace's own tables only."""
-        self.last_pos, self.commit_time_us = start.last_pos, start.commit_time_us
-        self.transactions = self.events_done = 0
-        self.gtid = ""
-        self.tx_start = start.offset
-        self._last_commit_us, self._tx_last_pos = start.commit_time_us, start.last_pos
-        self._begin = start
+        self.last_pos, self.commit_time_us = begin.last_pos, begin.commit_time_us
+        self._last_commit_us, self._tx_last_pos = begin.commit_time_us, begin.last_pos
+        self.count = self.events_done = self.skip_events = 0
+        self.gtid, self.start = "", begin.offset
+        self._key: Key | None = None
         self._skip_to: tuple[str, int] | None = None
         """Transactions that begin before this place are confirmed already."""
-        self._resume: Position | None = start if start.events_done or start.rows_done or start.open_xa else None
-        self._skip_events = self._skip_rows = 0
-        self._gtid_key: tuple[str, int] | None = None
-        self._in_transaction = self._in_xa = self._captured_rows = self._grouped = False
-        self._inner_ends_group = ""
-        """The xid that is decided when the inner events are done; "" when they are no XA transaction's."""
-        self._spool = xa.XaSpool(options.spool, options.max_spool)
-        self._awaited: list[OpenXa] = list(start.open_xa)
+        if start.place != (begin.file, begin.offset):
+            self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
+        self._resume: Position | None = begin if begin.events_done or begin.open_xa else None
+        self.inside = self.in_xa = self.in_group = False
+        self.captured_rows = False
+        """Whether the group changed captured tables."""
+        self._awaited: list[OpenXa] = list(begin.open_xa)
         """XA transactions of the stored position whose rows have to be read again first."""
-        if (file, offset) != (start.file, start.offset):
-            self._skip_to = (start.file, skip_before or start.offset)
-        self._whole_transactions = False
-        self._counts: dict[str, int] | None = None
+        self._rows: dict[str, int] | None = None
         """Rows by table of the transaction whose begin was told; None outside of one."""
-        self._statement: str | None = None
-        """The text that made the rows that follow, while it is wanted and not told yet."""
-        self._sids: dict[bytes, str] = {}
         self.server_id = self.thread_id = 0
-        """Of the server that executed the transaction, and its session there; kept with `options.origins` only."""
-        self._handlers |= {
-            ev.GTID: self._on_gtid,
-            ev.ANONYMOUS_GTID: self._on_gtid,
-            ev.TAGGED_GTID: self._on_tagged_gtid,
-            ev.MARIADB_GTID: self._on_mariadb_gtid,
-            ev.XID: self._on_commit,
-            ev.XA_PREPARE: self._on_xa_prepare,
-            ev.QUERY: self._on_query,
-            ev.PREVIOUS_GTIDS: self._on_previous_gtids,
-            **dict.fromkeys(ev.HARMLESS, self._on_nothing),
-        }
-        if options.origins:
-            self._handlers[ev.QUERY] = self._on_query_with_origin
-
-    def close(self) -> None:
-        """See EventCutter."""
-        super().close()
-        self._spool.close()
+        """Of the server that executed the transaction, and its session there, where somebody looks at them."""
 
     # -- begin ----------------------------------------------------------------------------------------------------
 
-    def _on_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._begin_group()
-        if stop - at >= 49:
-            # The 55th bit says that the original commit time follows; the low bits are the immediate one.
-            self.commit_time_us = _from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
-        else:
-            self.commit_time_us = self._time * 1_000_000
-        raw = data[at + 1 : at + 17]
-        (gno,) = _GTID(data, at + 17)
-        if gno:
-            sid = self._sids.get(raw)
-            if sid is None:
-                sid = self._sids[raw] = sid_text(raw)
-            self.gtid, self._gtid_key = f"{sid}:{gno}", (sid, gno)
-        else:
-            self.gtid, self._gtid_key = "", None
+    def begin(self, commit_time_us: int, gtid: str, key: Key | None) -> None:
+        """A group begins with the present event. Raises NotUnderstood and PositionLost."""
+        cursor = self._cursor
+        if self.inside:
+            raise cursor.not_understood(f"a transaction begins before the one at {self.start} has ended")
+        start = cursor.start
+        self.start, self.events_done = start if start >= 0 else cursor.end, 0
+        self.in_group, self.captured_rows, self.in_xa = True, False, False
+        self._tx_last_pos, self.skip_events = self.last_pos, 0
+        if self._skip_to is not None or self._resume is not None:
+            self._find_start()
+        self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
+        self._group_end = 0
         if self._awaited:
             self._reread()
 
-    def _on_tagged_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._begin_group()
-        source, gno, micros = parse_tagged(data, at, stop)
-        self.commit_time_us = micros or self._time * 1_000_000
-        self.gtid, self._gtid_key = f"{source}:{gno}", (source, gno)
-        if self._awaited:
-            self._reread()
-
-    def _on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._begin_group()
-        sequence, domain, flags, _ = parse_mariadb(data, at, stop)
-        self.commit_time_us = self._time * 1_000_000
-        (server,) = struct.unpack_from("<I", data, at - 14)
-        self.gtid, self.server_id, self.thread_id = f"{domain}-{server}-{sequence}", server, 0
-        self._in_transaction = not flags & 1  # 1: a statement that is a group by itself
-        if self._awaited:
-            self._reread()
-        if flags & _PREPARED_XA:  # the group ends in XA PREPARE
-            self._begin_xa()
-
-    def _begin_group(self) -> None:
-        if self._in_transaction:
-            raise self._not_understood(f"a transaction begins before the one at {self.tx_start} has ended")
-        start = self._start
-        self.tx_start, self.events_done = start if start >= 0 else self.end, 0
-        self._grouped, self._captured_rows, self._in_xa = True, False, False
-        before, self._group_end = self._group_end or self.tx_start, 0
-        self._skip_events = self._skip_rows = 0
-        self._tx_last_pos = self.last_pos
-        if self._skip_to is not None and self.file == self._skip_to[0]:
-            if self._last_file == self.file and self._last_start < self._skip_to[1] < before:
-                raise self._no_place(f"{self._skip_to[0]}:{self._skip_to[1]}")
-            if self.tx_start >= self._skip_to[1]:
+    def _find_start(self) -> None:
+        """On the way to where the stream is to begin."""
+        skip_to, file = self._skip_to, self._cursor.file
+        if skip_to is not None and file == skip_to[0]:
+            self._require_between(skip_to, self._group_end or self.start, f"{file}:{self.start}")
+            if self.start >= skip_to[1]:
                 self._skip_to = None
-        if self._resume is not None and self._skip_to is None and not self._awaited:
+        if self._skip_to is not None:
+            self.skip_events = _ALL
+        elif self._resume is not None and not self._awaited:
             # Only the very transaction that was under way is resumed inside; any other begins at its start.
-            if (self.file, self.tx_start) == (self._resume.file, self._resume.offset):
-                self._skip_events, self._skip_rows = self._resume.events_done, self._resume.rows_done
+            if (file, self.start) == (self._resume.file, self._resume.offset):
+                self.skip_events = self._resume.events_done
             self._resume = None
 
-    def _no_place(self, wanted: str) -> PositionLost:
-        return PositionLost(
-            f"the position {wanted} lies in the middle of the transaction at {self._last_file}:{self._last_start}; the "
-            f"next one begins at {self.file}:{self.tx_start}",
-            kind=LostKind.TRUNCATED,
-        )
+    def _require_between(self, wanted: tuple[str, int], end: int, following: str) -> None:
+        """Raises PositionLost when the place to begin at lies within the last transaction, which ended before `end`;
+        the next one begins at `following`."""
+        file, offset = wanted
+        if self._last_file == file and self._last_start < offset < end:
+            raise PositionLost(
+                f"the position {file}:{offset} lies in the middle of the transaction at {file}:{self._last_start}; the "
+                f"next one begins at {following}",
+                kind=LostKind.TRUNCATED,
+            )
 
-    def _skipping(self) -> bool:
+    def on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
+        """MARIADB_GTID."""
+        gtid = parse_mariadb(data, at, stop)
+        self.begin(self._cursor.time * 1_000_000, str(gtid), None)
+        self.server_id, self.thread_id = gtid.server, 0
+        self.inside = not gtid.alone
+        if gtid.prepared:
+            self._begin_xa()
+
+    def on_begin(self) -> None:
+        """The statement BEGIN; without a GTID event before it, it begins the group."""
+        if not self.in_group:
+            self.begin(self._cursor.time * 1_000_000, "", None)
+        self.inside = True
+
+    def on_statement(self, kind: Statement, text: bytes) -> bool:
+        """Any other statement; without a GTID event before it, it begins the group. Returns whether it was about the
+        transaction itself, so that nothing else is to be done with it."""
+        if not self.in_group:
+            self.begin(self._cursor.time * 1_000_000, "", None)
+        if kind is Statement.XA_START:
+            self._begin_xa()
+        elif kind is Statement.XA_END:
+            self._decide_xa(text)
+        elif kind is Statement.COMMIT:
+            self.commit()
+        elif kind is Statement.ROLLBACK:
+            if self.captured_rows:
+                raise self._cursor.not_understood("a transaction that changed captured tables ends in a ROLLBACK")
+            self.commit()
+        else:
+            return kind is Statement.INSIDE
+        return True
+
+    @property
+    def skipping(self) -> bool:
+        """Whether the place to begin at is still ahead."""
         return self._skip_to is not None
 
     # -- XA -------------------------------------------------------------------------------------------------------
@@ -173,196 +158,170 @@ class TransactionFollower(EventCutter, ABC):
     def _awaited_here(self) -> OpenXa | None:
         """The XA transaction of the stored position that this group is, by GTID or by place."""
         for held in self._awaited:
-            if (held.gtid and held.gtid == self.gtid) or (held.file, held.offset) == (self.file, self.tx_start):
+            if (held.gtid and held.gtid == self.gtid) or (held.file, held.offset) == (self._cursor.file, self.start):
                 return held
         return None
 
     def _reread(self) -> None:
         """Rows of open XA transactions come first after a restart; anything else must lie before the position."""
         if self._awaited_here() is not None:
-            self._gtid_key = None  # executed already
+            self._key = None  # executed already
         elif self._skip_to is None:
             lost = self._awaited[0]
-            raise self._not_understood(
+            raise self._cursor.not_understood(
                 f"the rows of XA transaction {lost.xid}, prepared at {lost.file}:{lost.offset}, are not in the binlog "
                 "any more",
-                f"name this place in [source] skip_event = ['{self._where()}'] once its tables have been compared",
+                f"name this place in [source] skip_event = ['{self._cursor.place}'] once its tables have been compared",
             )
 
     def _begin_xa(self) -> None:
-        self._in_transaction = self._in_xa = True
-        if not self._skipping() or self._awaited_here() is not None:
-            self._spool.begin(self.file, self.tx_start, self.gtid)
+        self.inside = self.in_xa = True
+        if self.wants_xa:
+            self._spool.begin(self._cursor.file, self.start, self.gtid)
 
-    def _wants_xa(self) -> bool:
-        """Whether the group's events are kept: not when it was decided before the stored position."""
-        return not self._skipping() or self._awaited_here() is not None
+    @property
+    def wants_xa(self) -> bool:
+        """Whether the events of the XA transaction are kept: not when it was decided before the stored position."""
+        return self._skip_to is None or self._awaited_here() is not None
 
-    def _on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
+    def hold(self, kind: int, body: bytes) -> None:
+        """Keeps an event of an XA transaction until it is committed. Raises NotUnderstood when there is too much."""
+        if self.wants_xa:
+            self._spool.add(self._cursor.time, kind, body)
+
+    def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
+        """XA_PREPARE."""
         one_phase, xid = xa.xid_of_prepare(data, at, stop)
         again = self._awaited_here()
-        if self._skipping() and again is None:
-            self._on_commit()
+        if self._skip_to is not None and again is None:
+            self.commit()
         elif one_phase:
-            self._give_out(None, "one phase")
+            self._give_out(None)
         else:
             self._spool.prepare(xid)
             if again is not None:
                 self._awaited.remove(again)
-            self._on_commit()
+            self.commit()
 
-    def _on_xa_end(self, query: QueryEvent) -> None:
+    def _decide_xa(self, text: bytes) -> None:
         """XA COMMIT or XA ROLLBACK."""
-        commit, xid = xa.xid_of_statement(query.text)
-        if self._skipping():
-            self._on_commit()
+        commit, xid = xa.xid_of_statement(text)
+        if self._skip_to is not None:
+            self.commit()
         elif commit and not self._spool.knows(xid):
-            raise self._not_understood(
+            raise self._cursor.not_understood(
                 f"XA transaction {xid} is committed, but it was prepared before headrace began to read: its rows are "
                 "unknown",
-                f"compare the tables that it changed, then set [source] skip_event = ['{self._where()}']",
+                f"compare the tables that it changed, then set [source] skip_event = ['{self._cursor.place}']",
             )
         elif commit:
-            self._give_out(xid, xid)
+            self._give_out(xid)
         else:
             self._spool.drop(xid)
-            self._on_commit()
+            self.commit()
 
-    def _give_out(self, xid: str | None, name: str) -> None:
-        """The rows of a transaction that is committed now, as if they stood here."""
+    def _give_out(self, xid: str | None) -> None:
+        """The rows of a transaction that is committed now, as if they stood here; None: the present one, which commits
+        in one phase."""
         inner = self._spool.events(xid)
-        self._in_xa = False
+        self.in_xa = False
+
+        def done() -> None:
+            if xid is None:
+                self._spool.drop_current()
+            else:
+                self._spool.drop(xid)
+            self.commit()
+
         if inner is None:
-            self._decide(name)
+            done()
         else:
-            self._in_transaction, self._inner_ends_group = True, name
-            self._enter(inner)
+            self.inside = True
+            raise EnterInner(inner, done)
 
-    def _on_inner_end(self) -> None:
-        if self._inner_ends_group:
-            name, self._inner_ends_group = self._inner_ends_group, ""
-            self._decide(name)
+    # -- rows, and the end ----------------------------------------------------------------------------------------
 
-    def _decide(self, name: str) -> None:
-        if name == "one phase":
-            self._spool.drop_current()
-        else:
-            self._spool.drop(name)
-        self._on_commit()
-
-    def _on_query_with_origin(self, data: bytes, at: int, stop: int) -> None:
-        """The event header has the server's id, the statement (BEGIN among them) its session's. MariaDB begins most
-        transactions without a statement: then the session is that of none."""
-        (self.server_id,) = struct.unpack_from("<I", data, at - 14)
-        (self.thread_id,) = struct.unpack_from("<I", data, at)
-        self._on_query(data, at, stop)
-
-    # -- statements and the end -----------------------------------------------------------------------------------
-
-    def _on_query(self, data: bytes, at: int, stop: int) -> None:
-        if data[stop - 6 : stop] == b"\0BEGIN":
-            if not self._grouped:  # a server without GTID events
-                self._begin_group()
-                self.commit_time_us, self.gtid = self._time * 1_000_000, ""
-            self._in_transaction = True
+    def count_rows(self, table: str, rows: int) -> None:
+        """Rows of a captured table are about to be told, where transactions are marked."""
+        if self._mark is None:
             return
-        self._run_query(parse_query(data, at, stop), self._end_of(at, stop))
+        if self._rows is None:
+            self._rows = {}
+            self._mark(self._made_mark(begin=True))
+        self._rows[table] = self._rows.get(table, 0) + rows
 
-    def _run_query(self, query: QueryEvent, end: int) -> None:
-        """One statement; `end` is the offset behind its event."""
-        if not self._grouped:
-            self._begin_group()
-            self.commit_time_us, self.gtid = self._time * 1_000_000, ""
-        kind = classify(query.text)
-        if kind is Statement.XA_START:
-            self._begin_xa()
-        elif kind is Statement.XA_END:
-            self._on_xa_end(query)
-        elif kind is Statement.INSIDE:
-            pass
-        elif kind is Statement.COMMIT:
-            self._on_commit()
-        elif kind is Statement.ROLLBACK:
-            if self._captured_rows:
-                raise self._not_understood("a transaction that changed captured tables ends in a ROLLBACK")
-            self._on_commit()
-        else:
-            self._on_statement(kind, query, end)
+    def _made_mark(self, *, begin: bool) -> TransactionMark:
+        name = self.gtid or f"{self._cursor.file}:{self.start}"
+        rows = self._rows or {}
+        return TransactionMark(begin, name, self.next_pos(1), self.commit_time_us, self.gtid, rows, self.origin())
 
-    @abstractmethod
-    def _on_statement(self, kind: Statement, query: QueryEvent, end: int) -> None:
-        """DDL, DML as text, and statements about accounts; `end` is the offset behind the event."""
+    def origin(self) -> Origin:
+        """Of a change that the present event makes."""
+        cursor = self._cursor
+        return Origin(cursor.file, self.start, cursor.event_start, self.events_done, self.server_id, self.thread_id)
 
-    def _end_marks(self) -> None:
-        """Tells of the end of the transaction whose begin was told."""
-        self._counts = None
-
-    def _on_commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
-        if self._counts is not None:
-            self._end_marks()
-        if self._gtid_key is not None:
-            if self.gtids is None:
-                self.gtids = GtidSet()
-            self.gtids.add(*self._gtid_key)
-            if self._own_events and self._own_events == self.events_done:
-                self._own_gtids.add(*self._gtid_key)
-                self._own_gtids.forget_oldest(_OWN_INTERVALS)
-            self._gtid_key = None
-        self._own_events = 0
-        self._in_transaction = self._grouped = self._in_xa = False
-        self._statement = None
-        self._last_commit_us = self.commit_time_us
-        self._last_file, self._last_start = self.file, self.tx_start
-        self.events_done = 0
-        self.transactions += 1
-
-    def _on_skipped(self, why: str) -> None:
-        whole = self._inner is not None
-        super()._on_skipped(why)
-        if whole and self._grouped:
-            self._inner_ends_group = ""
-            self._on_commit()
-        elif self._grouped and not self._in_transaction:  # a statement that is a group by itself
-            self._on_commit()
-
-    def _next_pos(self, count: int) -> int:
+    def next_pos(self, count: int) -> int:
         """The first of `count` numbers in a row: above all before, and not below the commit time."""
         pos = self.commit_time_us << POS_SHIFT
         if pos <= self.last_pos:
             pos = self.last_pos + 1
         self.last_pos = pos + count - 1
         if self.last_pos >= POS_LIMIT:
-            raise self._not_understood(f"the commit time {self.commit_time_us} us is beyond what _pos can hold")
+            raise self._cursor.not_understood(f"the commit time {self.commit_time_us} us is beyond what _pos can hold")
         return pos
 
-    # -- the place ------------------------------------------------------------------------------------------------
+    def on_commit(self, data: bytes, at: int, stop: int) -> None:
+        """XID."""
+        self.commit()
 
-    def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
-        before, end = self.file, self._group_end or self.end
-        super()._on_rotate(data, at, stop)
-        if self._skip_to is not None and self._skip_to[0] == before != self.file:
-            if self._last_file == before and self._last_start < self._skip_to[1] < end:
-                raise self._no_place(f"{self._skip_to[0]}:{self._skip_to[1]}")
-            self._skip_to = None
-        if not self._grouped:
-            self.tx_start = self.end
+    def commit(self) -> None:
+        """The group ends with the present event."""
+        if self._rows is not None and self._mark is not None:
+            self._mark(self._made_mark(begin=False))
+            self._rows = None
+        if self._key is not None:
+            if self.gtids is None:
+                self.gtids = GtidSet()
+            self.gtids.add(*self._key)
+            if self.own_events and self.own_events == self.events_done:
+                self._own_gtids.add(*self._key)
+                self._own_gtids.forget_oldest(_OWN_INTERVALS)
+            self._key = None
+        self.inside = self.in_group = self.in_xa = False
+        self._last_commit_us = self.commit_time_us
+        self._last_file, self._last_start = self._cursor.file, self.start
+        self.events_done = self.own_events = 0
+        self.count += 1
 
-    def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
+    def on_skipped(self, whole: bool) -> None:
+        """An event was passed over at the operator's word. With `whole`, or outside of BEGIN and COMMIT, it was all of
+        its group."""
+        if self.in_group and (whole or not self.inside):
+            self.commit()
+
+    # -- the position ---------------------------------------------------------------------------------------------
+
+    def on_rotate(self, data: bytes, at: int, stop: int) -> None:
+        """ROTATE, before the cursor goes to the next file."""
+        cursor, (file, offset) = self._cursor, rotated_to(data, at, stop)
+        if self._skip_to is not None and self._skip_to[0] == cursor.file != file:
+            self._require_between(self._skip_to, self._group_end or cursor.end, f"{file}:{offset}")
+            self._skip_to, self.skip_events = None, 0
+        if not self.in_group:
+            self.start = offset if file != cursor.file else cursor.end
+
+    def on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
+        """PREVIOUS_GTIDS."""
         if self.gtids is None:
             try:
                 self.gtids = GtidSet.unpack(data[at:stop])
             except (ValueError, struct.error) as error:
-                raise self._not_understood(f"the executed GTIDs are not understood: {error}") from error
+                raise self._cursor.not_understood(f"the executed GTIDs are not understood: {error}") from error
 
-    def _on_nothing(self, data: bytes, at: int, stop: int) -> None:
+    def on_nothing(self, data: bytes, at: int, stop: int) -> None:
         """An event that changes no rows."""
-        if self._skip_to is not None and not self._grouped:
-            self._group_end = self._group_end or self.end
-
-    @property
-    def in_group(self) -> bool:
-        """Whether a transaction is under way."""
-        return self._grouped
+        if self._skip_to is not None and not self.in_group:
+            self._group_end = self._group_end or self._cursor.end
 
     def position(self) -> Position:
         """From where reading would go on if everything given out so far were confirmed."""
@@ -371,18 +330,18 @@ class TransactionFollower(EventCutter, ABC):
         if self._resume is not None:
             return self._resume  # nothing came yet: what was done of the transaction under way still holds
         gtids = str(self.gtids) if self.gtids else ""
-        last_pos = self.last_pos
-        if self._grouped:
-            offset, done, when = self.tx_start, self.events_done, self._last_commit_us
-            if self._whole_transactions:
-                done, last_pos = 0, self._tx_last_pos
-            elif done < self._skip_events:
-                done = self._skip_events
+        last_pos, done = self.last_pos, 0
+        if self.in_group:
+            offset, when = self.start, self._last_commit_us
+            if self._mark is not None:
+                last_pos = self._tx_last_pos
+            else:
+                done = max(self.events_done, self.skip_events)
         else:
-            offset, done, when = self.end, 0, self.commit_time_us
+            offset, when = self._cursor.end, self.commit_time_us
         return Position(
-            self.server_uuid,
-            self.file,
+            self._begin.server_uuid,
+            self._cursor.file,
             offset,
             gtids,
             done,
@@ -393,3 +352,7 @@ class TransactionFollower(EventCutter, ABC):
             str(self._own_gtids) if gtids else "",
             f"{self._last_file}:{self._last_start}" if self._last_file else "",
         )
+
+    def close(self) -> None:
+        """Gives the rows of open XA transactions back."""
+        self._spool.close()

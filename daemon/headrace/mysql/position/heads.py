@@ -25,14 +25,10 @@ class FileHead:
 class _Head(BinlogScan):
     """Reads up to the first event that is not the file's own."""
 
-    def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
-        super()._on_previous_gtids(data, at, stop)
+    def on_group(self, start: int) -> None:
         self.done = True
 
-    def _group(self, start: int) -> None:
-        self.done = True
-
-    def _event(self, start: int) -> None:
+    def on_event(self, start: int) -> None:
         if start > 4:
             self.done = True
 

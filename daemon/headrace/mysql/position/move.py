@@ -12,7 +12,6 @@ import structlog
 
 from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_SHIFT, Gap, Position
-from headrace.mysql.checks import address_of
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, take_inventory
@@ -20,7 +19,7 @@ from headrace.mysql.position.scans import Spot
 from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
 from headrace.mysql.schema.states import file_number, reached
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
 

@@ -5,40 +5,37 @@ from __future__ import annotations
 
 import asyncio
 import random
-import struct
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.mysql.checks import address_of
-from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter, rotated_to
+from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.events.gtid_event import parse_mariadb, parse_tagged, sid_text
-from headrace.mysql.events.inner import LargeEvent
-from headrace.mysql.events.packets import EventCutter
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.events.gtid_event import GtidReader, Key, MariadbGtid, parse_mariadb
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 _BUFFER = 1 << 20
 _HEARTBEAT = 1.0
-_OUTSIDE = (ev.STOP, ev.PREVIOUS_GTIDS, ev.GTID_LIST, 161, 164)
-"""Events that never stand within a transaction: the file's own, MariaDB's checkpoints, and START_ENCRYPTION."""
 
 
-class BinlogScan(EventCutter):
+class BinlogScan:
     """The groups (transactions and statements that stand alone) of one file, from `offset` on to the file's end.
 
     A group begins with its GTID event; without those (MySQL before 5.7) with BEGIN or the statement itself. It ends
-    where the next one, or an event that belongs to no group, begins. Subclasses look at `_group` and `_boundary`.
+    where the next one, or an event that belongs to no group, begins. Each search says in `on_group`, `on_boundary` and
+    `on_event` what it looks for, and sets `done`.
 
     Readable between two calls of feed(): `done` (nothing more is wanted), `left` (the file was read to its end and
     another follows), `idle` (read to the end of the binlog), `last` (offset behind the last event of the file),
     `begun` (when the file was begun, in seconds since 1970; 0 before its first event), `gtids` (executed before the
-    present group, None when the server does not say).
+    present group, None when the server does not say), `commit_time_us`, `key` and `mariadb_gtid` of the group.
     """
 
     def __init__(self, file: str, offset: int = 4) -> None:
-        super().__init__(file, offset, checksums=False)
+        self.cursor = cursor = EventCursor(file, offset)
         self.done = self.left = self.idle = False
         self.scanned = file
         self.last = offset
@@ -46,98 +43,92 @@ class BinlogScan(EventCutter):
         self.gtids: GtidSet | None = None
         self.in_group = False
         self.commit_time_us = 0
-        self._begin_seen = self._gtid_events = False
-        self._key: tuple[str, int] | None = None
+        self.key: Key | None = None
         """The GTID of the present group, which counts once the group is over."""
-        self._sids: dict[bytes, str] = {}
-        self._handlers = {
-            ev.ROTATE: self._on_rotate,
-            ev.FORMAT_DESCRIPTION: self._on_format,
-            ev.HEARTBEAT: self._on_heartbeat,
-            ev.HEARTBEAT_V2: self._on_heartbeat,
-            ev.GTID: self._on_gtid,
-            ev.ANONYMOUS_GTID: self._on_gtid,
-            ev.TAGGED_GTID: self._on_tagged_gtid,
-            ev.MARIADB_GTID: self._on_mariadb_gtid,
-            ev.QUERY: self._on_query,
-            ev.XID: self._on_xid,
-            **dict.fromkeys(_OUTSIDE, self._on_outside),
-            ev.PREVIOUS_GTIDS: self._on_previous_gtids,
-        }
+        self.mariadb_gtid: MariadbGtid | None = None
+        self._begin_seen = self._gtid_events = False
+        gtids = GtidReader(cursor, self._begin_gtid)
+        self._cutter = EventCutter(
+            cursor,
+            handlers(
+                lambda event: event.scan,
+                {
+                    Does.PASS: self._on_other,
+                    Does.ROTATE: self._on_rotate,
+                    Does.FORMAT: self._on_format,
+                    Does.HEARTBEAT: self._on_heartbeat,
+                    Does.GTID: gtids.on_gtid,
+                    Does.TAGGED_GTID: gtids.on_tagged_gtid,
+                    Does.MARIADB_GTID: self._on_mariadb_gtid,
+                    Does.PREVIOUS_GTIDS: self._on_previous_gtids,
+                    Does.QUERY: self._on_query,
+                    Does.COMMIT: self._on_commit,
+                    Does.OUTSIDE: self._on_outside,
+                },
+            ),
+            other=self._on_other,
+            keep_large=False,
+        )
+        self.feed, self.close = self._cutter.feed, self._cutter.close
 
-    def expect_checksums(self, checksums: bool) -> None:
-        """Whether events before the first FORMAT_DESCRIPTION end in a checksum."""
-        self._crc = checksums
+    @property
+    def need(self) -> int:
+        """See EventCutter."""
+        return self._cutter.need
 
     @property
     def over(self) -> bool:
         """Whether nothing is left to read."""
         return self.done or self.left or self.idle
 
-    # -- for subclasses -------------------------------------------------------------------------------------------
+    # -- for searches ---------------------------------------------------------------------------------------------
 
-    def _group(self, start: int) -> None:
-        """A group begins at this offset; `commit_time_us` and `_key` are its, `gtids` is what was before it."""
+    def on_group(self, start: int) -> None:
+        """A group begins at this offset."""
 
-    def _boundary(self, start: int) -> None:
-        """At this offset no group is under way: reading may begin here. Called before `_group`."""
+    def on_boundary(self, start: int) -> None:
+        """At this offset no group is under way: reading may begin here. Called before `on_group`."""
 
-    def _event(self, start: int) -> None:
+    def on_event(self, start: int) -> None:
         """An event of any kind begins at this offset of the file."""
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
-    def _on_unknown(self, kind: int, flags: int) -> None:
+    def _on_other(self, data: bytes, at: int, stop: int) -> None:
         """Only the bounds of groups count here; every other event is passed over, known or not."""
-        if self._start >= 0:
+        if self.cursor.start >= 0:
             self._see()
 
     def _see(self) -> None:
         if not self.over:
-            self._event(self.event_start)
+            self.on_event(self.cursor.event_start)
 
-    def _begin(self, commit_time_us: int, key: tuple[str, int] | None) -> None:
+    def _begin_gtid(self, commit_time_us: int, gtid: str, key: Key | None) -> None:
+        self._gtid_events = True
+        self._begin(commit_time_us, key)
+
+    def _begin(self, commit_time_us: int, key: Key | None) -> None:
         if self.over:
             return
         self._see()
         self._leave_group()
-        self._boundary(self.event_start)
+        self.on_boundary(self.cursor.event_start)
         if self.done:
             return
         self.in_group, self._begin_seen = True, False
-        self.commit_time_us, self._key = commit_time_us, key
-        self._group(self.event_start)
+        self.commit_time_us, self.key = commit_time_us, key
+        self.on_group(self.cursor.event_start)
 
     def _leave_group(self) -> None:
         self.in_group = self._begin_seen = False
-        if self._key is not None:
+        if self.key is not None:
             self.gtids = self.gtids or GtidSet()
-            self.gtids.add(*self._key)
-            self._key = None
-
-    def _on_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._gtid_events = True
-        micros = self._time * 1_000_000
-        if stop - at >= 49:
-            # The 55th bit says that the original commit time follows; the low bits are the immediate one.
-            micros = int.from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
-        raw = bytes(data[at + 1 : at + 17])
-        (gno,) = struct.unpack_from("<Q", data, at + 17)
-        if gno and raw not in self._sids:
-            self._sids[raw] = sid_text(raw)
-        self._begin(micros, (self._sids[raw], gno) if gno else None)
-
-    def _on_tagged_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._gtid_events = True
-        source, gno, micros = parse_tagged(data, at, stop)
-        self._begin(micros or self._time * 1_000_000, (source, gno))
+            self.gtids.add(*self.key)
+            self.key = None
 
     def _on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
-        self._gtid_events = True
-        sequence, domain, _, _ = parse_mariadb(data, at, stop)
-        (server,) = struct.unpack_from("<I", data, at - 14)
-        self._mariadb_gtid = domain, server, sequence
-        self._begin(self._time * 1_000_000, None)
+        self.mariadb_gtid = parse_mariadb(data, at, stop)
+        self._begin_gtid(self.cursor.time * 1_000_000, "", None)
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         if self._gtid_events:
@@ -145,14 +136,14 @@ class BinlogScan(EventCutter):
             return
         text = bytes(data[max(at, stop - 9) : stop])
         if not self._begin_seen:
-            self._begin(self._time * 1_000_000, None)
+            self._begin(self.cursor.time * 1_000_000, None)
             self._begin_seen = text.endswith(b"\0BEGIN")
         else:
             self._see()
             if text.endswith((b"\0COMMIT", b"\0ROLLBACK")):
                 self._leave_group()
 
-    def _on_xid(self, data: bytes, at: int, stop: int) -> None:
+    def _on_commit(self, data: bytes, at: int, stop: int) -> None:
         self._see()
         if not self._gtid_events:
             self._leave_group()
@@ -160,10 +151,10 @@ class BinlogScan(EventCutter):
     # -- the file -------------------------------------------------------------------------------------------------
 
     def _on_outside(self, data: bytes, at: int, stop: int) -> None:
-        if self._start >= 0 and not self.over:
+        if self.cursor.start >= 0 and not self.over:
             self._see()
             self._leave_group()
-            self._boundary(self._start)
+            self.on_boundary(self.cursor.start)
 
     def _on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
         if self.gtids is None:
@@ -171,55 +162,31 @@ class BinlogScan(EventCutter):
         self._on_outside(data, at, stop)
 
     def _on_format(self, data: bytes, at: int, stop: int) -> None:
-        super()._on_format(data, at, stop)
-        self.begun = self.begun or self._time
+        self.begun = self.begun or self.cursor.time
         self._on_outside(data, at, stop)
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
         """The server waits for something new: everything that there is was read."""
-        if self.file == self.scanned and not self.over:
-            self._end_of_file(self.end)
+        if self.cursor.file == self.scanned and not self.over:
+            self._end_of_file(self.cursor.end)
             self.idle = True
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
+        """ROTATE, before the cursor goes to the next file."""
         self._on_outside(data, at, stop)
-        before, end = self.file, self.end
-        super()._on_rotate(data, at, stop)
-        if before == self.scanned != self.file and not self.over:
-            if self._start < 0:  # the server ended without closing the file
-                self._end_of_file(end)
+        cursor, (file, _) = self.cursor, rotated_to(data, at, stop)
+        if cursor.file == self.scanned != file and not self.over:
+            if cursor.start < 0:  # the server ended without closing the file
+                self._end_of_file(cursor.end)
             else:
-                self.last = max(end, self._start + 19 + stop - at + (4 if self._crc else 0))
+                self.last = max(cursor.end, cursor.end_of(at, stop))
             self.left = True
 
     def _end_of_file(self, end: int) -> None:
         self.last = end
         if not self.in_group or self._gtid_events:  # a server shows whole groups only
             self._leave_group()
-            self._boundary(end)
-
-    # -- events in several packets --------------------------------------------------------------------------------
-
-    def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
-        if status == 0 and head == 0xFFFFFF:
-            self._large = _Passed(self._crc, head - 1)
-            return at + 5, True
-        return super()._unusual(data, at, status, head)
-
-
-class _Passed(LargeEvent):
-    """An event of 16 MB and more: its bytes are checked and not kept."""
-
-    def __init__(self, checksum: bool, left: int) -> None:
-        super().__init__(False, None, checksum, left)
-        self.file: IO[bytes] | None = None
-
-    def add(self, part: bytes) -> None:
-        super().add(part)
-        self._parts.clear()
-
-    def whole(self) -> bytes:
-        return self.head
+            self.on_boundary(end)
 
 
 class Probe:
@@ -251,7 +218,7 @@ class Probe:
         stream = None
         try:
             await connection.load_variables()
-            scan.expect_checksums(connection.writes_checksums)
+            scan.cursor.checksums = connection.writes_checksums
             await connection.register(self.server_id, _HEARTBEAT)
             self.dumps += 1
             # Without annotations MariaDB leaves events out, and with them the places between events.

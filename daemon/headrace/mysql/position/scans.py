@@ -43,7 +43,7 @@ class FirstSince(BinlogScan):
         self._since = since_us
         self.found: Spot | None = None
 
-    def _group(self, start: int) -> None:
+    def on_group(self, start: int) -> None:
         if self.commit_time_us >= self._since:
             self.found, self.done = _spot(self, start), True
 
@@ -56,8 +56,8 @@ class FirstMissing(BinlogScan):
         self._wanted = gtids
         self.found: Spot | None = None
 
-    def _group(self, start: int) -> None:
-        key = self._key
+    def on_group(self, start: int) -> None:
+        key = self.key
         if key is not None and not self._wanted.contains(_one(*key)):
             self.found, self.done = _spot(self, start), True
 
@@ -72,11 +72,11 @@ class At(BinlogScan):
         self.in_event = True
         self.found: Spot | None = None
 
-    def _event(self, start: int) -> None:
+    def on_event(self, start: int) -> None:
         if start == self._offset:
             self.in_event = False
 
-    def _boundary(self, start: int) -> None:
+    def on_boundary(self, start: int) -> None:
         if start == self._offset:
             self.found = _spot(self, start, 0)
         elif start < self._offset:
@@ -86,7 +86,7 @@ class At(BinlogScan):
         else:
             self.above, self.done = start, True
 
-    def _group(self, start: int) -> None:
+    def on_group(self, start: int) -> None:
         if start == self._offset:
             self.found, self.done = _spot(self, start), True
 
@@ -100,16 +100,16 @@ class MariadbAt(BinlogScan):
         self._present: tuple[int, int] | None = None
         self.found: Spot | None = None
 
-    def _boundary(self, start: int) -> None:
+    def on_boundary(self, start: int) -> None:
         if self._present is not None:
             self._state[self._present[0]] = self._present[1]
             self._present = None
         if start > 4 and all(self._state.get(domain, 0) == number for domain, number in self._wanted.items()):
             self.found, self.done = _spot(self, start, 0), True
 
-    def _group(self, start: int) -> None:
-        domain, _, number = self._mariadb_gtid
-        self._present = domain, number
+    def on_group(self, start: int) -> None:
+        if self.mariadb_gtid is not None:
+            self._present = self.mariadb_gtid.domain, self.mariadb_gtid.sequence
 
 
 class Begins(BinlogScan):
@@ -120,12 +120,12 @@ class Begins(BinlogScan):
         self._wanted = wanted
         self.found: int | None = None
 
-    def _group(self, start: int) -> None:
+    def on_group(self, start: int) -> None:
         if start == self._wanted:
             self.found = self.commit_time_us
         self.done = start >= self._wanted
 
-    def _event(self, start: int) -> None:
+    def on_event(self, start: int) -> None:
         if start > self._wanted:
             self.done = True
 
@@ -138,7 +138,7 @@ class Sound(BinlogScan):
         self._offset = offset
         self.seen = offset <= 4
 
-    def _event(self, start: int) -> None:
+    def on_event(self, start: int) -> None:
         self.seen = self.seen or start == self._offset
 
 
@@ -149,10 +149,10 @@ class Ahead(BinlogScan):
         super().__init__(file, offset)
         self._from = offset
 
-    def _boundary(self, start: int) -> None:
+    def on_boundary(self, start: int) -> None:
         self.done = self.done or start > self._from
 
-    def _event(self, start: int) -> None:
+    def on_event(self, start: int) -> None:
         self.done = self.done or start - self._from > _AHEAD
 
 

@@ -203,9 +203,9 @@ class PlaceFinder:
             await self._probe.run(scan)
         except PositionLost as error:
             said = _LAST_READ.search(str(error))
-            if error.kind is not LostKind.TRUNCATED or said is None or scan.file != file:
+            if error.kind is not LostKind.TRUNCATED or said is None or scan.cursor.file != file:
                 return None
-            end = scan.end
+            end = scan.cursor.end
             if (said[1], int(said[2])) != (file, end) or offset > end or not (scan.seen or offset == end):
                 return None
             return Truncation(file, end, inventory.files[at + 1].name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.model import TableSchema
-from headrace.mysql.checks import address_of
 from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.tables import TABLES_SQL, by_table, layouts, statements
-from headrace.mysql.wire.connection import SourceConnection
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 _AT_ONCE = 500

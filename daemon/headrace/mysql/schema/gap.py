@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.model import Position
-from headrace.mysql.checks import address_of
-from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter
+from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.events.packets import EventCutter
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.states import Place, reached
-from headrace.mysql.wire.connection import SourceConnection, probe_id
+from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 
@@ -69,28 +69,29 @@ class DdlScan:
             await self._open()
         assert self._stream is not None
         found, said = self._statements, time.monotonic()
+        limit = 2 * _HEARTBEAT + self._source.connect_timeout
         while not reached(found.reached, end):
-            self._data = await self._stream.read(self._data, found.need, 2 * _HEARTBEAT + self._source.connect_timeout)
+            self._data = await self._stream.read(self._data, found.cutter.need, limit)
             at, more = 0, True
             while more:
-                at, more = found.feed(self._data, at, lambda: False)
+                at, more = found.cutter.feed(self._data, at, lambda: False)
                 await asyncio.sleep(0)  # other destinations share the loop
             self._data = self._data[at:]
             if self._log is not None and time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
-                self._log.info("looking for DDL behind the position", at=f"{found.file}:{found.end}", to=f"{end}")
+                self._log.info("looking for DDL behind the position", at="{}:{}".format(*found.reached), to=f"{end}")
 
     async def _open(self) -> None:
         connection = self._connection = await SourceConnection.open(address_of(self._source))
         await connection.load_variables()
-        self._statements.expect_checksums(connection.writes_checksums)
+        self._statements.cursor.checksums = connection.writes_checksums
         await connection.register(self._server_id, _HEARTBEAT)
         position = self._position
         self._stream = await connection.dump(
             self._server_id,
             file="" if self._gtids is not None else position.file,
             offset=4 if self._gtids is not None else position.offset,
-            gtids=self._gtids,
+            gtids=self._gtids.pack() if self._gtids is not None else None,
             buffer=_BUFFER,
         )
 
@@ -126,11 +127,11 @@ def _latest(*places: Place | None) -> Place | None:
     return latest
 
 
-class _Statements(EventCutter):
-    """QUERY events only; every other event is passed over, known or not."""
+class _Statements:
+    """Statements only; every other event is passed over, known or not."""
 
     def __init__(self, position: Position, fold: Callable[[str], str], *, mariadb: bool, version: str) -> None:
-        super().__init__(position.file, position.offset, checksums=False)
+        self.cursor = EventCursor(position.file, position.offset)
         self._fold = fold
         self._mariadb, self._version = mariadb, version
         self.tables: dict[tuple[str, str], Place] = {}
@@ -139,33 +140,35 @@ class _Statements(EventCutter):
         self.any_table: Place | None = None
         self.schemas_changed = False
         self._heard: Place = ("", 0)
-        self._handlers = {
-            ev.QUERY: self._on_query,
-            ev.QUERY_COMPRESSED: self._on_query_compressed,
-            ev.ROTATE: self._on_rotate,
-            ev.FORMAT_DESCRIPTION: self._on_format,
-            ev.HEARTBEAT: self._on_heartbeat,
-        }
-
-    def expect_checksums(self, checksums: bool) -> None:
-        """Whether events before the first FORMAT_DESCRIPTION end in a checksum."""
-        self._crc = checksums
+        self.cutter = EventCutter(
+            self.cursor,
+            handlers(
+                lambda event: event.ddl,
+                {
+                    Does.PASS: self._on_other,
+                    Does.QUERY: self._on_query,
+                    Does.COMPRESSED_QUERY: self._on_compressed_query,
+                    Does.HEARTBEAT: self._on_heartbeat,
+                },
+            ),
+            other=self._on_other,
+        )
 
     @property
     def reached(self) -> Place:
         """Up to where everything was seen."""
-        here = self.file, self.end
-        return self._heard if self._heard[0] == self.file and self._heard[1] > self.end else here
+        here = self.cursor.file, self.cursor.end
+        return self._heard if self._heard[0] == here[0] and self._heard[1] > here[1] else here
 
-    def _on_unknown(self, kind: int, flags: int) -> None:
+    def _on_other(self, data: bytes, at: int, stop: int) -> None:
         """Only statements count here."""
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         if data[stop - 6 : stop] != b"\0BEGIN":
-            self._note(parse_query(data, at, stop), self._end_of(at, stop))
+            self._note(parse_query(data, at, stop), self.cursor.end_of(at, stop))
 
-    def _on_query_compressed(self, data: bytes, at: int, stop: int) -> None:
-        self._note(parse_compressed_query(data, at, stop), self._end_of(at, stop))
+    def _on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
+        self._note(parse_compressed_query(data, at, stop), self.cursor.end_of(at, stop))
 
     def _note(self, query: QueryEvent, end: int) -> None:
         info = classify(query, mariadb=self._mariadb, version=self._version)
@@ -173,7 +176,7 @@ class _Statements(EventCutter):
             return
         if query.alter_phase in ("start", "rollback"):
             return
-        place, fold = (self.file, end), self._fold
+        place, fold = (self.cursor.file, end), self._fold
         for schema, table in info.tables or ():
             self.tables[fold(schema), fold(table)] = place
         for schema in info.names:
@@ -187,4 +190,4 @@ class _Statements(EventCutter):
         """The server is idle, or has passed over what we have by GTID: it says how far it is."""
         (log_pos,) = struct.unpack_from("<I", data, at - 6)
         if log_pos:
-            self._heard = self.file, self._high + log_pos
+            self._heard = self.cursor.file, self.cursor.high + log_pos

@@ -8,13 +8,12 @@ from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import Position
-from headrace.mysql.checks import address_of
 from headrace.mysql.schema.ddl.dialect import charset_named, dialect_of
 from headrace.mysql.schema.gap import DdlScan, current_place
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema.states import UNREAD, Place, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, layouts, statements
-from headrace.mysql.wire.connection import QueryFailed, SourceConnection
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
 _TRIES = 4

@@ -14,10 +14,10 @@ import aiomysql
 import pymysql.err
 
 from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
-from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.wire.sockets import tune
 from headrace.mysql.wire.stream import PacketStream
+from headrace.settings.destination import SourceSettings
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
@@ -34,6 +34,19 @@ class Address:
     tls: str = "preferred"
     tls_ca: str = ""
     connect_timeout: float = 10.0
+
+
+def address_of(source: SourceSettings) -> Address:
+    """The settings in the form that connections take."""
+    return Address(
+        host=source.host,
+        port=source.port,
+        user=source.user,
+        password=source.password.get_secret_value(),
+        tls=source.tls,
+        tls_ca=str(source.tls_ca or ""),
+        connect_timeout=source.connect_timeout,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +210,12 @@ class SourceConnection:
         *,
         file: str,
         offset: int,
-        gtids: GtidSet | None,
+        gtids: bytes | None,
         buffer: int,
         annotations: bool = False,
     ) -> PacketStream:
-        """Turns the connection into a binlog stream: by GTID when a set is given, by file and offset else.
+        """Turns the connection into a binlog stream: by GTID when a packed set is given, by file and offset
+        else.
 
         `annotations` asks MariaDB for the texts of statements. `buffer` bounds the bytes that are received and not yet
         taken. The connection object is kept by the stream, because a dropped StreamWriter closes its transport.
@@ -218,9 +232,8 @@ class SourceConnection:
         if gtids is None:
             command = struct.pack("<BIHI", _COM_BINLOG_DUMP, offset, flags, server_id) + name
         else:
-            packed = gtids.pack()
             head = struct.pack("<BHII", _COM_BINLOG_DUMP_GTID, 4, server_id, 0)  # 4: through GTID
-            command = head + struct.pack("<QI", 4, len(packed)) + packed
+            command = head + struct.pack("<QI", 4, len(gtids)) + gtids
         transport.write(len(command).to_bytes(3, "little") + b"\0" + command)
         transport.resume_reading()
         return stream

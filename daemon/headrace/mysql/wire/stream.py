@@ -107,5 +107,6 @@ class PacketStream(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         """Cuts the connection; the server ends the dump when it next writes."""
+        self.waiting_since = 0.0  # nobody waits for it any more: this is no silence
         self._transport.abort()
         self._keep = None

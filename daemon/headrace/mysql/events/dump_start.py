@@ -1,8 +1,26 @@
-"""Where a dump by file and offset begins for a stored position."""
+"""Where a dump begins for a position."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headrace.model import Position
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStart:
+    """What a decoder has to know of the dump that it reads. `checksums`: events before the first FORMAT_DESCRIPTION end
+    in a CRC32. Transactions of the position's file that begin before the offset `skip_before` are only counted."""
+
+    position: Position
+    checksums: bool
+    skip_before: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and offset of the first event."""
+        start = self.position
+        return (start.file, start.offset) if start.gtid_set else dump_place(start, self.skip_before)
 
 
 def dump_place(start: Position, skip_before: int) -> tuple[str, int]:

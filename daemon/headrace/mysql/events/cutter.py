@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import NoReturn
 from zlib import crc32
 
 from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded
 from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import WRAP, EventCursor
+from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.inner import InnerEvents, LargeEvent, open_payload
 from headrace.mysql.wire.dump_errors import dump_error
 
@@ -22,78 +24,84 @@ _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
 _PIECE = 1 << 20
-_WRAP = 1 << 32
-"""Event headers hold the low 32 bits of a position only; a large transaction leads a file beyond them."""
 _FORMAT, _ROTATE = ev.FORMAT_DESCRIPTION, ev.ROTATE
 _NEW_FILE = frozenset({_FORMAT, _ROTATE})
 _from_bytes = int.from_bytes
 BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
 """What reading bytes that lie about themselves may raise."""
 
-Handler = Callable[[bytes, int, int], None]
-"""(bytes, start of the event's body, its end without the checksum)"""
-
 
 class EnterInner(Exception):
-    """The event holds others, which `_inner` gives; they come before what follows."""
+    """Raised by a handler whose event holds others: they come before what follows, and then `done` is called."""
+
+    def __init__(self, events: InnerEvents, done: Callable[[], None] | None = None) -> None:
+        super().__init__()
+        self.events, self.done = events, done
 
 
 class SchemaNeeded(Exception):
-    """The event can't be read before the layout of a table is known; it is given again."""
+    """Raised by a handler that can't read its event before the layout of a table is known; it is given again."""
+
+
+def enter_payload(data: bytes, at: int, stop: int) -> NoReturn:
+    """The handler of compressed transactions for readers that look into them."""
+    raise EnterInner(open_payload(io.BytesIO(data[at:stop]), stop - at))
+
+
+def rotated_to(data: bytes, at: int, stop: int) -> tuple[str, int]:
+    """File and offset that a ROTATE event leads to."""
+    (offset,) = struct.unpack_from("<Q", data, at)
+    return data[at + 8 : stop].decode(), offset
 
 
 class EventCutter:
-    """The place in the binlog and the handlers of its events; what the events mean is the subclass's.
+    """Moves a cursor from event to event and calls the handler of each.
 
-    Readable between two calls of feed(): `file`, `end` (offset behind the last event), `need`, `events`, `skipped`.
-    `skip_events` are places (`file:offset`) whose events an operator has chosen to pass over when they can't be read.
+    The handler of ROTATE is called before the cursor goes to the next file, that of FORMAT_DESCRIPTION once its format
+    holds. `other` takes what has no handler; without it that is refused. `skipped` is told of an event that was passed
+    over at the operator's word, and whether it held others. Unless `keep_large`, handlers get only the header of an
+    event of 16 MB and more; one that holds others waits in the folder `spool`.
+
+    Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
+    `refused` (the server's own error ended the stream: all before it was given out whole, and the cursor holds).
     """
 
     def __init__(
         self,
-        file: str,
-        end: int,
+        cursor: EventCursor,
+        handlers: Mapping[int, Handler],
         *,
-        checksums: bool,
+        other: Handler | None = None,
+        skipped: Callable[[bool], None] | None = None,
+        keep_large: bool = True,
         spool: Path | None = None,
-        skip_events: frozenset[str] = frozenset(),
     ) -> None:
-        self.file, self.end = file, end
-        self.events = self.skipped = 0
-        self.refused = False
-        """Whether the server's own error ended the stream: all before it was given out whole, and the place holds."""
-        self.need = 4
-        self._crc = checksums
-        self._spool_folder, self._skip_named = spool, skip_events
-        self._time = self._flags = self._start = 0
-        self._high = end & -_WRAP
+        self._cursor, self._other, self._skipped = cursor, other, skipped
+        self._handlers = {**handlers, _ROTATE: self._on_rotate, _FORMAT: self._on_format}
+        self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
+        self._keep_large, self._spool = keep_large, spool
+        self.events, self.need, self.refused = 0, 4, False
         self._inner: InnerEvents | None = None
+        self._inner_done: Callable[[], None] | None = None
         self._large: LargeEvent | None = None
-        self._handlers: dict[int, Handler] = {
-            ev.TRANSACTION_PAYLOAD: self._on_payload,
-            ev.ROTATE: self._on_rotate,
-            ev.FORMAT_DESCRIPTION: self._on_format,
-        }
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
 
-        Stops when the data ends (`need` then says how many bytes the next packet has at least), when `enough()`
-        says so after an event, or after 8 ms, so that the event loop breathes.
+        Stops when the data ends (`need` then says how many bytes the next packet has at least), when a handler needs a
+        layout, when `enough()` says so after an event, or after 8 ms, so that the event loop breathes. Raises
+        NotUnderstood, BinlogCorrupt, and what the server says instead of an event.
         """
         try:
-            if self._inner is not None and not self._feed_inner(self._inner, enough):
-                return at, not self._waits()
+            if self._inner is not None:
+                done, more = self._feed_inner(self._inner, enough)
+                if not done:
+                    return at, more
             if self._large is not None:
                 return self._continue_large(self._large, data, at)
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
-            raise self._not_understood(f"an event can't be read: {error}") from error
-
-    @property
-    def event_start(self) -> int:
-        """Where the present event begins."""
-        return self._start if self._start >= 0 else self.end
+            raise self._cursor.not_understood(f"an event can't be read: {error}") from error
 
     def close(self) -> None:
         """Gives back files that are open; nothing can be fed afterwards."""
@@ -102,16 +110,12 @@ class EventCutter:
         if self._large is not None:
             self._large.close()
 
-    def _waits(self) -> bool:
-        """Whether nothing goes on before somebody outside has done something."""
-        return False
-
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
-        size, handlers, view = len(data), self._handlers, memoryview(data)
-        deadline = time.monotonic() + _SLICE_SECONDS
+        size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
+        cursor, deadline = self._cursor, time.monotonic() + _SLICE_SECONDS
         count = 0
         while True:
-            high, checked = self._high, self._crc
+            high, checked = cursor.high, cursor.checksums
             try:
                 while size - at >= _HEAD:
                     head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
@@ -126,32 +130,32 @@ class EventCutter:
                         return at, False
                     if log_pos:
                         start = high + log_pos - length
-                        if start < self.end:
+                        if start < cursor.end:
                             start = self._behind(kind, start)
-                            high = self._high
+                            high = cursor.high
                     else:
                         start = self._unplaced(kind, flags)
-                    self._start = start
+                    cursor.start = start
                     if length != head - 1:
-                        raise self._not_understood(f"an event says it has {length} bytes, its packet {head - 1}")
+                        raise cursor.not_understood(f"an event says it has {length} bytes, its packet {head - 1}")
                     if checked or kind == _FORMAT:
                         stop = end - 4
                         if crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little") and kind != _FORMAT:
                             raise self._corrupt(kind)
                     else:
                         stop = end
-                    self._time, self._flags = when, flags
-                    handler = handlers.get(kind)
+                    cursor.time, cursor.flags = when, flags
+                    handler = handlers.get(kind, other)
                     if handler is None:
-                        self._on_unknown(kind, flags)
+                        self._refuse(kind, flags)
                     else:
                         handler(data, at + _HEAD, stop)
                     if kind in _NEW_FILE:
-                        high, checked = self._high, self._crc
+                        high, checked = cursor.high, cursor.checksums
                         if kind == _FORMAT and start >= 0:
-                            self.end = start + length
+                            cursor.end = start + length
                     elif start >= 0:
-                        self.end = start + length
+                        cursor.end = start + length
                     at = end
                     count += 1
                     if not count & 15 and (enough() or time.monotonic() > deadline):
@@ -165,27 +169,30 @@ class EventCutter:
             except SchemaNeeded:
                 self.events += count
                 return at, False
-            except EnterInner:
-                self.end = start + length if start >= 0 else self.end
+            except EnterInner as entered:
+                if start >= 0:
+                    cursor.end = start + length
                 self.events += count
+                self._enter(entered)
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error)
                 if start >= 0 and kind != _ROTATE:
-                    self.end = start + length
+                    cursor.end = start + length
                 at = end
 
     def _behind(self, kind: int, start: int) -> int:
         """An event that says it begins before the last one's end: the 32 bits of its position began anew, or it is a
         heartbeat, which only repeats where the source is, or the first of a file that a dump by GTID begins with."""
-        if kind in (ev.HEARTBEAT, ev.HEARTBEAT_V2):
+        cursor = self._cursor
+        if kind in ev.HEARTBEATS:
             return -1
         if kind == _FORMAT:
-            start, self._high = start - self._high, 0
+            start, cursor.high = start - cursor.high, 0
             return start
-        if self.end - start > _WRAP // 2:
-            self._high += _WRAP
-            start += _WRAP
+        if cursor.end - start > WRAP // 2:
+            cursor.high += WRAP
+            start += WRAP
         return start
 
     def _unplaced(self, kind: int, flags: int) -> int:
@@ -193,89 +200,89 @@ class EventCutter:
         transaction), and then it stands behind the one before."""
         if kind in ev.MADE_UP or flags & ev.ARTIFICIAL_FLAG:
             return -1
-        return self.end
+        return self._cursor.end
 
     def _pass_over(self, error: Exception) -> None:
         """Raises, unless the operator has named this very place."""
-        if self._where() not in self._skip_named:
+        cursor = self._cursor
+        if not cursor.may_skip:
             if isinstance(error, NotUnderstood):
                 raise error
-            raise self._not_understood(f"an event can't be read: {error}") from error
-        self._on_skipped(str(error))
-
-    def _on_skipped(self, why: str) -> None:
-        """An event was passed over at the operator's word."""
-        self.skipped += 1
-        if self._inner is not None:  # the place is that of the event around it: all of it goes
-            self._inner.close()
-            self._inner = None
+            raise cursor.not_understood(f"an event can't be read: {error}") from error
+        cursor.skipped += 1
+        inner, done = self._inner, self._inner_done
+        if inner is not None:  # the place is that of the event around it: all of it goes
+            inner.close()
+            self._inner = self._inner_done = None
+        if done is not None:
+            done()
+        elif self._skipped is not None:
+            self._skipped(inner is not None)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _on_rotate(self, data: bytes, at: int, stop: int) -> None:
         """What follows is in another file; the one that opens a dump only repeats where we are."""
-        (offset,) = struct.unpack_from("<Q", data, at)
-        file = data[at + 8 : stop].decode()
-        if file != self.file:
-            self.file, self.end, self._high = file, offset, offset & -_WRAP
+        if self._rotate_told is not None:
+            self._rotate_told(data, at, stop)
+        file, offset = rotated_to(data, at, stop)
+        cursor = self._cursor
+        if file != cursor.file:
+            cursor.file, cursor.end, cursor.high = file, offset, offset & -WRAP
 
     def _on_format(self, data: bytes, at: int, stop: int) -> None:
+        cursor = self._cursor
         version, header = _from_bytes(data[at : at + 2], "little"), data[at + 56]
         if version != 4 or header != 19:
-            raise self._not_understood(f"binlog version {version} with headers of {header} bytes")
+            raise cursor.not_understood(f"binlog version {version} with headers of {header} bytes")
         algorithm = data[stop - 1]
         if algorithm > 1:
-            raise self._not_understood(f"checksum algorithm {algorithm} is unknown")
-        self._crc = algorithm == 1
+            raise cursor.not_understood(f"checksum algorithm {algorithm} is unknown")
+        cursor.checksums = algorithm == 1
+        if self._format_told is not None:
+            self._format_told(data, at, stop)
 
-    def _end_of(self, at: int, stop: int) -> int:
-        """The offset behind the event whose body is from `at` to `stop`."""
-        return self.event_start + 19 + stop - at + (4 if self._crc else 0)
+    # -- events within events, and events in several packets ------------------------------------------------------
 
-    # -- events within events, and events in several packets ----------------------------------------------------
+    def _enter(self, entered: EnterInner) -> None:
+        self._inner, self._inner_done = entered.events, entered.done
 
-    def _on_payload(self, data: bytes, at: int, stop: int) -> None:
-        self._enter(open_payload(io.BytesIO(data[at:stop]), stop - at))
-
-    def _enter(self, inner: InnerEvents) -> None:
-        if self._inner is not None:
-            inner.close()
-            raise ValueError("a compressed transaction holds another one")
-        self._inner = inner
-        raise EnterInner
-
-    def _feed_inner(self, inner: InnerEvents, enough: Callable[[], bool]) -> bool:
-        """Whether all inner events are done."""
-        handlers, deadline = self._handlers, time.monotonic() + _SLICE_SECONDS
+    def _feed_inner(self, inner: InnerEvents, enough: Callable[[], bool]) -> tuple[bool, bool]:
+        """Whether all inner events are done, and if not, whether there is more to do at once."""
+        cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + _SLICE_SECONDS
         try:
             while event := inner.peek():
-                self._time, kind, self._flags, data, at, stop = event
-                handler = handlers.get(kind)
+                cursor.time, kind, cursor.flags, data, at, stop = event
+                handler = handlers.get(kind, self._other)
                 if handler is None:
-                    self._on_unknown(kind, self._flags)
+                    self._refuse(kind, cursor.flags)
                 else:
                     handler(data, at, stop)
                 inner.advance()
                 self.events += 1
                 if enough() or time.monotonic() > deadline:
-                    return False
+                    return False, True
         except SchemaNeeded:
-            return False
+            return False, False
+        except EnterInner as entered:
+            entered.events.close()
+            self._pass_over(ValueError("a compressed transaction holds another one"))
+            return True, False
         except (NotUnderstood, *BROKEN) as error:
             self._pass_over(error)
-            return True
+            return True, False
         inner.close()
-        self._inner = None
-        self._on_inner_end()
-        return True
-
-    def _on_inner_end(self) -> None:
-        """All inner events were given."""
+        done, self._inner, self._inner_done = self._inner_done, None, None
+        if done is not None:
+            done()
+        return True, False
 
     def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
         """A packet that is no ordinary event: an error, the end, or an event of 16 MB and more in several packets."""
+        cursor = self._cursor
         if status == 0 and head == _LARGE:  # the caller saw the event's header
-            self._large = LargeEvent(data[at + 9] == ev.TRANSACTION_PAYLOAD, self._spool_folder, self._crc, head - 1)
+            enters = self._handlers.get(data[at + 9]) is enter_payload
+            self._large = LargeEvent(enters, self._spool, cursor.checksums, head - 1, keep=self._keep_large)
             return at + 5, True
         if len(data) < at + 4 + head:
             self.need = 4 + head
@@ -284,10 +291,10 @@ class EventCutter:
         if status in (0xFE, 0xFF):
             self.refused = True
         if status == 0xFF:
-            raise dump_error(payload, f"{self.file}:{self.end}")
+            raise dump_error(payload, f"{cursor.file}:{cursor.end}")
         if status == 0xFE:
-            raise SourceEnded(f"the source ended the binlog dump behind {self.file}:{self.end}")
-        raise self._not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
+            raise SourceEnded(f"the source ended the binlog dump behind {cursor.file}:{cursor.end}")
+        raise cursor.not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
     def _continue_large(self, large: LargeEvent, data: bytes, at: int) -> tuple[int, bool]:
         """More of an event in several packets, in pieces, so that neither memory nor the loop waits for a whole one. A
@@ -310,57 +317,50 @@ class EventCutter:
         return at, self._finish_large(large)
 
     def _finish_large(self, large: LargeEvent) -> bool:
+        cursor = self._cursor
         when, kind, _, length, log_pos, flags = _HEADER(large.head, 0)
-        start = self._high + log_pos - length if log_pos else self._unplaced(kind, flags)
-        if log_pos and start < self.end:
+        start = cursor.high + log_pos - length if log_pos else self._unplaced(kind, flags)
+        if log_pos and start < cursor.end:
             start = self._behind(kind, start)
-        self._start, self._time, self._flags = start, when, flags
-        stop = large.size - 4 if self._crc else large.size
+        cursor.start, cursor.time, cursor.flags = start, when, flags
+        stop = large.size - 4 if cursor.checksums else large.size
         try:
             if length != large.size:
-                raise self._not_understood(f"an event says it has {length} bytes and has {large.size}")
+                raise cursor.not_understood(f"an event says it has {length} bytes and has {large.size}")
             if not large.sound:
                 raise self._corrupt(kind)
             if large.file is not None:
-                self._enter_file(large.file, stop - 19)
+                large.file.seek(19)
+                raise EnterInner(open_payload(large.file, stop - 19))
             data = large.whole()
-            handler = self._handlers.get(kind)
+            handler = self._handlers.get(kind, self._other)
             if handler is None:
-                self._on_unknown(kind, flags)
+                self._refuse(kind, flags)
             else:
                 handler(data, 19, stop)
-        except EnterInner:
-            pass
+        except EnterInner as entered:
+            self._enter(entered)
         except SchemaNeeded:
-            raise self._not_understood("an event of 16 MB and more describes a table") from None
+            raise cursor.not_understood("an event of 16 MB and more describes a table") from None
         except (NotUnderstood, *BROKEN) as error:
             self._pass_over(error)
             large.close()
         self._large = None
-        self.end = start + length if start >= 0 else self.end
+        cursor.end = start + length if start >= 0 else cursor.end
         self.events += 1
         return True
 
-    def _enter_file(self, file: IO[bytes], size: int) -> None:
-        file.seek(19)
-        self._enter(open_payload(file, size))
-
     # -- what can't be read ---------------------------------------------------------------------------------------
 
-    def _on_unknown(self, kind: int, flags: int) -> None:
+    def _refuse(self, kind: int, flags: int) -> None:
         if flags & ev.IGNORABLE_FLAG:
             return
-        name = ev.NAMES.get(kind, "unknown")
-        raise self._not_understood(f"event type {kind} ({name}) is not supported", ev.REMEDIES.get(kind, ""))
-
-    def _where(self) -> str:
-        return f"{self.file}:{self._start if self._start >= 0 else self.end}"
-
-    def _not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
-        return NotUnderstood(f"at {self._where()}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")
+        known = ev.BY_NUMBER.get(kind)
+        name, remedy = (known.name, known.remedy) if known is not None else ("unknown", "")
+        raise self._cursor.not_understood(f"event type {kind} ({name}) is not supported", remedy)
 
     def _corrupt(self, kind: int) -> BinlogCorrupt:
         return BinlogCorrupt(
-            f"at {self._where()}: the CRC32 of an event of type {kind} is wrong",
+            f"at {self._cursor.place}: the CRC32 of an event of type {kind} is wrong",
             remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
         )

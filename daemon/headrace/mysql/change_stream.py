@@ -1,0 +1,132 @@
+"""The stream of changes out of a binlog dump, and out of those that follow it when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headrace.errors import ServerIdTaken, SourceChanged
+from headrace.model import Position
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.opening import Dump
+from headrace.mysql.schema.states import reached
+from headrace.mysql.table_schemas import TableSchemas
+from headrace.ports.source import ChangeStream, Progress, Receiver
+
+
+class MysqlStream(ChangeStream):
+    """See ChangeStream. `reopen` begins another dump at a position; `thrown_out` is called when the source ends a dump
+    for somebody else with our server id."""
+
+    def __init__(
+        self,
+        dump: Dump,
+        schemas: TableSchemas,
+        receiver: Receiver,
+        options: DecoderOptions,
+        *,
+        reopen: Callable[[Position], Awaitable[Dump]],
+        thrown_out: Callable[[], None],
+    ) -> None:
+        self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
+        self._reopen, self._thrown_out = reopen, thrown_out
+        self._decoder = self._make_decoder(dump)
+        self._data, self._at, self._more = b"", 0, False
+        """What came, up to where it is decoded, and whether there is more to decode at once."""
+        self._bytes, self._received = 0, dump.packets.last_receive
+        self._before = Progress("", 0, 0)
+        """The counts of earlier dumps."""
+
+    def _make_decoder(self, dump: Dump) -> Decoder:
+        schemas = self._schemas
+        return Decoder(
+            dump.start, self._receiver, captures=schemas.captures, history=schemas.history, options=self._options
+        )
+
+    async def read(self) -> None:
+        """See ChangeStream."""
+        decoder = self._decoder
+        try:
+            if decoder.wanted is not None:
+                decoder.learned(await self._schemas.learn(decoder.wanted, decoder.position()))
+            elif not self._more:
+                await self._receive(decoder.need)
+            await asyncio.sleep(0)
+            self._receiver.begin()
+            self._at, self._more = decoder.feed(self._data, self._at, self._receiver.full)
+        except ServerIdTaken:
+            self._thrown_out()
+            raise
+
+    async def _receive(self, need: int) -> None:
+        packets, rest = self._dump.packets, self._data[self._at :]
+        self._data, self._at = rest, 0
+        self._data = await packets.read(rest, need, 2 * self._dump.server.settings.heartbeat + 1)
+        self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
+
+    def position(self) -> Position:
+        """See ChangeStream."""
+        return self._decoder.position()
+
+    @property
+    def progress(self) -> Progress:
+        """See ChangeStream."""
+        decoder, before = self._decoder, self._before
+        return Progress(
+            *decoder.place,
+            decoder.commit_time_us,
+            before.events + decoder.events,
+            before.skipped + decoder.skipped,
+            before.transactions + decoder.transactions,
+            self._bytes,
+        )
+
+    @property
+    def received(self) -> float:
+        """See ChangeStream."""
+        return self._received
+
+    @property
+    def silent_since(self) -> float:
+        """See ChangeStream."""
+        packets = self._dump.packets
+        return max(packets.waiting_since, packets.last_receive) if packets.waiting_since else 0.0
+
+    @property
+    def whole(self) -> bool:
+        """See ChangeStream."""
+        return self._decoder.refused
+
+    @property
+    def in_transaction(self) -> bool:
+        """See ChangeStream."""
+        return self._decoder.in_transaction
+
+    def has_reached(self, end: tuple[str, int]) -> bool:
+        """See ChangeStream."""
+        return reached(self._decoder.place, end)
+
+    def take_entries(self) -> tuple[dict[str, Any], ...]:
+        """See ChangeStream."""
+        return self._schemas.history.take_entries()
+
+    async def reopen(self) -> int:
+        """See ChangeStream."""
+        await self._dump.close()
+        position = self.position()
+        dump = await self._reopen(position)
+        if dump.start.position.server_uuid != position.server_uuid:
+            await dump.close()  # layouts, heartbeats and what else hangs on the server begin anew with the destination
+            raise SourceChanged("another server than before answers at the source's address")
+        self._before = self.progress
+        self._decoder.close()
+        self._dump, self._decoder = dump, self._make_decoder(dump)
+        self._data, self._at, self._more = b"", 0, False
+        return dump.server.settings.server_id
+
+    async def close(self) -> None:
+        """See ChangeStream."""
+        self._decoder.close()
+        await self._dump.close()

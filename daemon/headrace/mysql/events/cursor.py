@@ -1,0 +1,52 @@
+"""Where in the binlog a reader is."""
+
+from __future__ import annotations
+
+from headrace.errors import NotUnderstood
+
+WRAP = 1 << 32
+"""Event headers hold the low 32 bits of an offset only; a large transaction leads a file beyond them."""
+
+
+class EventCursor:
+    """The present event of one reader. The cutter moves it; handlers look at it.
+
+    `file`:`end` is behind the last event that was handled whole; `start` is the offset of the present event, -1 when it
+    stands in no file; `time` (seconds since 1970) and `flags` are its header's, those of an event within it too.
+    `checksums`: events end in a CRC32. `skip_places` are places (`file:offset`) whose events an operator has chosen to
+    pass over when they can't be read; `skipped` counts what was passed over so.
+    """
+
+    __slots__ = ("_skip_places", "checksums", "end", "file", "flags", "high", "skipped", "start", "time")
+
+    def __init__(
+        self, file: str, end: int, *, checksums: bool = False, skip_places: frozenset[str] = frozenset()
+    ) -> None:
+        self.file, self.end, self.start = file, end, -1
+        self.time = self.flags = self.skipped = 0
+        self.high = end & -WRAP
+        """The part of offsets that headers lack."""
+        self.checksums, self._skip_places = checksums, skip_places
+
+    @property
+    def event_start(self) -> int:
+        """Where the present event begins, or would if it stood in the file."""
+        return self.start if self.start >= 0 else self.end
+
+    @property
+    def place(self) -> str:
+        """`file:offset` of the present event."""
+        return f"{self.file}:{self.event_start}"
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether the operator has named this very place."""
+        return self.place in self._skip_places
+
+    def end_of(self, at: int, stop: int) -> int:
+        """The offset behind the event whose body is from `at` to `stop`."""
+        return self.event_start + 19 + stop - at + (4 if self.checksums else 0)
+
+    def not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
+        """The error that names the present event's place."""
+        return NotUnderstood(f"at {self.place}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")

@@ -1,0 +1,177 @@
+"""Opens the binlog stream of a source: checks it, finds where to begin, and sends the dump command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import SourceMisconfigured
+from headrace.model import Gap, Position
+from headrace.mysql.checks import require_complete
+from headrace.mysql.events.dump_start import DumpStart, dump_place
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.inventory import identity, take_inventory
+from headrace.mysql.position.search import find_time
+from headrace.mysql.position.server_comparison import agree
+from headrace.mysql.replicas import choose_server_id, replica_name
+from headrace.mysql.role import refuse_role, require_logged, server_role
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.stream import PacketStream
+from headrace.settings.destination import SourceSettings
+from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
+
+_STREAM_BUFFER = 2 << 20
+"""Raw bytes received ahead of the decoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads: named at the source, so that a clash of server ids can be told from an earlier connection of ours."""
+
+    node: str
+    destination: str
+    derived: bool
+    """Whether the server id was made from the two, and may be another one when somebody has it."""
+    taken: int = 0
+    """The id for which the source has just ended our dump; 0 when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a source says of itself. `settings` name the very server that answers, and the server id that we use."""
+
+    settings: SourceSettings
+    version: str
+    mariadb: bool
+    gtid_mode: bool
+    lower_case_table_names: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A running dump."""
+
+    packets: PacketStream
+    connection: SourceConnection
+    server: Server
+    start: DumpStart
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self.packets.close()
+        await self.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadySource:
+    """A connection to a source that can go on at `start`; nothing is sent yet."""
+
+    connection: SourceConnection
+    server: Server
+    start: DumpStart
+    reader: Reader | None
+    gap: Gap | None = None
+    """What the start gives up although the server does not have it; to be stored and told."""
+    entries: tuple[dict[str, Any], ...] = ()
+    """Entries of the schema history that belong to that move."""
+
+    async def dump(self, *, annotations: bool = False) -> Dump:
+        """Begins the dump. `annotations`: MariaDB's statement texts are wanted too. Raises SourceError; the connection
+        is the caller's to close then."""
+        settings, start, connection = self.server.settings, self.start.position, self.connection
+        gtids: bytes | None = None
+        if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
+            # Rows of XA transactions that are prepared and not decided are read again: they were never published.
+            gtids = GtidSet(start.gtid_set).without([xa.gtid for xa in start.open_xa if xa.gtid]).pack()
+        name = replica_name(self.reader.node, self.reader.destination) if self.reader is not None else None
+        await connection.register(settings.server_id, settings.heartbeat, name)
+        file, offset = ("", 4) if gtids is not None else dump_place(start, self.start.skip_before)
+        packets = await connection.dump(
+            settings.server_id, file=file, offset=offset, gtids=gtids, buffer=_STREAM_BUFFER, annotations=annotations
+        )
+        return Dump(packets, connection, self.server, self.start)
+
+
+async def make_ready(
+    settings: SourceSettings, stored: Position | None, reader: Reader | None = None, last_pos: int = 0
+) -> ReadySource:
+    """Connects to one address, checks, and finds where to begin: at `stored`, or where the settings say.
+
+    `last_pos` counts when no position is stored: numbers go on behind it. Without a `reader`, for a short look, the
+    server id is taken as it is. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
+    """
+    connection = await SourceConnection.open(address_of(settings))
+    try:
+        variables = await connection.load_variables()
+        await require_complete(connection, settings)
+        role = await server_role(connection)
+        refuse_role(role, settings)
+        require_logged(role, variables)
+        server_id = await _server_id(connection, settings, reader)
+        server = Server(
+            settings.model_copy(update={"server_id": server_id}),
+            variables.get("version", "?"),
+            connection.is_mariadb,
+            variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE"),
+            int(variables.get("lower_case_table_names", "0")),
+        )
+        if stored is None:
+            us = identity(variables, connection.is_mariadb)
+            found = (await _first_start(connection, server, us)).with_last_pos(last_pos)
+            return ReadySource(connection, server, _dump_start(connection, server, found), reader)
+        agreed = await agree(connection, settings, stored)
+        start = _dump_start(connection, server, agreed.position)
+        return ReadySource(connection, server, start, reader, agreed.gap, agreed.entries)
+    except BaseException:
+        await connection.close()
+        raise
+
+
+def _dump_start(connection: SourceConnection, server: Server, start: Position) -> DumpStart:
+    # Without a GTID set the file is read from its beginning, which says what was executed before; nothing before the
+    # offset is published. Else the set would hold only what follows, and a resume by it would begin too early.
+    skip_before = start.offset if server.gtid_mode and not start.gtid_set and start.offset > 4 else 0
+    return DumpStart(start, connection.writes_checksums, skip_before)
+
+
+async def _server_id(connection: SourceConnection, settings: SourceSettings, reader: Reader | None) -> int:
+    if reader is not None:
+        return await choose_server_id(
+            connection,
+            settings,
+            node=reader.node,
+            destination=reader.destination,
+            derived=reader.derived,
+            taken=reader.taken,
+        )
+    if connection.variables.get("server_id") == str(settings.server_id):
+        raise SourceMisconfigured(
+            f"our server id {settings.server_id} is the source's own", remedy="set [source] server_id"
+        )
+    return settings.server_id
+
+
+async def _first_start(connection: SourceConnection, server: Server, us: str) -> Position:
+    """Where a destination without a stored position begins; `us` names the server."""
+    settings = server.settings
+    start = settings.start
+    if isinstance(start, StartGtid):
+        if not server.gtid_mode:
+            raise SourceMisconfigured("[source] start is a GTID set, but the source's gtid_mode is not ON")
+        return Position(us, "", 4, str(GtidSet(start.gtid_set)))
+    if isinstance(start, StartLatest):
+        file, offset, gtids = await connection.binlog_end()
+        return Position(us, file, offset, gtids if server.gtid_mode else "")
+    inventory = await take_inventory(connection)
+    oldest = inventory.files[0].name
+    if isinstance(start, StartTime):
+        return Position(us, *await find_time(settings, inventory, start.time))
+    if isinstance(start, StartAt):
+        if inventory.index(start.file) is None or start.offset > inventory.size(start.file):
+            raise SourceMisconfigured(
+                f"[source] start is {start.file}:{start.offset}, which the source does not have (its binlogs go from "
+                f"{oldest}:4 to {inventory.end[0]}:{inventory.end[1]})",
+                remedy="set [source] start to a place that it has",
+            )
+        return Position(us, start.file, start.offset)
+    return Position(us, oldest, 4)

@@ -1,0 +1,77 @@
+"""Finds the layouts of the tables that a stream describes: in the stream where it says so, else in the history."""
+
+from __future__ import annotations
+
+from headrace.model import TableSchema
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import SchemaNeeded
+from headrace.mysql.events.table_map import TableMap
+from headrace.mysql.schema.fit import misfit
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.values.mariadb import FIXED_BINARY
+
+
+class DescribedTables:
+    """What the columns of tables are. When `wanted` is set, that table's layout has to be found, and learned() called,
+    before the stream goes on."""
+
+    def __init__(self, cursor: EventCursor, history: SchemaHistory | None) -> None:
+        self._cursor, self._history = cursor, history
+        self.wanted: tuple[str, str] | None = None
+        self._unknowable: dict[tuple[str, str], str] = {}
+        self._mistrusted: set[tuple[str, str]] = set()
+        """Tables whose rows did not fit what was known: they are read again once."""
+
+    def of(self, event: TableMap) -> TableSchema:
+        """The columns of the table that an event describes. Raises SchemaNeeded when `wanted` has to be found first,
+        NotUnderstood or ValueError when they can't be known."""
+        history = self._history
+        known = history.table(event.schema, event.table) if history is not None else None
+        if event.has_names:
+            described = event.described()
+            if known is not None and not misfit(known, event.visible_types, event.nulls):
+                return _declared(described, known)
+            return described
+        table = event.schema, event.table
+        if history is None:
+            raise self._cursor.not_understood(
+                f"table {event.schema}.{event.table} comes without column names",
+                "SET PERSIST binlog_row_metadata = 'FULL';",
+            )
+        if known is None:
+            why = self._unknowable.get(table)
+            if why:
+                raise ValueError(f"its layout at this place is not known: {why}")
+            self.wanted = table
+            raise SchemaNeeded
+        why = misfit(known, event.types, event.nulls)
+        if why:
+            if table in self._mistrusted:
+                raise ValueError(f"its rows do not fit what is known of it: {why}")
+            self._mistrusted.add(table)  # what the server shows now may fit, when no DDL came since
+            history.mistrust(*table, why)
+            self.wanted = table
+            raise SchemaNeeded
+        return known
+
+    def learned(self, why_not: str = "") -> None:
+        """Goes on after `wanted`: its layout is in the history now, or can't be found because of `why_not`."""
+        if why_not and self.wanted is not None:
+            self._unknowable[self.wanted] = why_not
+        self.wanted = None
+
+    def forget(self) -> None:
+        """Tables have other layouts now."""
+        self._unknowable.clear()
+        self._mistrusted.clear()
+
+
+def _declared(described: TableSchema, known: TableSchema) -> TableSchema:
+    """The stream's description, with what the history knows besides where both are about the same columns."""
+    pairs = zip(described.columns, known.columns, strict=True)
+    same = all(
+        (a.name, a.unsigned, a.labels) == (b.name, b.unsigned, b.labels)
+        and (a.charset in ("", b.charset) or b.kind in FIXED_BINARY)  # these travel as BINARY
+        for a, b in pairs
+    )
+    return TableSchema(described.schema, described.table, known.columns, described.keys) if same else described

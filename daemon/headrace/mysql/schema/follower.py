@@ -1,0 +1,144 @@
+"""Follows the statements of the stream: DDL into the schema history and on to consumers, DML as text to a stop."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from headrace.model import DdlKind, SchemaChange, TableSchema
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
+from headrace.mysql.events.statements import Statement, classify
+from headrace.mysql.events.transactions import Transactions
+from headrace.mysql.schema.history import DdlEffect, SchemaHistory
+
+Captures = Callable[[str, str], bool]
+"""Whether the rows of a table (schema, name) are wanted."""
+
+
+class StatementFollower:
+    """Handlers of statements and of the texts that made rows.
+
+    Without a `history` nothing is known of what statements do. `tell` takes each statement about something captured
+    whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `changed` is called when captured tables have
+    other layouts than before.
+    """
+
+    def __init__(
+        self,
+        cursor: EventCursor,
+        transactions: Transactions,
+        history: SchemaHistory | None,
+        captures: Captures,
+        *,
+        tell: Callable[[SchemaChange], None] | None,
+        told: frozenset[str],
+        changed: Callable[[], None],
+    ) -> None:
+        self._cursor, self._transactions, self._history = cursor, transactions, history
+        self._captures, self._tell, self._told, self._changed = captures, tell, told, changed
+        self._version = -1
+        """Of the history, when layouts were last looked at."""
+        self.text: str | None = None
+        """What made the rows that follow, where such texts are wanted and it was not told yet."""
+        self._text_of = 0
+        """The number of the transaction that it stands in."""
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def on_query(self, data: bytes, at: int, stop: int) -> None:
+        """QUERY."""
+        if data[stop - 6 : stop] == b"\0BEGIN":
+            self._transactions.on_begin()
+        else:
+            self._run(parse_query(data, at, stop), at, stop)
+
+    def on_query_with_origin(self, data: bytes, at: int, stop: int) -> None:
+        """The same, and notes who executed it: the event header has the server's id, the statement (BEGIN among them)
+        its session's. MariaDB begins most transactions without a statement: then the session is that of none."""
+        transactions = self._transactions
+        (transactions.server_id,) = struct.unpack_from("<I", data, at - 14)
+        (transactions.thread_id,) = struct.unpack_from("<I", data, at)
+        self.on_query(data, at, stop)
+
+    def on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
+        """MariaDB's QUERY_COMPRESSED."""
+        self._run(parse_compressed_query(data, at, stop), at, stop)
+
+    def _run(self, query: QueryEvent, at: int, stop: int) -> None:
+        transactions, kind = self._transactions, classify(query.text)
+        if transactions.on_statement(kind, query.text):
+            return
+        inside = transactions.inside or kind is Statement.ATOMIC_DDL
+        if inside and kind is not Statement.DML:  # counted, so that a restart within the group goes on behind it
+            transactions.events_done += 1
+            done = transactions.events_done <= transactions.skip_events
+        else:
+            done = transactions.events_done < transactions.skip_events
+        if not done:
+            if self._history is not None:
+                self._apply(self._history, query, self._cursor.end_of(at, stop))
+            elif kind is Statement.DML:
+                self._refuse_dml(query, None)
+        if kind is Statement.ATOMIC_DDL:
+            transactions.inside = True  # CREATE TABLE ... SELECT: its rows follow in the same group
+        elif not transactions.inside:
+            transactions.commit()
+
+    def _apply(self, history: SchemaHistory, query: QueryEvent, end: int) -> None:
+        # Given out whether it is told or not: what the history stores must not be of a later time than the position.
+        pos = self._transactions.next_pos(1)
+        effect = history.apply(query, file=self._cursor.file, end=end, pos=pos)
+        if history.version != self._version:
+            self._version = history.version
+            self._changed()
+        if query.alter_phase in ("start", "rollback"):  # an ALTER is told once, when it is done
+            return
+        if effect.category == "dml":
+            self._refuse_dml(query, effect.named)
+        elif effect.category in self._told and not effect.temporary and self._concerns(effect):
+            is_ddl = effect.category == "ddl"
+            self._give(effect.kind, is_ddl, (effect.schema, effect.table), query.sql, pos, effect)
+
+    def _give(
+        self, kind: DdlKind, is_ddl: bool, table: tuple[str, str], sql: str, pos: int, effect: DdlEffect | None = None
+    ) -> None:
+        if self._tell is not None:
+            of, tables = self._transactions, effect.tables if effect is not None else ()
+            self._tell(SchemaChange(kind, is_ddl, *table, sql, tables, pos, of.commit_time_us, of.gtid, of.origin()))
+
+    def _concerns(self, effect: DdlEffect) -> bool:
+        """Whether a statement is about something that is captured; what names no table is told by its schema."""
+        if effect.category == "dcl":
+            return True
+        if effect.named:
+            return any(self._captures(schema, table) for schema, table in effect.named)
+        return self._captures(effect.schema, effect.table)
+
+    def _refuse_dml(self, query: QueryEvent, named: tuple[tuple[str, str], ...] | None) -> None:
+        if named is not None and not any(self._captures(schema, table) for schema, table in named):
+            return
+        raise self._cursor.not_understood(
+            f"a statement in schema '{query.schema}' was written as text, its rows are not in the binlog",
+            "SET PERSIST binlog_format = 'ROW'; and let old sessions reconnect",
+        )
+
+    # -- texts ----------------------------------------------------------------------------------------------------
+
+    def on_text(self, data: bytes, at: int, stop: int) -> None:
+        """ROWS_QUERY; a byte before the text says a length that may be too small for it."""
+        self._note(data[at + 1 : stop])
+
+    def on_annotation(self, data: bytes, at: int, stop: int) -> None:
+        """MariaDB's ANNOTATE_ROWS."""
+        self._note(data[at:stop])
+
+    def _note(self, text: bytes) -> None:
+        self.text, self._text_of = text.decode("utf-8", "backslashreplace"), self._transactions.count
+
+    def give_text(self, schema: TableSchema) -> None:
+        """Tells `text` before the rows that it made; they are of this table."""
+        text, self.text = self.text, None
+        if text is not None and self._text_of == self._transactions.count:
+            pos = self._transactions.next_pos(1)
+            self._give(DdlKind.QUERY, False, (schema.schema, schema.table), text, pos)

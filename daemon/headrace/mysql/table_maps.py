@@ -1,0 +1,129 @@
+"""The tables that a stream describes before their rows, by the ids that rows events name them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import structlog
+
+from headrace.mysql import heartbeat
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import BROKEN
+from headrace.mysql.events.table_map import TableLayout, TableMap, table_name
+from headrace.mysql.events.transactions import Transactions
+from headrace.mysql.schema.described import DescribedTables
+from headrace.mysql.schema.fit import misfit
+from headrace.mysql.values.column_types import DEFAULTS
+from headrace.mysql.values.rowcode import RowDecoder
+
+log = structlog.get_logger(__name__)
+
+_MAP_CACHE = 2_000
+"""TABLE_MAPs kept by their bytes; a layout takes about 20 kB."""
+
+
+@dataclass(slots=True)
+class Table:
+    """One TABLE_MAP by its bytes. `layout` is None for a table that the filter drops."""
+
+    name: str
+    layout: TableLayout | None = None
+    count: int = 0
+    """Columns."""
+    decoders: dict[bytes, RowDecoder] = field(default_factory=dict)
+    """By the bitmaps of columns that the images have."""
+    partial: set[bytes] | Literal[False] = False
+    """Those bitmaps that lack columns; False while there are none, as is the rule."""
+    own: bool = False
+    """One of headrace's own tables, whose rows are never published."""
+    heartbeats: TableLayout | None = None
+    """Set for the heartbeat table."""
+
+
+class TableMaps:
+    """Handlers of TABLE_MAP and of the event that begins a file. `tables` has the tables by id; it stays the same
+    object."""
+
+    def __init__(
+        self,
+        cursor: EventCursor,
+        transactions: Transactions,
+        described: DescribedTables,
+        captures: Callable[[str, str], bool],
+        options: DecoderOptions,
+    ) -> None:
+        self._cursor, self._transactions, self._described = cursor, transactions, described
+        self._captures, self._options = captures, options
+        self._mariadb = False
+        self.tables: dict[bytes, Table] = {}
+        self._maps: dict[bytes, Table] = {}
+        """By their bytes without the table id, which changes with every reopening of the table."""
+
+    def on_format(self, data: bytes, at: int, stop: int) -> None:
+        """FORMAT_DESCRIPTION."""
+        self.tables.clear()  # every transaction describes its tables anew
+        self._mariadb = b"MariaDB" in data[at + 2 : at + 52]
+
+    def on_table_map(self, data: bytes, at: int, stop: int) -> None:
+        """TABLE_MAP."""
+        body, transactions = data[at + 6 : stop], self._transactions
+        table = self._maps.get(body)
+        if table is None:
+            if transactions.skipping and not transactions.wants_xa:
+                table = Table("")  # its rows are passed over, so its layout may be unknown
+            else:
+                table = self._new(body)
+        self.tables[data[at : at + 6]] = table
+        if transactions.in_xa and table.layout is not None:
+            transactions.hold(ev.TABLE_MAP, data[at:stop])
+
+    def forget(self) -> None:
+        """Tables have other layouts now."""
+        self._maps.clear()
+        self._described.forget()
+
+    def _new(self, body: bytes) -> Table:
+        try:
+            schema, name, _ = table_name(body)
+        except BROKEN as error:
+            raise self._cursor.not_understood(f"a table layout is not understood: {error}") from error
+        table = Table(f"{schema}.{name}", own=schema == heartbeat.SCHEMA)
+        if table.own:
+            if name == heartbeat.TABLE:
+                table.heartbeats = self._heartbeats(body)
+        elif self._options.rows and self._captures(schema, name):
+            try:
+                event = TableMap(body, mariadb=self._mariadb)
+                table.layout = event.layout(self._described.of(event), self._options.values)
+                table.count = len(table.layout.fields)
+            except BROKEN as error:
+                if not self._pass_over(f"table {table.name} is not understood: {error}", error):
+                    return table
+        if len(self._maps) >= _MAP_CACHE:
+            del self._maps[next(iter(self._maps))]
+        self._maps[body] = table
+        return table
+
+    def _heartbeats(self, body: bytes) -> TableLayout | None:
+        """None when the table is not as headrace makes it: then heartbeats are not seen, and the rows matter to
+        nobody."""
+        try:
+            event = TableMap(body, mariadb=self._mariadb)
+        except BROKEN:
+            return None
+        return None if misfit(heartbeat.LAYOUT, event.types, event.nulls) else event.layout(heartbeat.LAYOUT, DEFAULTS)
+
+    def _pass_over(self, what: str, error: Exception) -> bool:
+        """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than
+        for this one event."""
+        cursor = self._cursor
+        if not cursor.may_skip and not self._options.skip_broken_tables:
+            remedy = "see docs/schema-history.md and docs/operations.md, 'FAILED'"
+            raise cursor.not_understood(what, remedy) from error
+        cursor.skipped += 1
+        log.warning("table passed over", reason=what, place=cursor.place)
+        return not cursor.may_skip

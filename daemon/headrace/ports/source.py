@@ -1,0 +1,175 @@
+"""The base of sources: what was changed, in the order in which it was committed, from a stored position on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TransactionMark
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A row of headrace's own table on the source. `beat_us` is the writer's clock, in microseconds since 1970 UTC;
+    `sequence` counts within an epoch."""
+
+    destination: str
+    epoch: int
+    node: str
+    sequence: int
+    beat_us: int
+
+    @classmethod
+    def of(cls, row: Row) -> Heartbeat:
+        """Out of the table's columns. Raises TypeError or ValueError for a row that is none."""
+        return cls(str(row[0]), int(row[1]), str(row[2]), int(row[3]), int(row[4]))
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    """Most receivers prepare nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Who takes what a stream gives. All of it is called from within read(), in the order of the binlog, and must be
+    quick. What is None is not wanted."""
+
+    rows: Callable[[RowsChange], None]
+    statement: Callable[[SchemaChange], None] | None = None
+    mark: Callable[[TransactionMark], None] | None = None
+    """With it no position lies within a transaction."""
+    heartbeat: Callable[[Heartbeat], None] | None = None
+    begin: Callable[[], None] = _nothing
+    """Something may be given from now on: called once each read(), behind its waits."""
+    full: Callable[[], bool] = _never
+    """Whether read() is to return before it gives more. Asked after each few events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a stream has come since it was opened, whether somebody wanted what it met or not."""
+
+    file: str
+    offset: int
+    """Behind the last event that was received and understood."""
+    commit_time_us: int
+    """Of the newest transaction, in microseconds since 1970 UTC."""
+    events: int = 0
+    skipped: int = 0
+    """Events that were passed over at the operator's word."""
+    transactions: int = 0
+    """Those that ended, lone statements among them."""
+    bytes: int = 0
+
+
+class ChangeStream(ABC):
+    """A running stream of changes. One task reads; others may look at its facts at any time."""
+
+    @abstractmethod
+    async def read(self) -> None:
+        """Gives what comes next to the receiver. Waits until there is something, lets other tasks run, and returns
+        when the receiver is full, when all that came is decoded, or after some milliseconds.
+
+        Raises SourceEnded when the stream is over and reopen() may go on, SourceSilent when no byte came for two
+        heartbeats, and NotUnderstood, PositionLost, ServerIdTaken or another SourceError. After an error nothing is
+        read any more, and what this call has given counts only when `whole` is set. Cancelled, it has given nothing in
+        that call, or all that position() says.
+        """
+
+    @abstractmethod
+    def position(self) -> Position:
+        """From where reading would go on if everything given so far were confirmed."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> Progress:
+        """How far it has come; its counts never fall, reopen() included."""
+
+    @property
+    @abstractmethod
+    def received(self) -> float:
+        """When the bytes came that read() worked on last, on the loop's clock."""
+
+    @property
+    @abstractmethod
+    def silent_since(self) -> float:
+        """Since when read() waits and no byte has come, on the loop's clock; 0 while silence says nothing."""
+
+    @property
+    @abstractmethod
+    def whole(self) -> bool:
+        """Whether the error that read() has raised is the server's, so that all before it was given whole."""
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """Whether the last thing read lies within a transaction."""
+
+    @abstractmethod
+    def has_reached(self, end: tuple[str, int]) -> bool:
+        """Whether all before a file and offset of the source was received."""
+
+    @abstractmethod
+    def take_entries(self) -> tuple[dict[str, Any], ...]:
+        """What was learned of tables since the last call, JSON types only: it has to be stored together with
+        position(), at the latest."""
+
+    @abstractmethod
+    async def reopen(self) -> int:
+        """After SourceEnded: goes on behind what was given, at the same server only. Returns the server id that the
+        source knows us by now. Raises SourceError, and the stream is over; cancelled, too."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Ends the stream and gives everything back. Never raises; safe to call twice, and during a cancelled
+        read()."""
+
+
+class OpenSource(ABC):
+    """A source that was found able to serve a position, and a stream that has begun there; nothing of it is read
+    yet."""
+
+    start: Position
+    """Where the stream begins: the stored position unless `gap` is set, or where a first start is to begin."""
+    gap: Gap | None
+    """What the start gives up although the server does not have it; it has to be stored with the start, and told."""
+    address: str
+    """`host:port` of the server that answers."""
+    version: str
+    """What that server says of itself."""
+    server_id: int
+    """Under which it knows us."""
+
+    @abstractmethod
+    def take_entries(self) -> tuple[dict[str, Any], ...]:
+        """What was learned of tables so far, JSON types only: to be stored with `start`, where that is stored."""
+
+    @abstractmethod
+    def stream(self, receiver: Receiver) -> ChangeStream:
+        """The stream; called once, and from then on the stream has to be closed too."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Ends it, without a stream or behind it. Never raises; safe to call twice."""
+
+
+class Source(ABC):
+    """The source of one destination, as it is configured. It remembers which of several servers has served last."""
+
+    @abstractmethod
+    async def open(
+        self, stored: Position | None, *, last_pos: int = 0, entries: Sequence[dict[str, Any]] = ()
+    ) -> OpenSource:
+        """Begins a stream at `stored`; None: where the configuration says, with `_pos` numbers above `last_pos`.
+        `entries` is what was stored of take_entries(), oldest first.
+
+        Nothing on the source is changed. Raises PositionLost, SourceChanged, ServerIdTaken, SourceMisconfigured or
+        another SourceError, and StateStoreError for entries that can't be read. After an error, or cancelled, nothing
+        is left open.
+        """
