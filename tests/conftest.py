@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,13 @@ class Scheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return "heavy" if nodeid.startswith(HEAVY) else str(super()._split_scope(nodeid))
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in the background with SIGINT ignored. Processes that tests start and interrupt would
+    inherit that; they do not inherit a handler."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
