@@ -16,15 +16,35 @@ from devstack import Stack
 from tests.support import DaemonProcess, destination_toml
 
 _numbers = itertools.count(1)
-HEAVY = ("tests/chaos/", "tests/consume/", "tests/e2e/", "tests/spark/")
-"""Each of these keeps two cores busy for itself."""
+TOGETHER = {
+    "tests/chaos/": "elasticsearch",
+    "tests/consume/": "elasticsearch",
+    "tests/e2e/": "elasticsearch",
+    "tests/spark/": "elasticsearch",
+    "tests/integration/test_rocketmq.py": "rocketmq",
+    "tests/integration/test_devstack_queues.py": "rocketmq",
+}
+"""Whose tests run in one worker, by the beginning of their path: they share a server that is slow to start, or keep two
+cores busy by themselves."""
+SLOWEST_FIRST: tuple[str, ...] = ()
+"""Files or folders, so that no worker is left with a long one at the end; the others keep their order."""
+
+
+def place(nodeid: str) -> str:
+    """What a worker gets as a whole: a file, or several that belong together."""
+    return next((name for start, name in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
 
 
 class Scheduling(LoadFileScheduling):
-    """A file's tests in one worker, and all heavy ones in the same: two of them at once would measure the machine."""
+    """Gives each worker a place at a time, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "heavy" if nodeid.startswith(HEAVY) else str(super()._split_scope(nodeid))
+        return place(nodeid)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {place(path): rank for rank, path in reversed(list(enumerate(SLOWEST_FIRST)))}
+    items.sort(key=lambda item: ranks.get(place(item.nodeid), len(ranks)))
 
 
 def pytest_configure() -> None:
@@ -69,6 +89,11 @@ def rabbitmq(stack: Stack) -> Any:
 @pytest.fixture(scope="session")
 def rocketmq(stack: Stack) -> Any:
     return stack.rocketmq()
+
+
+@pytest.fixture(scope="session")
+def elastic_server(stack: Stack) -> Any:
+    return stack.elasticsearch()
 
 
 @pytest.fixture

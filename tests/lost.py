@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 
 from devstack import Stack
 from headrace.adapters.sqlite.state import SqliteStore
@@ -23,7 +23,7 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 
 GTIDS, PLAIN, MARIADB = "mysql", "mysql-without-gtids", "mariadb"
 LIMIT = 30.0
-KINDS = (GTIDS, PLAIN, MARIADB)
+KINDS = (GTIDS, pytest.param(PLAIN, marks=pytest.mark.long), MARIADB)
 
 
 def start_server(stack: Stack, kind: str, name: str) -> Any:
@@ -158,12 +158,7 @@ class LostPlace:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`headrace ...` with the daemon's configuration."""
-        command = [sys.executable, "-m", "headrace.cli.main", *arguments]
-        env = {**os.environ, "TEST_PASSWORD": "canal"}
-        config = ["--config", str(self.daemon.folder / "headrace.toml")]
-        return subprocess.run(
-            [*command, *config], capture_output=True, text=True, env=env, cwd=self.daemon.folder, timeout=60
-        )
+        return self.daemon.run(*arguments)
 
     def choose(self, where: str) -> None:
         """`headrace position set`, while the daemon runs and waits; the daemon goes on by itself."""

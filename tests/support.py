@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from tests import prefork
 
 
 def free_port() -> int:
@@ -60,19 +61,13 @@ class DaemonProcess:
             f'[http]\nlisten = "127.0.0.1:{self.port}"\n[log]\nformat = "json"\n'
         )
         self.log = folder / "log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: prefork.Forked | None = None
 
     def start(self) -> DaemonProcess:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.main", "run", "--config", str(self.folder / "headrace.toml")],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "TEST_PASSWORD": "canal"},
-                start_new_session=True,
-            )
+            arguments = ["run", "--config", str(self.folder / "headrace.toml")]
+            env = {**os.environ, "TEST_PASSWORD": "canal"}
+            self._process = prefork.start(arguments, self.folder, env, log, log)
         return self
 
     @property
@@ -116,16 +111,14 @@ class DaemonProcess:
         except OSError:
             return 0
 
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Another `headrace` command with this daemon's configuration, once it has ended."""
+        words = (*words, "--config", str(self.folder / "headrace.toml"))
+        return prefork.run(words, cwd=self.folder, env={**os.environ, "TEST_PASSWORD": "canal"})
+
     def command(self, *words: str) -> tuple[int, str]:
-        """Another `headrace` command with this daemon's configuration: its exit status, and what it printed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace.cli.main", *words, "--config", str(self.folder / "headrace.toml")],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "TEST_PASSWORD": "canal"},
-        )
+        """The same: its exit status, and what it printed."""
+        done = self.run(*words)
         return done.returncode, done.stdout + done.stderr
 
     def wait(self, destination: str, wanted: Callable[[dict[str, Any]], bool], limit: float = 30) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.chaos.servers import Links, Servers
 from tests.chaos.writer import Writer, create
 from tests.support import eventually
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 SEED = 1
 SECONDS = 180.0

@@ -20,7 +20,6 @@ import pytest
 from aiormq.abc import AbstractChannel
 from elasticsearch import Elasticsearch
 
-import devstack
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.rabbitmq import RabbitmqServer
 
@@ -32,11 +31,6 @@ CONFIG: dict[str, dict[str, Any]] = {
     "run": {"status_every": 0.1, "reconnect_max": 0.5},
     "log": {"format": "json"},
 }
-
-
-@pytest.fixture(scope="session")
-def elastic_server(stack: devstack.Stack) -> ElasticsearchServer:
-    return stack.elasticsearch()
 
 
 @asynccontextmanager

@@ -119,6 +119,7 @@ async def test_no_more_than_the_prefetch_is_taken_while_elasticsearch_is_frozen(
     assert await line.ready(".dead") == 0
 
 
+@pytest.mark.long
 async def test_elasticsearch_killed_and_started_again(line: Line, elastic_server: ElasticsearchServer) -> None:
     messages, expected = history(line.name, 1500)
     half = len(messages) // 2
@@ -142,6 +143,7 @@ async def test_elasticsearch_killed_and_started_again(line: Line, elastic_server
     assert await line.ready(".dead") == 0
 
 
+@pytest.mark.long
 async def test_the_broker_killed_and_started_again_over_tls(
     make_line: Callable[[RabbitmqServer], Line], stack: devstack.Stack, tmp_path: Path
 ) -> None:

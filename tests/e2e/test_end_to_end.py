@@ -24,11 +24,9 @@ ALIEN = "这不是我们的消息 {".encode()
 
 
 @pytest.fixture
-def pipeline(stack: Stack, mysql: Any, kafka: Any) -> Iterator[Pipeline]:
-    elastic = stack.elasticsearch()
-    with Pipeline(stack, mysql, kafka, elastic, stack.directory / "end-to-end") as made:
+def pipeline(stack: Stack, mysql: Any, kafka: Any, elastic_server: Any) -> Iterator[Pipeline]:
+    with Pipeline(stack, mysql, kafka, elastic_server, stack.directory / "end-to-end") as made:
         yield made
-    elastic.kill()
     mysql.sql(f"DROP DATABASE IF EXISTS {catalog.DATABASE}")
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -133,10 +131,7 @@ def test_each_standby_address_is_checked_and_a_note_does_no_harm(
     def run(port: int) -> subprocess.CompletedProcess[str]:
         text = destination_toml(mysql, "shop", 'type = "null"')
         text = text.replace("[filter]", f'[[source.standby]]\nhost = "127.0.0.1"\nport = {port}\n[filter]')
-        folder = daemon(shop=text).folder
-        command = [sys.executable, "-m", "headrace.cli.main", "check", "--config", str(folder / "headrace.toml")]
-        env = {**os.environ, "TEST_PASSWORD": "canal"}
-        return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=60)
+        return daemon(shop=text).run("check")
 
     done = run(mysql.port)
     assert (done.returncode, done.stderr) == (0, "")

@@ -239,6 +239,7 @@ def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(
     assert "two" in one.command("cluster")[1]
 
 
+@pytest.mark.long
 def test_a_daemon_runs_no_more_than_it_may(
     mysql: Any, zookeeper: Any, schema: str, daemon: Make, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import pymysql
 import pytest
 
 from devstack import Stack
+from tests import prefork
 from tests.support import eventually
 
 pytestmark = pytest.mark.server
@@ -26,9 +27,7 @@ Run = Callable[..., Any]
 
 def decode(*arguments: str | Path, status: int = 0, **env: str) -> tuple[str, str]:
     """What it printed to standard output and standard error."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, env={**os.environ, **env}
-    )
+    done = prefork.run(["decode", *map(str, arguments)], env={**os.environ, **env})
     assert done.returncode == status, done.stderr
     return done.stdout, done.stderr
 

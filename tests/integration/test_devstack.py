@@ -130,6 +130,7 @@ def test_a_taken_port_is_named(stack: Stack) -> None:
             stack.mysql(other.getsockname()[1])
 
 
+@pytest.mark.long
 def test_three_kafka_brokers_form_a_cluster(stack: Stack) -> None:
     kafka = stack.kafka(3)
     assert len(kafka.bootstrap_servers.split(",")) == 3
@@ -139,6 +140,7 @@ def test_three_kafka_brokers_form_a_cluster(stack: Stack) -> None:
     assert not any(broker.running for broker in kafka.brokers)
 
 
+@pytest.mark.long
 def test_three_zookeeper_nodes_elect_a_leader(stack: Stack) -> None:
     ensemble = stack.zookeeper(3)
     assert sorted(node.mode() for node in ensemble.nodes) == ["follower", "follower", "leader"]
@@ -150,6 +152,7 @@ def test_three_zookeeper_nodes_elect_a_leader(stack: Stack) -> None:
         stack.zookeeper(0)
 
 
+@pytest.mark.long
 def test_elasticsearch_answers(stack: Stack) -> None:
     elasticsearch = stack.elasticsearch()
     first = elasticsearch.pid

@@ -102,6 +102,7 @@ def broker(rabbitmq: RabbitmqServer) -> Iterator[RabbitmqServer]:
     rabbitmq.end_memory_alarm()
 
 
+@pytest.mark.long
 async def test_rabbitmq_keeps_durable_messages_through_a_kill_and_leaves_no_process(broker: RabbitmqServer) -> None:
     kinds = {"classic": {}, "quorum": {"x-queue-type": "quorum"}}
     async with channel_to(broker.url) as channel:
@@ -140,6 +141,7 @@ async def test_the_memory_alarm_blocks_publishers_until_it_ends(broker: Rabbitmq
         assert await read(channel, queue) == b"late"
 
 
+@pytest.mark.long
 async def test_a_frozen_rabbitmq_answers_again_when_it_thaws(broker: RabbitmqServer) -> None:
     async with channel_to(broker.url) as channel:
         queue = await channel.declare_queue("orders")
@@ -152,6 +154,7 @@ async def test_a_frozen_rabbitmq_answers_again_when_it_thaws(broker: RabbitmqSer
         assert await read(channel, queue) == b"late"
 
 
+@pytest.mark.long
 def test_what_rabbitmq_refuses_is_said(broker: RabbitmqServer) -> None:
     with pytest.raises(DevstackError, match="undef"):
         broker.evaluate("no_such:thing()")
@@ -162,6 +165,7 @@ def test_what_rabbitmq_refuses_is_said(broker: RabbitmqServer) -> None:
         broker.evaluate("1")
 
 
+@pytest.mark.long
 async def test_rabbitmq_over_tls_asks_for_the_clients_certificate(stack: Stack, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = stack.rabbitmq(name="rabbitmq-tls", tls=Tls(authority.make("server")[2], authority.path))
@@ -219,6 +223,7 @@ def receive(client: Any, server: RocketmqServer, topic: str, readers: str) -> An
         consumer.shutdown()
 
 
+@pytest.mark.long
 def test_a_fifo_message_goes_through_rocketmqs_proxy(rocketmq: RocketmqServer, client: Any) -> None:
     rocketmq.create_topic("orders", 2, "FIFO")
     rocketmq.create_group("readers", in_order=True)
@@ -230,6 +235,7 @@ def test_a_fifo_message_goes_through_rocketmqs_proxy(rocketmq: RocketmqServer, c
         send(client, rocketmq, "plain", b"hello", "customer 7")
 
 
+@pytest.mark.long
 def test_rocketmq_keeps_messages_through_a_kill_and_leaves_no_process(rocketmq: RocketmqServer, client: Any) -> None:
     rocketmq.create_topic("stock")
     send(client, rocketmq, "stock", b"kept")

@@ -28,6 +28,7 @@ async def leader_of(bootstrap: str, topic: str, partition: int) -> int:
         await admin.close()
 
 
+@pytest.mark.long
 async def test_leaders_that_die_lose_no_message_and_repeat_none(stack: Stack) -> None:
     cluster = stack.kafka(brokers=3, name="once-three")
     name, bootstrap = new_name(), cluster.bootstrap_servers

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -120,14 +117,7 @@ async def test_commands_read_and_move_a_position_in_the_topic(
     execute("INSERT INTO t VALUES (2)")
 
     def headrace(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace.cli.main", *words, "--config", str(process.folder / "headrace.toml")],
-            cwd=process.folder,
-            env={**os.environ, "TEST_PASSWORD": "canal"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = process.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

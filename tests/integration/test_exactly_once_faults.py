@@ -93,7 +93,7 @@ async def test_nothing_leaves_an_aborted_sink(kafka: Cluster, connected: bool) -
     assert await consumed(kafka.direct, name) == [b"1"]
 
 
-@pytest.mark.parametrize("notices", [True, False])
+@pytest.mark.parametrize("notices", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_daemon_that_was_frozen_for_too_long_begins_again(kafka: Cluster, notices: bool) -> None:
     name = new_name()
     await make_topic(kafka.direct, name)

@@ -132,7 +132,7 @@ async def test_people_list_show_retry_and_discard(
     ]
     assert all(e["attempts"] >= 3 and "NO_ROUTE" in e["reason"] for e in entries if e["state"] == "MANUAL")
     metrics = metrics_of(process)
-    assert 'headrace_failed_manual{destination="shop"} 2.0' in metrics
+    assert 'headrace_parked_need_operator{destination="shop"} 2.0' in metrics
     assert 'headrace_parked_messages{destination="shop"} 3.0' in metrics
     assert process.command("failed", "list", "shop", "--table", "nothing.*")[1] == "shop: no failed messages\n"
     assert process.command("failed", "list", "shop", "--state", "manual")[1].count("MANUAL") == 2
@@ -224,7 +224,7 @@ async def all_stored(process: DaemonProcess, mysql: Any) -> bool:
     return [position["file"], position["offset"]] >= [end[0], int(end[1])]
 
 
-@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("each", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_queue_that_is_full_now_and_then_gets_every_row_in_order(
     mysql: Any, rabbitmq: Any, schema: str, execute: Callable[..., Any], daemon: Make, each: bool
 ) -> None:

@@ -56,7 +56,7 @@ def waiting(process: DaemonProcess, mysql: Any, count: int) -> None:
     process.wait("shop", reached, 40)
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
 async def test_rows_that_are_too_large_wait_through_kills_and_come_in_order_once_the_topic_takes_them(
     mysql: Any,
     kafka: Any,

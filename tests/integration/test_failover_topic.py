@@ -58,7 +58,7 @@ def pair(stack: Stack) -> Iterator[Pair]:
     made.end()
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_the_topic_equals_the_table_after_a_failover_under_load(
     killed: bool, pair: Pair, kafka: Any, daemon: Callable[..., DaemonProcess]
 ) -> None:

@@ -41,6 +41,7 @@ class Trickle(threading.Thread):
         self.join()
 
 
+@pytest.mark.long
 async def test_a_partition_without_a_leader_for_a_minute_loses_nothing(
     stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
 ) -> None:

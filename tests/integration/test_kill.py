@@ -17,8 +17,6 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_topi
 
 pytestmark = pytest.mark.server
 
-KILLS = 20
-
 
 class Writer(threading.Thread):
     """Changes rows all the time: one-row transactions, bulk statements, changed keys, deletes."""
@@ -58,8 +56,12 @@ class Writer(threading.Thread):
         self.join()
 
 
-@pytest.mark.parametrize("rows_per_message", [0, 1])
-async def test_twenty_kills_under_load_leave_the_topic_equal_to_the_table(
+@pytest.mark.parametrize(
+    ("kills", "rows_per_message"),
+    [(3, 1), pytest.param(10, 0, marks=pytest.mark.long), pytest.param(10, 1, marks=pytest.mark.long)],
+)
+async def test_kills_under_load_leave_the_topic_equal_to_the_table(
+    kills: int,
     rows_per_message: int,
     mysql: Any,
     kafka: Any,
@@ -77,7 +79,7 @@ async def test_twenty_kills_under_load_leave_the_topic_equal_to_the_table(
     writer = Writer(mysql, schema, seed)
     writer.start()
     try:
-        for number in range(KILLS // 2):
+        for number in range(kills):
             process.wait_state("shop", "STREAMING")
             await asyncio.sleep(moments.uniform(0, 0.5))  # the random moment that this test is about
             if number % 3 == 2:  # with much handed over and nothing confirmed

@@ -22,7 +22,7 @@ from headrace.adapters.sqlite.state import SqliteStore
 from headrace.model import Position
 from tests.support import DaemonProcess, destination_toml, eventually
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 ROWS = 1_500_000
 LIMIT_MB = 150

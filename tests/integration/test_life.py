@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,24 +136,18 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for(
     cluster.stop()
 
 
-def run_check(process: DaemonProcess) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headrace.cli.main", "check", "--config", str(process.folder / "headrace.toml")]
-    env = {**os.environ, "TEST_PASSWORD": "canal"}
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=process.folder, timeout=60)
-
-
 def test_check_says_what_is_missing_with_the_sql(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], kafka: Any
 ) -> None:
     sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"'
     good = daemon(shop=destination_toml(mysql, schema, sink))
-    done = run_check(good)
+    done = good.run("check")
     assert (done.returncode, done.stderr) == (0, "")
     assert "MISSING" not in done.stdout
 
     execute("CREATE USER poor@'%' IDENTIFIED BY 'canal'")
     poor = destination_toml(mysql, schema, 'type = "null"').replace('user = "canal"', 'user = "poor"')
-    done = run_check(daemon(shop=poor))
+    done = daemon(shop=poor).run("check")
     execute("DROP USER poor@'%'")
     assert done.returncode == 1
     assert "GRANT REPLICATION SLAVE ON *.* TO 'poor'@'%';" in done.stdout
@@ -166,7 +157,7 @@ def test_check_says_what_is_missing_with_the_sql(
 
 def test_settings_of_the_server_that_check_finds_wrong(stack: Stack, daemon: Callable[..., DaemonProcess]) -> None:
     bare = stack.mysql(None, "--skip-log-bin", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", name="bare")
-    done = run_check(daemon(shop=destination_toml(bare, "shop", 'type = "null"')))
+    done = daemon(shop=destination_toml(bare, "shop", 'type = "null"')).run("check")
     assert done.returncode == 1
     assert "writes no binlog" in done.stdout
     with pymysql.connect(**bare.connection("root")):

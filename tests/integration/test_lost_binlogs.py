@@ -16,7 +16,7 @@ from tests.support import DaemonProcess
 pytestmark = pytest.mark.server
 
 
-BY_OFFSET = pytest.mark.parametrize("server", [PLAIN, MARIADB], indirect=True)
+BY_OFFSET = pytest.mark.parametrize("server", [pytest.param(PLAIN, marks=pytest.mark.long), MARIADB], indirect=True)
 """With GTIDs the offset is not used."""
 
 

@@ -89,7 +89,7 @@ def test_packets_dropped_in_silence_are_noticed_within_fifteen_seconds_by_defaul
         site.close()
 
 
-@pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.parametrize("reset", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_connection_cut_in_the_middle_of_a_packet_costs_no_row_and_doubles_none(
     reset: bool, mysql_site: Site, out: Path, daemon: Callable[..., DaemonProcess]
 ) -> None:
@@ -111,6 +111,7 @@ def test_a_connection_cut_in_the_middle_of_a_packet_costs_no_row_and_doubles_non
         assert process.terminate() == 0
 
 
+@pytest.mark.long
 def test_a_link_that_freezes_for_a_moment_is_no_failure(
     mysql_site: Site, out: Path, daemon: Callable[..., DaemonProcess]
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_link_that_freezes_for_a_moment_is_no_failure(
 
 
 @pytest.mark.parametrize("trouble", ["slow", "late"])
+@pytest.mark.long
 def test_a_slow_link_with_a_large_backlog_is_not_a_stall(
     trouble: str, mysql_site: Site, out: Path, daemon: Callable[..., DaemonProcess]
 ) -> None:

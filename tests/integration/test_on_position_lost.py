@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,14 +66,7 @@ def metrics(process: DaemonProcess) -> str:
 
 
 def headrace(process: DaemonProcess, *arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.main", *arguments, "--config", str(process.folder / "headrace.toml")],
-        cwd=process.folder,
-        env={**os.environ, "TEST_PASSWORD": "canal"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = process.run(*arguments)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

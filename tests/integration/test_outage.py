@@ -77,6 +77,7 @@ async def messages_of(kafka: Any, topic: str, limit: float) -> list[dict[str, An
         assert time.monotonic() < deadline, f"the last row did not come into {topic}"
 
 
+@pytest.mark.long
 async def test_a_broker_away_under_load_is_a_stall_of_the_sink_and_the_topic_equals_the_table_afterwards(
     mysql: Any, kafka: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
 ) -> None:

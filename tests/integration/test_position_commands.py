@@ -24,7 +24,7 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb", "mysql-without-gtid"])
+@pytest.fixture(scope="module", params=["mysql", "mariadb", pytest.param("mysql-without-gtid", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     """With metadata that does not name columns: only the schema history knows them."""
     arguments = ["--binlog-row-metadata=MINIMAL"]

@@ -109,7 +109,7 @@ async def prove_truncated(
     return await PlaceFinder(source, inventory).truncation(file, offset)
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb", "mysql-without-gtid"])
+@pytest.fixture(scope="module", params=["mysql", "mariadb", pytest.param("mysql-without-gtid", marks=pytest.mark.long)])
 def lost(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Lost]:
     mariadb = request.param == "mariadb"
     off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF") if request.param == "mysql-without-gtid" else ()
@@ -246,7 +246,9 @@ async def test_a_file_that_is_gone_from_the_disk_is_not_gone_into_again(lost: Lo
         lost.path(second).write_bytes(kept)
 
 
-@pytest.mark.parametrize("lost", ["mariadb", "mysql-without-gtid"], indirect=True)  # by GTID no offset counts
+@pytest.mark.parametrize(
+    "lost", ["mariadb", pytest.param("mysql-without-gtid", marks=pytest.mark.long)], indirect=True
+)  # by GTID no offset counts
 async def test_a_file_that_became_shorter_is_read_from_the_oldest(lost: Lost) -> None:
     lost.run("FLUSH BINARY LOGS")
     file, newest = lost.files(2)

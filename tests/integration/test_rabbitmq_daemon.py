@@ -109,6 +109,7 @@ async def test_a_missing_queue_stops_the_destination_until_it_is_there(
     assert process.terminate() == 0
 
 
+@pytest.mark.long
 async def test_a_broker_killed_under_load_and_started_again_loses_nothing(
     mysql: Any, own: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
 ) -> None:

@@ -153,6 +153,7 @@ async def test_a_cluster_that_is_away_is_said_in_a_sentence(rocketmq: Any) -> No
     assert await RocketMqSink(settings(rocketmq), Lease()).check() == []
 
 
+@pytest.mark.long
 async def test_a_cluster_that_is_killed_under_load_loses_nothing_that_was_confirmed(stack: Any) -> None:
     server = stack.rocketmq(None, name="rocketmq-killed")
     server.create_topic("stock", 4, "FIFO")

@@ -100,6 +100,7 @@ def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("metadata", ["MINIMAL", "FULL"])
+@pytest.mark.long
 def test_rows_around_every_statement_have_the_right_names_live_and_from_the_beginning(
     server: Any, metadata: str, daemon: Callable[..., DaemonProcess], tmp_path: Any
 ) -> None:

@@ -131,7 +131,7 @@ def test_the_stream_works_with_and_without_tls_and_uvloop(
     assert read_jsonl(out)[1]["data"][0]["body"] == "长" * 6_000_000
 
 
-@pytest.mark.parametrize("gtid", [True, False])
+@pytest.mark.parametrize("gtid", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_restart_in_the_middle_of_a_transaction_goes_on_behind_what_was_confirmed(
     gtid: bool, stack: Stack, mysql: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:

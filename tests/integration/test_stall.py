@@ -95,7 +95,7 @@ class States(threading.Thread):
         return self.seen
 
 
-@pytest.mark.parametrize("beating", [True, False])
+@pytest.mark.parametrize("beating", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_source_that_answers_nothing_is_stalled_within_stall_after_and_nothing_is_lost(
     beating: bool, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make, tmp_path: Path
 ) -> None:
@@ -155,7 +155,7 @@ def fill(mysql: Any, schema: str, rows: int, *, transactions: int) -> None:
             connection.commit()
 
 
-@pytest.mark.parametrize("transactions", [40, 1])
+@pytest.mark.parametrize("transactions", [40, pytest.param(1, marks=pytest.mark.long)])
 def test_catching_up_and_a_huge_transaction_are_no_stall_with_a_sink_slower_than_the_source(
     transactions: int, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make, pipe: Pipe
 ) -> None:
@@ -236,6 +236,7 @@ def test_a_dump_that_the_server_dropped_while_we_did_not_read_is_begun_again_qui
     assert [int(key) for key in ids] == [*range(60_000), 1_000_000], "each row once, in order"
 
 
+@pytest.mark.long
 def test_a_dump_that_somebody_kills_is_begun_again_in_the_middle_of_a_transaction_without_a_failure(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make, pipe: Pipe
 ) -> None:

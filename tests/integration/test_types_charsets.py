@@ -11,7 +11,7 @@ from devstack import Stack
 from headrace.mysql.values.charsets import codec_of
 from tests.binlogs import connect
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 WIDE = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
 """Sets whose characters have at least so many bytes."""

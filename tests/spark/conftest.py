@@ -44,11 +44,6 @@ scratch = "{folder}/scratch"
 
 
 @pytest.fixture(scope="session")
-def elastic_server(stack: devstack.Stack) -> ElasticsearchServer:
-    return stack.elasticsearch()
-
-
-@pytest.fixture(scope="session")
 def bootstrap(kafka: Any) -> str:
     return str(kafka.bootstrap_servers)
 

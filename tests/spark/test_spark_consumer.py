@@ -14,7 +14,7 @@ from tests.canal_messages import START, TYPES, change, every_kind, history, row
 
 from .conftest import Pipeline
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 async def test_changes_replays_and_poison(pipeline: Pipeline) -> None:

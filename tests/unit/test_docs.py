@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import subprocess
@@ -25,6 +24,7 @@ from headrace_consume import cli as consume_cli
 from headrace_consume import status as consume_status
 from headrace_spark import cli as spark_cli
 from tests.chaos import __main__ as chaos
+from tests.collected import collected
 from tests.configured import load
 
 ROOT = Path(__file__).parents[2]
@@ -153,15 +153,28 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
+def runs_of(proof: str) -> set[bool]:
+    """Whether the tests that a page names, by file or by file::function, are long; empty when there are none."""
+    whole = "::" in proof
+    return {
+        long
+        for nodeid, long in collected().items()
+        if (nodeid.partition("[")[0] if whole else nodeid.partition("::")[0]) == proof
+    }
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_named_tests_exist(page: Path) -> None:
-    text = FENCE.sub("", page.read_text())
-    for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
-        assert (ROOT / file).is_file(), file
-        if test:
-            tree = ast.parse((ROOT / file).read_text())
-            found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-            assert test in found, f"{file}::{test}"
+    for proof in re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", FENCE.sub("", page.read_text())):
+        assert (ROOT / proof).is_file() or runs_of(proof), proof
+
+
+def test_guarantees_say_of_each_proof_which_command_runs_it() -> None:
+    for proof, said in re.findall(
+        r"`(tests/[\w/]+\.py(?:::\w+)?)`(?: \((long|partly long)\))?", read("docs/guarantees.md")
+    ):
+        wanted = {frozenset({True}): "long", frozenset({False}): ""}.get(frozenset(runs_of(proof)), "partly long")
+        assert said == wanted, proof
 
 
 def test_every_line_of_guarantees_names_its_test_or_says_that_there_is_none() -> None:
