@@ -7,6 +7,7 @@ files of each `headrace` that it wants. What was started ends with the test's pr
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -55,7 +56,15 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
+
+    def kill_group(self) -> None:
+        """SIGKILL to it and to what it started, and its end; harmless when it is gone."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait()
 
     def _read(self) -> None:
         answer = os.read(self._status, 4)
@@ -73,6 +82,7 @@ class Forker:
             command = [sys.executable, "-m", "tests.prefork", str(theirs.fileno())]
             root = Path(__file__).parents[1]
             self._process = subprocess.Popen(command, cwd=root, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self._channel.settimeout(60)
         self._mutex = threading.Lock()
 
     def start(self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], out: IO[Any], err: IO[Any]) -> Forked:
@@ -166,7 +176,6 @@ class _Serving:
         self._running[pid] = status
         os.close(out)
         os.close(err)
-        self._channel.send(str(pid).encode())
 
     def _become(self, request: dict[str, Any], out: int, err: int, status: int) -> None:
         os.setsid()
@@ -176,11 +185,12 @@ class _Serving:
         os.dup2(err, 2)
         for number in (out, err, status, self._ended, self._wake, *self._running.values()):
             os.close(number)
-        self._channel.close()
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
         time.tzset()
+        self._channel.send(str(os.getpid()).encode())
+        self._channel.close()
         raise _Child(request["arguments"])
 
     def end(self) -> None:

@@ -77,9 +77,8 @@ class DaemonProcess:
 
     def kill(self) -> None:
         """SIGKILL to its group; harmless when it is gone."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        if self._process is not None:
+            self._process.kill_group()
 
     def terminate(self, limit: float = 20) -> int:
         """SIGTERM; its exit code."""
