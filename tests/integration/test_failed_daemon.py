@@ -312,8 +312,8 @@ async def test_another_daemon_goes_on_with_what_the_first_had_set_aside(
     ("settings", "failed", "told"),
     [
         ('[zookeeper]\nhosts = "127.0.0.1:1"', "", 'store = "mysql"'),
-        ("", 'host = "127.0.0.1"', "host has no meaning"),
-        ("", 'store = "mysql"', "needs host and user"),
+        ("", 'host = "127.0.0.1"', "host: has no meaning with store"),
+        ("", 'store = "mysql"', "user: is missing"),
     ],
 )
 def test_a_store_that_does_not_go_with_the_rest_is_refused(

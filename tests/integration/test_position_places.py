@@ -34,8 +34,6 @@ class Written:
 
     def __init__(self, server: Any, *, mariadb: bool) -> None:
         self.server, self.mariadb = server, mariadb
-        self.apart = 1.01 if mariadb else 0.2
-        """Seconds between two files: MariaDB's commit times are whole seconds."""
         self.source = SourceSettings(
             host=server.host, port=server.port, user="canal", password=SecretStr("canal"), server_id=4711
         )
@@ -45,7 +43,7 @@ class Written:
             self.run("FLUSH BINARY LOGS")
             for i in range(4):
                 self.run("BEGIN", f"INSERT INTO places.t VALUES ({number * 10 + i}, 'a')", "COMMIT")
-            time.sleep(self.apart)
+            time.sleep(1.01)
 
     def run(self, *statements: str) -> Any:
         with self.connection.cursor() as cursor:
@@ -216,8 +214,8 @@ async def test_retention_is_what_would_be_purged_before_ours(written: Written) -
     assert room.bytes == sum(sizes[:3]) + 200
     assert room.seconds is not None
     assert room.share is not None
-    # the file was closed when the next one was begun, and so was each that follows
-    age = (FILES - 3) * written.apart + inventory.now - commit_times(written, files[-1])[-1][0] / 1e6
+    # the file was closed when the next one was begun, a second for each that follows
+    age = (FILES - 3) * 1.01 + inventory.now - commit_times(written, files[-1])[-1][0] / 1e6
     assert room.seconds == pytest.approx(1000 - age, abs=3)
     assert room.share == pytest.approx(room.seconds / 1000)
     assert heads.dumps == 1

@@ -114,13 +114,13 @@ def _mark() -> Any:
 async def test_while_the_memory_alarm_lasts_the_sink_waits_and_then_goes_on(broker: Any) -> None:
     async with looking_at(broker.url) as looking:
         queue = await looking.queue("alarm")
-        sink = sink_to(broker, request_timeout=6, heartbeat=1)
+        sink = sink_to(broker, request_timeout=3, heartbeat=1)
         await sink.start()
         await (await sink.publish(numbered(0, 1, "alarm")))
         broker.raise_memory_alarm()
         try:
             publishing = asyncio.ensure_future(_publish_all(sink, "alarm", 3000))
-            await asyncio.sleep(8)  # longer than an answer may take: nothing may end the wait
+            await asyncio.sleep(4)  # longer than an answer may take: nothing may end the wait
             assert not publishing.done()
             assert sink._paused()
         finally:

@@ -219,7 +219,12 @@ async def test_a_table_that_changes_all_the_time_is_left_unknown(shop: Shop, mon
     assert (shop.name, "still") in reading.tables
 
 
-async def test_a_table_that_was_locked_while_it_was_read_waits_for_the_lock(shop: Shop) -> None:
+async def test_a_table_that_was_locked_while_it_was_read_waits_for_the_lock(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.mysql.schema import reader as schema_reader
+
+    monkeypatch.setattr(schema_reader, "_LOCK_SECONDS", 1)
     shop.run("CREATE TABLE t (id int)")
     blocker = pymysql.connect(**shop.server.connection("root"), database=shop.name, autocommit=True)
     with blocker, blocker.cursor() as cursor:
