@@ -17,34 +17,23 @@ from tests.support import DaemonProcess, destination_toml
 
 _numbers = itertools.count(1)
 TOGETHER = {
-    "tests/chaos/": "elasticsearch",
-    "tests/consume/": "elasticsearch",
-    "tests/e2e/": "elasticsearch",
-    "tests/spark/": "elasticsearch",
-    "tests/integration/test_rocketmq.py": "rocketmq",
+    "tests/chaos/": "heavy",
+    "tests/consume/": "heavy",
+    "tests/e2e/": "heavy",
+    "tests/spark/": "heavy",
     "tests/integration/test_devstack_queues.py": "rocketmq",
+    "tests/integration/test_rocketmq.py": "rocketmq",
 }
-"""Whose tests run in one worker, by the beginning of their path: they share a server that is slow to start, or keep two
-cores busy by themselves."""
-SLOWEST_FIRST: tuple[str, ...] = ()
-"""Files or folders, so that no worker is left with a long one at the end; the others keep their order."""
-
-
-def place(nodeid: str) -> str:
-    """What a worker gets as a whole: a file, or several that belong together."""
-    return next((name for start, name in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
+"""What runs in one worker, by the beginning of a test's path: the heavy ones keep two cores busy each and share
+Elasticsearch; RocketMQ takes long to start."""
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives each worker a place at a time, in the order of collection."""
+    """Gives each worker a file at a time, or several that belong together, in the order of collection: the heavy ones
+    first, and last the unit tests, so that no worker is left alone with much."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return place(nodeid)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {place(path): rank for rank, path in reversed(list(enumerate(SLOWEST_FIRST)))}
-    items.sort(key=lambda item: ranks.get(place(item.nodeid), len(ranks)))
+        return next((name for start, name in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
 
 
 def pytest_configure() -> None:

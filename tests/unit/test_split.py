@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.collected import ROOT, collected
-from tests.conftest import SLOWEST_FIRST
+from tests.conftest import TOGETHER
 
 
 def test_each_test_is_run_by_one_of_the_two_commands() -> None:
@@ -30,5 +29,5 @@ def test_unit_tests_are_never_long() -> None:
     assert not [nodeid for nodeid, long in collected().items() if long and nodeid.startswith("tests/unit/")]
 
 
-def test_the_files_that_are_run_first_exist() -> None:
-    assert [file for file in SLOWEST_FIRST if not Path(ROOT / file).exists()] == []
+def test_what_runs_in_one_worker_exists() -> None:
+    assert [path for path in TOGETHER if not (ROOT / path).exists()] == []
