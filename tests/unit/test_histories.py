@@ -14,8 +14,8 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import server_comparison as histories
 from headrace.mysql.position.heads import FileHead
 from headrace.mysql.position.inventory import Binlog, Inventory
-from headrace.mysql.position.move import Move
 from headrace.mysql.position.server_comparison import agree
+from headrace.ports.source import Move
 from headrace.settings.destination import SourceSettings
 
 US, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "5e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -7,10 +7,11 @@ from collections.abc import Awaitable
 
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import HeadraceError
-from headrace.mysql.checks import Finding, check_source
+from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import layouts_now
 from headrace.mysql.source import addresses
 from headrace.pipeline.rule_checks import check_rules
+from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
 from headrace.settings.destination import DestinationSettings, Settings
 

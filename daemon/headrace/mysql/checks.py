@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
@@ -11,6 +10,7 @@ from headrace.mysql.replicas import choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
+from headrace.ports.finding import Finding
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 _NO_DATABASE, _NO_TABLE = 1049, 1146
@@ -22,17 +22,6 @@ _BEATS = (
     " WHERE destination = '' AND epoch <= 0",
 )
 _CREATES = re.compile(r"GRANT (?P<rights>.+?) ON (\*|[`'\"]?headrace[`'\"]?)\.\* TO", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. A `note` is well enough to stream, and could be better."""
-
-    name: str
-    ok: bool
-    sentence: str
-    remedy: str = ""
-    note: bool = False
 
 
 async def check_source(

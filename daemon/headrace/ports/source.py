@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.errors import PositionLost
 from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TransactionMark
 
 
@@ -159,6 +160,55 @@ class OpenSource(ABC):
         """Ends it, without a stream or behind it. Never raises; safe to call twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How far a position is from being purged. Each is None where it is not known or can't happen.
+
+    `bytes`: binlog between the start of the oldest file and the position, which the source would purge first.
+    `seconds`: until it may purge the file that the position is in. `share`: the part of its time that is left, 0..1;
+    for a source that purges nothing by itself, the part of all its binlogs that lies before the position.
+    """
+
+    bytes: int | None = None
+    seconds: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A new position, what it costs, and the entries of the schema history that have to be stored with it. `notes`
+    are sentences for the operator."""
+
+    position: Position
+    gap: Gap
+    entries: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class SecondConnection(ABC):
+    """A connection beside the stream, for the destination's heartbeat row. It is made when it is needed, and made anew
+    after an error. Every call is bounded in time."""
+
+    @abstractmethod
+    async def stored_heartbeat(self) -> Heartbeat | None:
+        """The destination's row; None when there is none or it can't be read. Never raises for what the server does."""
+
+    @abstractmethod
+    async def write_heartbeat(self, beat: Heartbeat) -> Heartbeat | None:
+        """Writes the row, and makes its table when it is missing. Returns the one that stands there with a higher
+        epoch, which is left as it is. Writes nothing on a replica, where it would never come back. Raises SourceError
+        with why it can't be written."""
+
+    @abstractmethod
+    async def end(self) -> tuple[str, int]:
+        """File and offset where the source's binlog ends, asked on yet another connection, because a heartbeat may
+        hang. Raises SourceError when the source does not answer."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Gives the connection back; it is made anew when needed. Never raises."""
+
+
 class Source(ABC):
     """The source of one destination, as it is configured. It remembers which of several servers has served last."""
 
@@ -173,3 +223,25 @@ class Source(ABC):
         another SourceError, and StateStoreError for entries that can't be read. After an error, or cancelled, nothing
         is left open.
         """
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """`host:port` of the server that served last, or is tried first."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Connects to that server and closes the connection. Raises SourceError."""
+
+    @abstractmethod
+    def second_connection(self) -> SecondConnection:
+        """A connection to that server beside the stream, not made yet."""
+
+    @abstractmethod
+    async def retention(self, position: Position) -> Retention:
+        """How far a position is from being purged there. Raises SourceError."""
+
+    @abstractmethod
+    async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
+        """Where `on_position_lost` says that a lost position goes; None when it does not act. Nothing is changed.
+        Raises SourceError."""
