@@ -235,8 +235,10 @@ Row = tuple[Any, ...]
 prints them), bytes (binary strings and geometries), None (NULL), ABSENT. ENUM and SET are int when asked for."""
 
 
-class Origin(NamedTuple):
-    """Where in the binlog a change stands, and who made it."""
+@dataclass(slots=True, unsafe_hash=True)
+class Origin:
+    """Where in the binlog a change stands, and who made it. Never altered: it is not frozen because one is made for
+    every event."""
 
     file: str
     transaction: int

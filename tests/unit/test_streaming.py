@@ -270,10 +270,10 @@ async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows
         asked.append((table, position))
         columns = (Column("id", "int", 4, nullable=False), Column("v", "varchar(40)", 12, charset="utf8mb4", length=40))
         found = TableReading(TableSchema("shop", "t", columns, (0,)), "utf8mb4")
-        run.source.schemas.history.adopt(Reading({("shop", "t"): found}))
+        run.schemas.history.adopt(Reading({("shop", "t"): found}))
         return ""
 
-    run.source.schemas.learn = learn
+    run.schemas.learn = learn
     task = run.task()
     await until(lambda: run.sink.messages == 1)
     run.stop.set()

@@ -16,6 +16,7 @@ from headrace.mysql.position.server_comparison import agree
 from headrace.mysql.replicas import choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.server import Server
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
@@ -34,17 +35,6 @@ class Reader:
     """Whether the server id was made from the two, and may be another one when somebody has it."""
     taken: int = 0
     """The id for which the source has just ended our dump; 0 when it did not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What a source says of itself. `settings` name the very server that answers, and the server id that we use."""
-
-    settings: SourceSettings
-    version: str
-    mariadb: bool
-    gtid_mode: bool
-    lower_case_table_names: int
 
 
 @dataclass(frozen=True, slots=True)
