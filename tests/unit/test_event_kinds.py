@@ -229,10 +229,8 @@ def test_status_variables_of_all_versions_are_passed() -> None:
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(variables)) + variables + b"shop\0ALTER TABLE t"
     query = parse_query(body, 0, len(body))
     assert (query.schema, query.text) == ("shop", b"ALTER TABLE t")
-    assert query.ansi_quotes
-    assert query.no_backslash_escapes
-    assert (query.client_collation, query.server_collation, query.database_collation) == (33, 8, 28)
-    assert query.utf8mb4_collation == 255
+    assert query.sql_mode == 1 << 2 | 1 << 20
+    assert (query.client_collation, query.server_collation) == (33, 8)
     assert query.alter_phase == "start"
 
 

@@ -66,7 +66,7 @@ class Decoder:
                 Does.TEXT: statements.on_text if texts else nothing,
                 Does.ANNOTATION: statements.on_annotation if texts else nothing,
                 Does.TABLE: maps.on_table_map,
-                Does.COMMIT: transactions.on_commit,
+                Does.COMMIT: transactions.commit,
                 Does.XA_PREPARE: transactions.on_xa_prepare,
             },
             rows.handler,

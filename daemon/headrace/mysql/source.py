@@ -9,7 +9,8 @@ from headrace.errors import PositionLost, ServerIdTaken, SourceChanged, SourceEr
 from headrace.model import Position
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.opening import Dump, Reader, make_ready
+from headrace.mysql.opening import Dump, make_ready
+from headrace.mysql.replicas import Reader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.ports.source import OpenSource, Receiver, Source
 from headrace.settings.daemon import DaemonSettings
