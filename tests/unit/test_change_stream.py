@@ -42,12 +42,10 @@ class Site:
         while self.stream.progress().offset < offset:
             await self.stream.read()
 
-    async def fail(self, error: type[Exception]) -> None:
-        """Reads until it raises, once and again."""
-        for _ in range(2):
-            with pytest.raises(error):
-                while True:
-                    await self.stream.read()
+    async def exhaust(self) -> None:
+        """Reads until that raises."""
+        while True:
+            await self.stream.read()
 
     def _begin(self) -> None:
         self.begun += 1
@@ -113,7 +111,9 @@ async def test_a_cancelled_read_has_given_nothing_and_may_be_called_again() -> N
 async def test_what_came_before_the_servers_word_is_given_and_the_next_read_raises_it() -> None:
     log, starts, _ = three()
     site = Site(bytes(log.packets) + error_packet(1236, "Could not find first log file name in binary log index file"))
-    await site.fail(PositionLost)
+    for _ in range(2):
+        with pytest.raises(PositionLost):
+            await site.exhaust()
     assert len(site.changes) == 6
     assert site.stream.position().offset == starts[3]
 
@@ -133,8 +133,7 @@ async def test_a_dump_that_ended_is_followed_by_another_and_counts_go_on() -> No
     await site.read(starts[2])
     before = site.stream.progress()
     with pytest.raises(SourceEnded):
-        while True:
-            await site.stream.read()
+        await site.exhaust()
     site.further = [again(data[packets[2] :], offset=starts[2])]
     assert await site.stream.reopen() == SOURCE.server_id
     assert site.dump.closed
@@ -161,7 +160,8 @@ async def test_another_server_is_not_gone_on_with() -> None:
 async def test_that_somebody_took_our_server_id_is_remembered_when_it_is_met() -> None:
     text = "A replica with the same server_uuid/server_id as this replica has connected to the source"
     site = Site(error_packet(1236, text))
-    await site.fail(ServerIdTaken)
+    with pytest.raises(ServerIdTaken):
+        await site.exhaust()
     assert site.thrown_out == 1
 
 
