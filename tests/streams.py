@@ -24,9 +24,9 @@ from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.opening import Dump as MysqlDump
-from headrace.mysql.opening import Server
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
+from headrace.mysql.wire.server import Server
 from headrace.pipeline.message_builder import make_outlet
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
@@ -206,28 +206,11 @@ def opened(dump: Dump, start: Position, source: SourceSettings) -> MysqlDump:
     return MysqlDump(packets, connection, server, DumpStart(start, checksums=True))
 
 
-class HandMade(OpenSource):
-    """An open source whose dump is made by hand; `schemas` knows no table that the dump does not describe."""
-
-    gap, address, version, server_id = None, "h:3306", "9.7.4", 1
-
-    def __init__(self, dump: MysqlDump, config: DestinationSettings, daemon: DaemonSettings, reopen: Any) -> None:
-        self._dump, self._reopen, self._options = dump, reopen, DecoderOptions.of(config, daemon)
-        self.start = dump.start.position
-        captures = lambda schema, table: True  # noqa: E731
-        history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
-        self.schemas: Any = TableSchemas("shop", dump.server, captures, history)
-
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
-        return ()
-
-    def stream(self, receiver: Receiver) -> MysqlStream:
-        return MysqlStream(
-            self._dump, self.schemas, receiver, self._options, reopen=self._reopen, thrown_out=lambda: None
-        )
-
-    async def close(self) -> None:
-        await self._dump.close()
+def no_schemas(server: Server) -> TableSchemas:
+    """Of tables that the dump describes: nothing is known of any other."""
+    captures = lambda schema, table: True  # noqa: E731
+    history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    return TableSchemas("shop", server, captures, history)
 
 
 START = Position("server", "b.000001", 4)
@@ -251,11 +234,18 @@ class Run:
         self.checkpointer = Checkpointer(context)
         self.checkpointer.guard, self.checkpointer.version = guard, guard.version
         dump = opened(self.dump, more.pop("start", START), self.config.source)
-        self.source = HandMade(dump, self.config, self.daemon, lambda place: self.reopen(place))
-        builder = make_outlet(self.config, new_format(self.config), self.source.start.server_uuid, guard.epoch)
+        self.schemas: Any = no_schemas(dump.server)
+        options = DecoderOptions.of(self.config, self.daemon)
+
+        def stream(receiver: Receiver) -> MysqlStream:
+            again = lambda position: self.reopen(position)  # noqa: E731  (a test may put another one in its place)
+            return MysqlStream(dump, self.schemas, receiver, options, reopen=again, thrown_out=lambda: None)
+
+        source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close)
+        builder = make_outlet(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)
         made: Any = module.Run(
             context,
-            self.source,
+            source,
             builder,
             self.publisher,
             self.checkpointer,

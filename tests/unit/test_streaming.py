@@ -59,7 +59,7 @@ async def test_a_checkpoint_comes_after_a_number_of_transactions_or_at_its_time(
     task = run.task()
     if written:
         await until(lambda: run.status.position is not None)
-        assert (await stored(store)).offset == starts[3]
+        assert (await stored(store)).offset in (starts[2], starts[3])  # the third may come in a slice of its own
     else:
         await until(lambda: run.status.transactions == 3)
         await asyncio.sleep(1.5)  # the clock's task has looked by then
@@ -269,10 +269,10 @@ async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows
         asked.append((table, position))
         columns = (Column("id", "int", 4, nullable=False), Column("v", "varchar(40)", 12, charset="utf8mb4", length=40))
         found = TableReading(TableSchema("shop", "t", columns, (0,)), "utf8mb4")
-        run.source.schemas.history.adopt(Reading({("shop", "t"): found}))
+        run.schemas.history.adopt(Reading({("shop", "t"): found}))
         return ""
 
-    run.source.schemas.learn = learn
+    run.schemas.learn = learn
     task = run.task()
     await until(lambda: run.sink.messages == 1)
     run.stop.set()

@@ -153,29 +153,20 @@ class Run:
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Dump after dump: one that ended and can be begun again at once, behind what was read, is no failure."""
-        while True:
-            try:
-                await self._read_dump()
-            except SourceEnded as error:
-                await self._begin_again(error)
-
-    async def _read_dump(self) -> None:
-        """Changes to batches. Waits when the queue is full."""
+        """Changes to batches. A stream that ended and can go on at once, behind what was read, is no failure."""
         while True:
             try:
                 await self._source.read()
-            except HeadraceError:
-                if self._source.whole:  # what came before the server's word
-                    await self._take()
-                raise
-            await self._take()
+            except SourceEnded as error:
+                await self._begin_again(error)
+            else:
+                await self._take()
 
     async def _take(self) -> None:
-        """What the stream gave, into the queue."""
+        """What the stream gave, into the queue; waits when that is full."""
         source, before, status = self._source, self._told, self._status
-        now, received = source.progress, source.received
-        batches = self._builder.take(source.position(), received)
+        now = source.progress()
+        batches = self._builder.take(source.position(), now.received)
         last, self._told = batches[-1], now
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()
@@ -186,7 +177,7 @@ class Run:
         status.last_event_at = time.monotonic()
         if now.commit_time_us != before.commit_time_us:  # an idle source has no lag that grows
             status.lag_seconds = max(0.0, time.time() - now.commit_time_us / 1e6)
-        self._unconfirmed.read(received, sum(1 for batch in batches if batch.values))
+        self._unconfirmed.read(now.received, sum(1 for batch in batches if batch.values))
         if self._publisher.sink.keeps_position:  # none of them is confirmed before the last, which has the position
             await self._put(*batches)
             return
@@ -208,7 +199,7 @@ class Run:
         now = time.monotonic()
         if now - self._opened_at < _STEADY and now - self._blocked_until > 2 * _STEADY:
             raise error
-        if self._settings.wants_marks and self._source.in_transaction:
+        if self._settings.wants_marks and self._source.in_transaction():
             raise error  # its begin was told, and a position between two transactions comes only with its end
         try:
             self._status.server_id = await self._source.reopen()

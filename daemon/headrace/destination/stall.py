@@ -45,7 +45,7 @@ class StallDetector:
         Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
         """
         limit, now = self._source.stall_after, asyncio.get_running_loop().time()
-        since = source.silent_since
+        since = source.silent_since()
         if not since or now - since <= limit or now - self._asked_at <= limit / 2:
             return
         self._asked_at = now
@@ -53,13 +53,13 @@ class StallDetector:
             async with asyncio.timeout(self._source.connect_timeout):
                 end = await self._connection.end()
         except (HeadraceError, TimeoutError):
-            if source.silent_since == since:
+            if source.silent_since() == since:
                 raise SourceSilent(
                     f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
                 ) from None
             return
-        if source.silent_since == since and not source.has_reached(end):
-            progress = source.progress
+        if source.silent_since() == since and not source.has_reached(end):
+            progress = source.progress()
             raise SourceSilent(
                 f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
                 f"{progress.file}:{progress.offset}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +54,15 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stream has come since it was opened, whether somebody wanted what it met or not."""
+    """How far a stream has come since it was opened, whether somebody wanted what it met or not. Counts never fall."""
 
     file: str
     offset: int
     """Behind the last event that was received and understood."""
     commit_time_us: int
     """Of the newest transaction, in microseconds since 1970 UTC."""
+    received: float = 0.0
+    """When the newest bytes came that were looked at, on the loop's clock."""
     events: int = 0
     skipped: int = 0
     """Events that were passed over at the operator's word."""
@@ -78,39 +80,26 @@ class ChangeStream(ABC):
         when the receiver is full, when all that came is decoded, or after some milliseconds.
 
         Raises SourceEnded when the stream is over and reopen() may go on, SourceSilent when no byte came for two
-        heartbeats, and NotUnderstood, PositionLost, ServerIdTaken or another SourceError. After an error nothing is
-        read any more, and what this call has given counts only when `whole` is set. Cancelled, it has given nothing in
-        that call, or all that position() says.
+        heartbeats, NotUnderstood, PositionLost, ServerIdTaken or another SourceError, and what the receiver raises:
+        then nothing counts that this call has given, and nothing is read any more. Cancelled, it has given nothing,
+        and may be called again.
         """
 
     @abstractmethod
     def position(self) -> Position:
         """From where reading would go on if everything given so far were confirmed."""
 
-    @property
     @abstractmethod
     def progress(self) -> Progress:
-        """How far it has come; its counts never fall, reopen() included."""
+        """How far it has come."""
 
-    @property
     @abstractmethod
-    def received(self) -> float:
-        """When the bytes came that read() worked on last, on the loop's clock."""
+    def in_transaction(self) -> bool:
+        """Whether what was read last lies within a transaction."""
 
-    @property
     @abstractmethod
     def silent_since(self) -> float:
         """Since when read() waits and no byte has come, on the loop's clock; 0 while silence says nothing."""
-
-    @property
-    @abstractmethod
-    def whole(self) -> bool:
-        """Whether the error that read() has raised is the server's, so that all before it was given whole."""
-
-    @property
-    @abstractmethod
-    def in_transaction(self) -> bool:
-        """Whether the last thing read lies within a transaction."""
 
     @abstractmethod
     def has_reached(self, end: tuple[str, int]) -> bool:
@@ -118,23 +107,21 @@ class ChangeStream(ABC):
 
     @abstractmethod
     def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """What was learned of tables since the last call, JSON types only: it has to be stored together with
-        position(), at the latest."""
+        """What was learned of tables since the last call, JSON types only: to be stored together with position()."""
 
     @abstractmethod
     async def reopen(self) -> int:
-        """After SourceEnded: goes on behind what was given, at the same server only. Returns the server id that the
-        source knows us by now. Raises SourceError, and the stream is over; cancelled, too."""
+        """After SourceEnded: goes on behind what was given, at the same server only. Returns the server id under which
+        it knows us now. Raises SourceError; then, or cancelled, the stream is over."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends the stream and gives everything back. Never raises; safe to call twice, and during a cancelled
-        read()."""
+        """Ends the stream and gives everything back. Safe to call twice, and behind a cancelled read()."""
 
 
-class OpenSource(ABC):
-    """A source that was found able to serve a position, and a stream that has begun there; nothing of it is read
-    yet."""
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A source that is able to go on, and a stream that has begun there; nothing of it is read yet."""
 
     start: Position
     """Where the stream begins: the stored position unless `gap` is set, or where a first start is to begin."""
@@ -146,18 +133,12 @@ class OpenSource(ABC):
     """What that server says of itself."""
     server_id: int
     """Under which it knows us."""
-
-    @abstractmethod
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """What was learned of tables so far, JSON types only: to be stored with `start`, where that is stored."""
-
-    @abstractmethod
-    def stream(self, receiver: Receiver) -> ChangeStream:
-        """The stream; called once, and from then on the stream has to be closed too."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Ends it, without a stream or behind it. Never raises; safe to call twice."""
+    take_entries: Callable[[], tuple[dict[str, Any], ...]]
+    """What was learned of tables so far, JSON types only: to be stored with `start`, where that is stored."""
+    stream: Callable[[Receiver], ChangeStream]
+    """Gives the stream; called once."""
+    close: Callable[[], Awaitable[None]]
+    """Ends it, without a stream or behind it. Safe to call twice."""
 
 
 @dataclass(frozen=True, slots=True)
