@@ -14,7 +14,7 @@ import pamqp.frame
 from aiormq.exceptions import ConnectionClosed
 from pamqp import commands, header
 
-KNOWN_VERSIONS = {"aio-pika": ("10.2.1",), "aiormq": ("7.2.4",), "pamqp": ("4.0.1",)}
+KNOWN_VERSIONS = {"aio-pika": ("10.2.1",), "aiormq": ("7.2.4",)}
 """What all of this was tried with, on real brokers. It relies on connection.transport.connection of aio-pika; on
 channels, connection_tune, _rpc and the handlers of Connection.Blocked and Unblocked of aiormq's connection; and on its
 reader, which gives the frames of a channel to `channels[number].frames.put()`."""

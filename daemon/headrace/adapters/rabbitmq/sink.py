@@ -38,7 +38,7 @@ class RabbitMqSink(ConfirmingSink):
             from headrace.adapters.rabbitmq.connection import Line
         except ModuleNotFoundError as error:
             raise SinkRejected(
-                f"the RabbitMQ sink needs {error.name}, which is not installed",
+                f"the RabbitMQ sink needs {(error.name or '').partition('.')[0]}, which is not installed",
                 remedy="pip install 'headrace[rabbitmq]'",
             ) from error
         settings = self._settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-KNOWN_VERSIONS = {"aiomysql": ("0.3.2",), "PyMySQL": ("1.2.4",)}
+KNOWN_VERSIONS = {"aiomysql": ("0.3.2",)}
 """What all of this was tried with, on real servers. It relies on the connection's _writer and _reader with its _buffer,
 and on _execute_command() and _read_ok_packet()."""
 
