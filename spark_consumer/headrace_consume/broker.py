@@ -72,17 +72,17 @@ class Broker:
         failures: list[str] = []
         for host, port in settings.addresses():
             address = f"{host}:{port}"
-            connection: AbstractConnection | None = None
+            # Not by aio_pika.connect(), which leaves behind what it could not connect, to be closed by nobody.
+            connection = aio_pika.Connection(
+                _url(settings, host, port), ssl_context=context, client_properties={"connection_name": name}
+            )
             try:
                 async with asyncio.timeout(settings.timeout):
-                    connection = await aio_pika.connect(
-                        _url(settings, host, port), ssl_context=context, client_properties={"connection_name": name}
-                    )
+                    await connection.connect()
                     channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
                     return cls(settings, address, connection, channel, await channel.get_underlay_channel())
             except BaseException as error:
-                if connection is not None:
-                    await _close(connection, settings.timeout)
+                await _close(connection, settings.timeout)
                 if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                     raise
                 if not isinstance(error, Exception | asyncio.CancelledError):

@@ -22,7 +22,7 @@ INTERNALS = {
 DOCUMENTED = {
     "aiokafka": {"aiokafka", "aiokafka.abc", "aiokafka.admin", "aiokafka.admin.config_resource", "aiokafka.errors"},
     "aiomysql": {"aiomysql"},
-    "pymysql": {"pymysql", "pymysql.err"},
+    "pymysql": {"pymysql", "pymysql.err", "pymysql.connections"},
     "aio_pika": {"aio_pika", "aio_pika.abc", "aio_pika.exceptions"},
     "aiormq": {"aiormq"},
     "pamqp": set[str](),
@@ -36,7 +36,7 @@ DOCUMENTED = {
     },
     "rocketmq": {"rocketmq", "rocketmq.v5.exception"},
 }
-"""Modules of each library that may be imported elsewhere."""
+"""Modules of each library that may be imported elsewhere. The parser of mysql-replication takes PyMySQL's packets."""
 OTHERS = {"_exit", "_jvm", "_jsc"}
 """os._exit(), and Spark's only ways to Java."""
 
