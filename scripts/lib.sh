@@ -31,9 +31,9 @@ find_python() {
 # Debian ships Python without ensurepip unless python3-venv is installed: then pip comes out of its package, unpacked
 # into the cache, so that nothing has to be installed into the system.
 make_venv() {
-    local python=$1 wheel
+    local python=$1 venv=${2:-.venv} wheel
     if "$python" -c 'import ensurepip, venv' 2>/dev/null && [ -z "${HEADRACE_NO_ENSUREPIP:-}" ]; then
-        "$python" -m venv .venv
+        "$python" -m venv "$venv"
         return
     fi
     step "this Python has no ensurepip: taking pip from Debian's package"
@@ -41,20 +41,20 @@ make_venv() {
     (cd .cache/pip-wheel && apt-get download -q python3-pip-whl >/dev/null && dpkg-deb -x python3-pip-whl_*.deb .) ||
         die "pip can't be had: apt-get install python3-venv, then run this again"
     wheel=$(echo "$root"/.cache/pip-wheel/usr/share/python-wheels/pip-*.whl)
-    "$python" -m venv --without-pip .venv
-    PYTHONPATH=$wheel .venv/bin/python -m pip install -q pip
+    "$python" -m venv --without-pip "$venv"
+    PYTHONPATH=$wheel "$venv/bin/python" -m pip install -q pip
 }
 
-# Makes .venv when it is missing, or when pyproject.toml asks for something else than it was made from.
+# Makes .venv when it is missing, or when pyproject.toml or the lock file ask for something else than it was made from.
 ensure_venv() {
     local wanted
-    wanted=$(cksum pyproject.toml)
+    wanted=$(cksum pyproject.toml requirements-dev.lock)
     if [ -x .venv/bin/python ] && [ "$(cat .venv/.made-from 2>/dev/null)" = "$wanted" ]; then
         step "virtual environment: ready"
         return
     fi
     step "virtual environment: installing the dependencies (a few minutes on a cold machine)"
     [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || make_venv "$(find_python)"
-    .venv/bin/python -m pip install -q -e '.[dev]'
+    .venv/bin/python -m pip install -q -c requirements-dev.lock -e '.[dev]'
     echo "$wanted" >.venv/.made-from
 }

@@ -53,7 +53,7 @@ def decode(
         at, more = 0, True
         while more:
             at, more = decoder.feed(chunk, at, lambda: False)
-            assert decoder.wanted is None, f"the layout of {decoder.wanted} is not known"
+            assert decoder.described.wanted is None, f"the layout of {decoder.described.wanted} is not known"
         assert at == len(chunk)
     return changes
 

@@ -15,8 +15,8 @@ from headrace.errors import PositionLost
 from headrace.lease import Lease, Tenure
 from headrace.model import Gap, Position
 from headrace.mysql.opening import Dump as MysqlDump
-from headrace.mysql.position.move import Move
 from headrace.mysql.schema.history import Reading
+from headrace.ports.source import Move
 from headrace.ports.state import StateChange
 from headrace.settings.destination import DestinationSettings
 from tests.configured import parts_of
@@ -89,12 +89,13 @@ class DestinationSite:
         self.entries: tuple[dict[str, Any], ...] = ()
         self._answer: Any = None
         self.lock: Any = FreeLock()
-        parts = replace(parts_of(self.config, store=store, lock=self.lock), new_sink=lambda *_: self.sink)
+        parts = parts_of(self.config, store=store, lock=self.lock)
+        parts = replace(parts, new_sink=lambda *_: self.sink)
         self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), parts, self.status)
         self.stop = asyncio.Event()
         monkeypatch.setattr("headrace.mysql.source.open_any", self._open_any)
         monkeypatch.setattr("headrace.mysql.source.make_ready", self._make_ready)
-        monkeypatch.setattr(module, "relocate_by_policy", self._relocate)
+        monkeypatch.setattr("headrace.mysql.source.relocate_by_policy", self._relocate)
         monkeypatch.setattr("headrace.mysql.table_schemas.read_schemas", self._nothing)
 
     async def _nothing(self, *_: Any, **__: Any) -> Any:

@@ -169,8 +169,8 @@ def try_one(data: bytes) -> str:
         at, more = 0, True
         while more:
             at, more = decoder.feed(data, at, lambda: False)
-            if decoder.wanted is not None:
-                decoder.learned("it was never read")
+            if decoder.described.wanted is not None:
+                decoder.described.learned("it was never read")
                 more = True
         decoder.position()
         return "ok"

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.cli.wiring import new_format
-from headrace.destination.run import Behind, Stream
+from headrace.cluster.watchdog import Cover, Watchdog
+from headrace.destination import run as module
+from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.context import Context
+from headrace.destination.publisher import Publisher
+from headrace.destination.stall import StallDetector
 from headrace.destination.status import DestinationStatus
+from headrace.destination.unconfirmed import Unconfirmed
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.opening import Dump as MysqlDump
-from headrace.mysql.opening import Server
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
+from headrace.mysql.wire.server import Server
+from headrace.pipeline.message_builder import make_outlet
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
-from tests.configured import destination_of
+from tests.configured import destination_of, parts_of
 from tests.made_binlog import SID, Binlog
 
 Step = bytes | Exception | asyncio.Event
@@ -71,31 +79,39 @@ class Dump:
         self.closed, self.waiting_since = True, 0.0
 
 
-class HeldDelivery:
-    """A sink under a lease, with a store; `renewed` counts the sinks that were asked for after a lapse, `watched` says
-    whether the watchdog looks."""
+class Sleeping(Watchdog):
+    """A watchdog that ends no process: leases of tests may have clocks of their own."""
 
-    def __init__(self, sink: HeldSink, store: Any, lease: Lease | None = None, parking: Any = None) -> None:
-        self.sink, self.store, self.lease, self.parking = sink, store, lease or Lease(), parking
-        self.resending = sink
-        self.renewed = 0
-        self.watched = False
+    def cover(self, lease: Lease) -> Cover:
+        return Cover(lease)
 
-    def hand_over(self) -> None:
-        self.watched = True
+    def uncover(self, cover: Cover) -> None:
+        pass
 
-    async def renew(self) -> None:
-        self.renewed += 1
-        self.sink.aborted = False
 
-    async def rest(self, *, idle: bool) -> None:
-        self.watched = False
-        if not idle:
-            await self.abort()
+class HeldPublisher(Publisher):
+    """A publisher of one sink for all its life; `renewed` counts how often it was asked for after a lapse."""
 
-    async def abort(self) -> None:
-        self.watched = False
-        await self.sink.abort()
+    def __init__(self, context: Context, sink: HeldSink, store: Any, lease: Lease, parking: Any) -> None:
+        self.made = 0
+        self.one = sink
+        parts = replace(parts_of(context.settings, store=store), new_sink=lambda *_: self._again())
+        super().__init__(context, parts, lease, parking, Sleeping())
+        self.resending = self.sink
+
+    def _again(self) -> Any:
+        self.made += 1
+        self.one.aborted = False
+        return self.one
+
+    @property
+    def renewed(self) -> int:
+        return self.made - 1
+
+    @property
+    def watched(self) -> bool:
+        """Whether the watchdog looks."""
+        return self._cover is not None
 
 
 class HeldSink:
@@ -154,10 +170,10 @@ class HeldSink:
 
 
 class Beats:
-    """A companion that writes nothing and says where the source's binlog ends."""
+    """A second connection that writes nothing and says where the source's binlog ends."""
 
     def __init__(self, end: tuple[str, int] | Exception = ("b.000001", 0)) -> None:
-        self.end, self.asked = end, 0
+        self.binlog_end, self.asked = end, 0
 
     def seen(self, beat: object) -> None:
         pass
@@ -165,14 +181,14 @@ class Beats:
     def check(self) -> None:
         pass
 
-    async def run(self, log: object) -> None:
+    async def run(self) -> None:
         await asyncio.Event().wait()
 
-    async def binlog_end(self) -> tuple[str, int]:
+    async def end(self) -> tuple[str, int]:
         self.asked += 1
-        if isinstance(self.end, Exception):
-            raise self.end
-        return self.end
+        if isinstance(self.binlog_end, Exception):
+            raise self.binlog_end
+        return self.binlog_end
 
 
 class NoConnection:
@@ -190,28 +206,11 @@ def opened(dump: Dump, start: Position, source: SourceSettings) -> MysqlDump:
     return MysqlDump(packets, connection, server, DumpStart(start, checksums=True))
 
 
-class HandMade(OpenSource):
-    """An open source whose dump is made by hand; `schemas` knows no table that the dump does not describe."""
-
-    gap, address, version, server_id = None, "h:3306", "9.7.4", 1
-
-    def __init__(self, dump: MysqlDump, config: DestinationSettings, daemon: DaemonSettings, reopen: Any) -> None:
-        self._dump, self._reopen, self._options = dump, reopen, DecoderOptions.of(config, daemon)
-        self.start = dump.start.position
-        captures = lambda schema, table: True  # noqa: E731
-        history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
-        self.schemas: Any = TableSchemas("shop", dump.server, captures, history)
-
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
-        return ()
-
-    def stream(self, receiver: Receiver) -> MysqlStream:
-        return MysqlStream(
-            self._dump, self.schemas, receiver, self._options, reopen=self._reopen, thrown_out=lambda: None
-        )
-
-    async def close(self) -> None:
-        await self._dump.close()
+def no_schemas(server: Server) -> TableSchemas:
+    """Of tables that the dump describes: nothing is known of any other."""
+    captures = lambda schema, table: True  # noqa: E731
+    history = SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    return TableSchemas("shop", server, captures, history)
 
 
 START = Position("server", "b.000001", 4)
@@ -220,7 +219,7 @@ QUICK = {"stall_after": 0.2, "connect_timeout": 1.0}
 
 
 class Run:
-    """A Stream with all that it needs; `reopened` are the dumps that it gets for further ones, or errors."""
+    """A run with all that it needs; `reopened` are the dumps that it gets for further ones, or errors."""
 
     def __init__(self, store: Any, guard: Any, *steps: Step, sink: HeldSink | None = None, **more: Any) -> None:
         self.config = more.pop("config", None) or settings()
@@ -228,23 +227,31 @@ class Run:
         self.companion = more.pop("companion", None) or Beats()
         self.reopened: list[MysqlDump | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
-        self.sink, self.behind, self.status = sink or HeldSink(), Behind(), DestinationStatus("shop")
-        self.dump, self.delivery = (
-            Dump(*steps),
-            HeldDelivery(self.sink, store, more.pop("lease", None), more.pop("parking", None)),
-        )
+        self.sink, self.unconfirmed, self.status = sink or HeldSink(), Unconfirmed(), DestinationStatus("shop")
+        self.context = context = Context(self.config, self.daemon, self.status)
+        lease, parking = more.pop("lease", None) or Lease(), more.pop("parking", None)
+        self.dump, self.publisher = Dump(*steps), HeldPublisher(context, self.sink, store, lease, parking)
+        self.checkpointer = Checkpointer(context)
+        self.checkpointer.guard, self.checkpointer.version = guard, guard.version
         dump = opened(self.dump, more.pop("start", START), self.config.source)
-        self.source = HandMade(dump, self.config, self.daemon, lambda place: self.reopen(place))
-        made: Any = Stream(
-            self.config,
-            self.daemon,
-            self.status,
-            fmt=new_format(self.config),
-            source=self.source,
-            delivery=self.delivery,  # type: ignore[arg-type]
-            guard=guard,
-            companion=self.companion,
-            behind=self.behind,
+        self.schemas: Any = no_schemas(dump.server)
+        options = DecoderOptions.of(self.config, self.daemon)
+
+        def stream(receiver: Receiver) -> MysqlStream:
+            again = lambda position: self.reopen(position)  # noqa: E731  (a test may put another one in its place)
+            return MysqlStream(dump, self.schemas, receiver, options, reopen=again, thrown_out=lambda: None)
+
+        source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close)
+        builder = make_outlet(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)
+        made: Any = module.Run(
+            context,
+            source,
+            builder,
+            self.publisher,
+            self.checkpointer,
+            self.companion,
+            StallDetector(context, self.companion),
+            self.unconfirmed,
         )
         self.stream = made
         self.stop = asyncio.Event()

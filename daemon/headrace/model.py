@@ -60,8 +60,8 @@ class Position:
     """Up to where everything has been confirmed, and from where reading goes on.
 
     `file`:`offset` is the start of the transaction (or lone event) to read next. `events_done` rows events of it are
-    confirmed already, counted before any filter, and `rows_done` rows of the one after; both hold only on the server
-    with `server_uuid`. `gtid_set` is what was executed before that transaction, `""` without GTIDs.
+    confirmed already, counted before any filter; that holds only on the server with `server_uuid`. `gtid_set` is what
+    was executed before that transaction, `""` without GTIDs.
     `last_pos` is the highest `_pos` given out before here, so that a resend carries the same numbers.
     `commit_time_us` is the commit time of the last transaction before here, in microseconds since 1970 UTC.
     `own_gtids` are the newest transactions of `gtid_set` that changed nothing but headrace's own tables (heartbeats):
@@ -75,7 +75,6 @@ class Position:
     offset: int
     gtid_set: str = ""
     events_done: int = 0
-    rows_done: int = 0
     open_xa: tuple[OpenXa, ...] = ()
     last_pos: int = 0
     commit_time_us: int = 0
@@ -90,7 +89,6 @@ class Position:
             "offset": self.offset,
             "gtid_set": self.gtid_set,
             "events_done": self.events_done,
-            "rows_done": self.rows_done,
             "open_xa": [[xa.xid, xa.file, xa.offset, xa.gtid] for xa in self.open_xa],
             "last_pos": str(self.last_pos),
             "commit_time_us": self.commit_time_us,
@@ -107,7 +105,6 @@ class Position:
             offset=int(raw["offset"]),
             gtid_set=str(raw["gtid_set"]),
             events_done=int(raw["events_done"]),
-            rows_done=int(raw["rows_done"]),
             open_xa=tuple(OpenXa(str(x), str(f), int(o), str(g)) for x, f, o, g in raw["open_xa"]),
             last_pos=int(raw["last_pos"]),
             commit_time_us=int(raw["commit_time_us"]),
@@ -120,7 +117,7 @@ class Position:
         return replace(self, last_pos=max(self.last_pos, last_pos))
 
     def __str__(self) -> str:
-        inside = f"+{self.events_done}" if self.events_done or self.rows_done else ""
+        inside = f"+{self.events_done}" if self.events_done else ""
         return f"{self.file}:{self.offset}{inside}"
 
 
@@ -233,8 +230,10 @@ Row = tuple[Any, ...]
 prints them), bytes (binary strings and geometries), None (NULL), ABSENT. ENUM and SET are int when asked for."""
 
 
-class Origin(NamedTuple):
-    """Where in the binlog a change stands, and who made it."""
+@dataclass(slots=True, unsafe_hash=True)
+class Origin:
+    """Where in the binlog a change stands, and who made it. Never altered: it is not frozen because one is made for
+    every event."""
 
     file: str
     transaction: int

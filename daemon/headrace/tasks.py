@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError
 
 _T = TypeVar("_T")
 Work = Coroutine[Any, Any, Any]
+Task = asyncio.Task[Any]
 
 
 async def cancel(*tasks: asyncio.Future[Any] | None, limit: float | None = None) -> None:

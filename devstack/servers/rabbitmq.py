@@ -224,9 +224,9 @@ class RabbitmqServer(Server):
         return done.stdout.strip().removeprefix("{ok, ").removesuffix("}")
 
     def sync(self) -> None:
-        """Write the names of new quorum queues to disk, as RabbitMQ does with a delay of its own: one that is killed
-        sooner finds the queue empty, with all confirmed messages gone."""
-        self.evaluate("[ok = dets:sync(Table) || Table <- dets:all()]")
+        """Write new queues and the names of new quorum queues to disk, as RabbitMQ does with a delay of its own: one
+        that is killed sooner finds the queue gone or empty, with all confirmed messages."""
+        self.evaluate("begin [ok = dets:sync(Table) || Table <- dets:all()], catch mnesia:sync_log() end")
 
     def _order(self, expression: str) -> None:
         if (answer := self.evaluate(expression)) != "ok":

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import aiormq
-from aiormq import spec
-from aiormq.abc import AbstractChannel, DeliveredMessage
-from pamqp.common import FieldTable
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractConnection, UnderlayConnection
+from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, InvalidFrameError, PublishError
 from yarl import URL
 
 from headrace_consume.errors import BrokerError
@@ -26,8 +25,18 @@ from headrace_consume.settings import RabbitMqSettings
 T = TypeVar("T")
 
 _CONSUMER = "headrace-consume"
-# A dead letter must not expire, the broker refuses another account's user id, and nobody uses the cluster id.
-_DROPPED = frozenset({"expiration", "user_id", "cluster_id", "headers", "delivery_mode"})
+# Properties that a dead letter keeps: it must not expire, the broker refuses another account's user id, and nobody uses
+# the cluster id.
+_KEPT = (
+    "content_type",
+    "content_encoding",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "timestamp",
+    "app_id",
+)
 # Without a limit of their own, RabbitMQ 4 drops a message of a quorum queue that was handed back 20 times, as listing
 # dead letters does, and a long outage of Elasticsearch. There is no value for "none" that all versions take. The daemon
 # makes the main queue with the same one.
@@ -38,12 +47,20 @@ class Broker:
     """A connection and its channel. Made by `connect`."""
 
     def __init__(
-        self, settings: RabbitMqSettings, address: str, connection: aiormq.Connection, channel: AbstractChannel
+        self,
+        settings: RabbitMqSettings,
+        address: str,
+        connection: AbstractConnection,
+        channel: AbstractChannel,
+        below: Any,
     ) -> None:
+        """`below`: what the channel stands on. Messages are taken and acknowledged there: aio-pika makes an object and
+        two tasks of each message, and one that it can't represent, as with an unknown delivery mode, would never come
+        here and be acknowledged with those behind it."""
         self._settings = settings
         self.address = address
         self._connection = connection
-        self._channel = channel
+        self._channel, self._below = channel, below
         # One publish at a time: the client tells returned messages apart by their ids, which repeat.
         self._publishing = asyncio.Lock()
         self._cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,12 +72,15 @@ class Broker:
         failures: list[str] = []
         for host, port in settings.addresses():
             address = f"{host}:{port}"
-            connection = aiormq.Connection(_url(settings, host, port), context=context)
+            # Not by aio_pika.connect(), which leaves behind what it could not connect, to be closed by nobody.
+            connection = aio_pika.Connection(
+                _url(settings, host, port), ssl_context=context, client_properties={"connection_name": name}
+            )
             try:
                 async with asyncio.timeout(settings.timeout):
-                    await connection.connect(client_properties={"connection_name": name})
+                    await connection.connect()
                     channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-                return cls(settings, address, connection, channel)
+                    return cls(settings, address, connection, channel, await channel.get_underlay_channel())
             except BaseException as error:
                 await _close(connection, settings.timeout)
                 if isinstance(error, asyncio.CancelledError) and _is_cancelled():
@@ -78,9 +98,15 @@ class Broker:
         """Whether it is of no more use."""
         return self._connection.is_closed or self._channel.is_closed
 
+    @property
+    def _transport(self) -> UnderlayConnection:
+        if self._connection.transport is None:
+            raise BrokerError(f"RabbitMQ {self.address}: the connection is closed")
+        return self._connection.transport
+
     async def closed(self) -> str:
         """Waits for the end of the connection, the channel or the consumer; returns why."""
-        ends: list[asyncio.Future[Any]] = [self._connection.closing, self._channel.closing, self._cancelled]
+        ends: list[asyncio.Future[Any]] = [self._below.connection.closing, self._below.closing, self._cancelled]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._cancelled.done():
             return "the broker ended the consumer: was the queue deleted?"
@@ -92,99 +118,97 @@ class Broker:
 
     async def has_queue(self, name: str) -> int | None:
         """The number of messages that are ready in a queue; None when there is no such queue."""
-        # The broker answers with the end of the channel.
-        channel = await self._ask("opening a channel", self._connection.channel(publisher_confirms=False))
         try:
-            found = await self._ask(f"looking at queue {name}", channel.queue_declare(queue=name, passive=True))
+            async with self._look() as channel:
+                queue = await self._ask(f"looking at queue {name}", channel.declare_queue(name, passive=True))
         except BrokerError as error:
-            if isinstance(error.__cause__, aiormq.ChannelNotFoundEntity):
+            if isinstance(error.__cause__, ChannelNotFoundEntity):
                 return None
             raise
-        with suppress(Exception):
-            await self._ask("closing a channel", channel.close())
-        return found.message_count or 0
+        return queue.declaration_result.message_count or 0
 
     async def has_exchange(self, name: str) -> bool:
         """Whether there is an exchange of that name."""
-        channel = await self._ask("opening a channel", self._connection.channel(publisher_confirms=False))
         try:
-            await self._ask(f"looking at exchange {name}", channel.exchange_declare(exchange=name, passive=True))
+            async with self._look() as channel:
+                await self._ask(f"looking at exchange {name}", channel.get_exchange(name))
         except BrokerError as error:
-            if isinstance(error.__cause__, aiormq.ChannelNotFoundEntity):
+            if isinstance(error.__cause__, ChannelNotFoundEntity):
                 return False
             raise
+        return True
+
+    @asynccontextmanager
+    async def _look(self) -> AsyncIterator[AbstractChannel]:
+        """A channel for one question: the broker answers by its end when there is no such thing."""
+        channel = self._connection.channel(publisher_confirms=False)
+        await self._ask("opening a channel", channel.initialize())
+        yield channel
         with suppress(Exception):
             await self._ask("closing a channel", channel.close())
-        return True
 
     async def make_queue(self, name: str, kind: str) -> None:
         """Makes a durable queue that does not drop what is handed back again and again."""
-        arguments: FieldTable = {"x-queue-type": kind}
+        arguments: dict[str, Any] = {"x-queue-type": kind}
         if kind == "quorum":
             arguments["x-delivery-limit"] = _DELIVERY_LIMIT
-        await self._ask(
-            f"making queue {name}", self._channel.queue_declare(queue=name, durable=True, arguments=arguments)
-        )
+        await self._ask(f"making queue {name}", self._channel.declare_queue(name, durable=True, arguments=arguments))
 
     async def make_exchange(self, name: str, kind: str) -> None:
         """Makes a durable exchange."""
-        answer = self._channel.exchange_declare(exchange=name, exchange_type=kind, durable=True)
-        await self._ask(f"making exchange {name}", answer)
+        await self._ask(f"making exchange {name}", self._channel.declare_exchange(name, kind, durable=True))
 
     async def bind(self, queue: str, exchange: str, key: str) -> None:
         """Binds a queue to an exchange."""
-        answer = self._channel.queue_bind(queue=queue, exchange=exchange, routing_key=key)
-        await self._ask(f"binding queue {queue} to exchange {exchange}", answer)
+        bound = await self._channel.get_queue(queue, ensure=False)
+        await self._ask(f"binding queue {queue} to exchange {exchange}", bound.bind(exchange, key))
 
     async def consume(self, queue: str, prefetch: int, take: Callable[[Message], None]) -> None:
         """Has the queue's messages given to `take`, at most `prefetch` that are not acknowledged."""
 
-        async def on_message(delivered: DeliveredMessage) -> None:
+        async def on_message(delivered: Any) -> None:
             take(_message(delivered))
 
         def on_cancel(_: object) -> None:
             if not self._cancelled.done():
                 self._cancelled.set_result(None)
 
-        self._channel.on_consumer_cancel_callbacks.add(on_cancel)
-        await self._ask("setting the prefetch", self._channel.basic_qos(prefetch_count=prefetch))
+        self._below.on_consumer_cancel_callbacks.add(on_cancel)
+        await self._ask("setting the prefetch", self._channel.set_qos(prefetch))
         await self._ask(
-            f"consuming queue {queue}", self._channel.basic_consume(queue, on_message, consumer_tag=_CONSUMER)
+            f"consuming queue {queue}", self._below.basic_consume(queue, on_message, consumer_tag=_CONSUMER)
         )
 
     async def stop_consuming(self) -> None:
         """No further messages come after this; what has come can still be acknowledged."""
-        await self._ask("ending the consumer", self._channel.basic_cancel(_CONSUMER))
+        await self._ask("ending the consumer", self._below.basic_cancel(_CONSUMER))
 
     async def acknowledge(self, up_to: int, single: list[int]) -> None:
         """Acknowledges all up to a delivery tag (0: none), and single ones; they are on their way then."""
         if up_to:
-            await self._ask("acknowledging", self._channel.basic_ack(up_to, multiple=True, wait=not single))
+            await self._ask("acknowledging", self._below.basic_ack(up_to, multiple=True, wait=not single))
         for tag in single:
-            await self._ask("acknowledging", self._channel.basic_ack(tag, wait=tag == single[-1]))
+            await self._ask("acknowledging", self._below.basic_ack(tag, wait=tag == single[-1]))
 
     async def get(self, queue: str) -> Message | None:
         """Takes one message, which is acknowledged or comes back when the connection ends; None: there is none."""
-        delivered = await self._ask(f"reading queue {queue}", self._channel.basic_get(queue))
-        return _message(delivered) if isinstance(delivered.delivery, spec.Basic.GetOk) else None
+        delivered = await self._ask(f"reading queue {queue}", self._below.basic_get(queue))
+        return _message(delivered) if delivered.delivery_tag else None
 
     async def publish(self, message: Message, headers: Mapping[str, Any], exchange: str, routing_key: str) -> None:
         """Publishes a message again, with other headers; returns when the broker has confirmed that a queue has it."""
-        kept = {name: value for name, value in dict(message.properties or ()).items() if name not in _DROPPED}
         try:
-            properties = spec.Basic.Properties(**kept, headers=dict(headers), delivery_mode=2)
+            again = _again(message, headers)
         except (TypeError, ValueError) as error:
             raise BrokerError(f"the properties of the message can't be published again: {error}") from None
         what = f"publishing to {f'exchange {exchange} with routing key' if exchange else 'queue'} {routing_key}"
         async with self._publishing:
             # What is sent to a broker that takes nothing now would wait there, and be sent again by the next try.
-            await self._ask("waiting, because the broker takes no messages (an alarm?)", self._connection.ready())
-            await self._ask(
-                what,
-                self._channel.basic_publish(
-                    message.body, exchange=exchange, routing_key=routing_key, properties=properties, mandatory=True
-                ),
-            )
+            await self._ask("waiting, because the broker takes no messages (an alarm?)", self._transport.ready())
+            target = self._channel.default_exchange
+            if exchange:
+                target = await self._channel.get_exchange(exchange, ensure=False)
+            await self._ask(what, target.publish(again, routing_key, mandatory=True))
 
     async def close(self) -> None:
         """Ends the connection, within the time limit; what is not acknowledged goes back to its queue."""
@@ -213,13 +237,26 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _close(connection: aiormq.Connection, timeout: float) -> None:
+async def _close(connection: AbstractConnection, timeout: float) -> None:
     with suppress(Exception, asyncio.CancelledError):
         async with asyncio.timeout(timeout):
             await connection.close()
 
 
-def _message(delivered: DeliveredMessage) -> Message:
+def _again(message: Message, headers: Mapping[str, Any]) -> aio_pika.Message:
+    """The same message with other headers. Raises TypeError or ValueError."""
+    old = message.properties
+    kept = {name: getattr(old, name) for name in _KEPT if old is not None}
+    return aio_pika.Message(
+        message.body,
+        headers=dict(headers),
+        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        type=old.message_type if old is not None else None,
+        **kept,
+    )
+
+
+def _message(delivered: Any) -> Message:
     properties = delivered.header.properties
     return Message(
         tag=delivered.delivery_tag or 0,
@@ -238,12 +275,12 @@ def _reason(error: BaseException) -> str:
     """What went wrong, in words. An AMQP error carries code and text of the broker as its arguments."""
     if isinstance(error, asyncio.CancelledError | TimeoutError):
         return ""
-    if isinstance(error, aiormq.PublishError):
+    if isinstance(error, PublishError):
         return f"it came back, no queue takes it ({getattr(error.frame, 'reply_text', '')})"
-    if isinstance(error, aiormq.DeliveryError):
+    if isinstance(error, DeliveryError):
         return "the broker refused it (nack)"
     words = " ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
-    if isinstance(error, aiormq.InvalidFrameError) and "Connection.Close" in words:
+    if isinstance(error, InvalidFrameError) and "Connection.Close" in words:
         return f"the virtual host was refused ({words})"
     return words
 

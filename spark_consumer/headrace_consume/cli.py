@@ -9,14 +9,19 @@ from pathlib import Path
 
 import structlog
 
-from headrace_consume import dead_letters
-from headrace_consume.broker import Broker
-from headrace_consume.duplicates import make_duplicates
-from headrace_consume.errors import DuplicatesError
-from headrace_consume.service import Service, quiet_clients
-from headrace_consume.settings import Settings, load_settings
-from headrace_documents import elastic, logs
 from headrace_documents.errors import ConsumerError
+from headrace_documents.extras import exit_without
+
+try:
+    from headrace_consume import dead_letters
+    from headrace_consume.broker import Broker
+    from headrace_consume.duplicates import make_duplicates
+    from headrace_consume.errors import DuplicatesError
+    from headrace_consume.service import Service, quiet_clients
+    from headrace_consume.settings import Settings, load_settings
+    from headrace_documents import elastic, logs
+except ModuleNotFoundError as missing:
+    exit_without(missing, "headrace-consume", "consume")
 
 log = structlog.get_logger("headrace_consume")
 

@@ -145,7 +145,7 @@ class Service:
 
 def quiet_clients() -> None:
     """What the clients would log on their own comes to us as errors, with the place and what to do."""
-    for name in ("aiormq", "elastic_transport", "redis"):
+    for name in ("aiormq", "aio_pika", "elastic_transport", "redis"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     asyncio.get_running_loop().set_exception_handler(_on_loop_error)
 

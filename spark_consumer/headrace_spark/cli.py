@@ -11,10 +11,15 @@ from types import FrameType
 
 import structlog
 
-from headrace_documents import elastic, logs
 from headrace_documents.errors import ConsumerError
-from headrace_spark import kafka
-from headrace_spark.settings import Settings, load_settings
+from headrace_documents.extras import exit_without
+
+try:
+    from headrace_documents import elastic, logs
+    from headrace_spark import kafka
+    from headrace_spark.settings import Settings, load_settings
+except ModuleNotFoundError as missing:
+    exit_without(missing, "headrace-spark", "spark")
 
 log = structlog.get_logger("headrace_spark")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.mysql.checks import Finding, check_source
+from headrace.mysql.checks import check_source
 from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
+from headrace.ports.finding import Finding
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 from headrace.settings.load import derive_server_id
 from tests.support import DaemonProcess, destination_toml, free_port

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import struct
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +21,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from devstack import Stack
 from headrace.model import Column, Operation, RowsChange
+from headrace.mysql.second_opinion import agree, known_error
 from tests.binlogs import connect, declared, decode, image, new_file, select
 
 pytestmark = [
@@ -234,75 +234,6 @@ class Bench:
             if not agree(column, value, other):
                 assert known_error(column, value, other), f"{column.mysql_type}: {value!r}, mysql-replication {other!r}"
             self.compared += 1
-
-
-def agree(column: Column, ours: Any, theirs: Any) -> bool:
-    """Whether two values of a column mean the same, in the types that each reader gives."""
-    if ours is None or theirs is None:
-        return ours is theirs
-    kind = column.kind
-    if kind == "float":
-        return struct.pack("<f", ours) == struct.pack("<f", theirs)
-    if kind == "decimal":
-        return str(Decimal(ours)) == str(theirs)
-    if kind == "date":
-        return ours == theirs.isoformat()
-    if kind in ("datetime", "timestamp"):
-        return ours == (theirs.isoformat(" ", "microseconds"))[: 20 + column.length if column.length else 19]
-    if kind == "time":
-        micros = round(theirs / datetime.timedelta(microseconds=1))
-        whole, fraction = divmod(abs(micros), 1_000_000)
-        text = f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-        tail = f".{fraction:06d}"[: column.length + 1] if column.length else ""
-        return ours == f"{'-' if micros < 0 else ''}{text}{tail}"
-    if kind == "year":
-        return ours == str(theirs)
-    if kind == "bit":
-        return ours == int(theirs, 2)
-    if kind == "set":
-        return set(ours.split(",")) == theirs
-    if kind == "json":
-        return canonical(json.loads(ours)) == canonical(theirs)
-    return ours == theirs
-
-
-def canonical(value: Any) -> Any:
-    """A document with bytes as text: mysql-replication gives keys and strings as bytes."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, dict):
-        return {canonical(key): canonical(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [canonical(inner) for inner in value]
-    return value
-
-
-def known_error(column: Column, ours: Any, theirs: Any) -> str:
-    """Which of mysql-replication's known errors a difference is, "" for none."""
-    kind = column.kind
-    if theirs == "" and not ours.strip(b"\0" if isinstance(ours, bytes) else " "):
-        return "an empty binary string is an empty text"
-    if kind == "binary" and isinstance(theirs, bytes) and theirs.ljust(len(ours), b"\0") == ours:
-        return "BINARY loses its trailing zero bytes"
-    if kind == "year" and ours == "0000" and theirs == 1900:
-        return "YEAR 0000 is 1900"
-    if kind in ("date", "datetime") and theirs is None and "00" in (ours[5:7], ours[8:10]):
-        return "dates with a zero are None"
-    if kind == "timestamp" and ours.startswith("0000") and theirs.year == 1970:
-        return "TIMESTAMP zero is 1970"
-    if kind == "time" and column.length and ours.startswith("-"):
-        return "the fraction of a negative TIME is wrong"
-    if kind == "json" and ours == "null" and theirs is None:
-        return "the document null is None, as NULL is"
-    if kind in ("enum", "set") and column.charset == "latin1" and not "".join(column.labels).isascii():
-        return "labels that are not ASCII are lost unless they are UTF-8"
-    if column.charset in ("sjis", "ujis") and theirs.replace("＼", "\\") == ours:
-        return "the full-width backslash of sjis and ujis is another character than the server's"
-    if column.charset in ("big5", "greek") and len(theirs) == len(ours):
-        return "some characters of big5 and greek are others than the server's"
-    if kind == "set" and ours == "" and theirs is None:
-        return "an empty SET is None"
-    return ""
 
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])

@@ -45,6 +45,7 @@ async def test_a_broker_killed_with_a_thousand_in_flight_loses_nothing(broker: A
     name = "killed"
     async with looking_at(broker.url) as looking:
         await looking.queue(name)
+    broker.sync()  # the queue itself must outlive the kill
     batches = [numbered(i, 100, name, b"x" * 300) for i in range(0, 5000, 100)]
     confirmed = 0
     sink = sink_to(broker)

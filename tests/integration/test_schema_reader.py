@@ -14,6 +14,7 @@ from headrace.model import Position
 from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.history import Reading, SchemaHistory
 from headrace.mysql.schema.reader import read_schemas
+from headrace.mysql.wire.server import Server
 from headrace.settings.destination import SourceSettings
 from tests.ddl_replay import Recorder, Replay
 
@@ -62,18 +63,11 @@ class Shop:
             user=self.server.user,
             password=self.server.password,
             tls="disabled",
-        )
-        return await read_schemas(
-            settings,
-            position,
-            self.captures,
-            mariadb=self.recorder.mariadb,
-            version=self.recorder.version,
-            lower_case_table_names=0,
-            gtid_mode=not self.recorder.mariadb,
             server_id=7_000 + next(_numbers),
-            history=history,
         )
+        version, mariadb = self.recorder.version, self.recorder.mariadb
+        server = Server(settings, version, mariadb, gtid_mode=not mariadb, lower_case_table_names=0)
+        return await read_schemas(server, position, self.captures, history or self.history())
 
 
 @pytest.fixture

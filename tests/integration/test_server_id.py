@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, ServerIdTaken, SourceMisconfigured
 from headrace.mysql import replicas as readers
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EventCutter
-from headrace.mysql.replicas import RUN, choose_server_id, replica_name, replicas
+from headrace.mysql.replicas import RUN, Reader, choose_server_id, replica_name, replicas
 from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
@@ -65,14 +65,8 @@ async def nobody_reads(connection: SourceConnection) -> None:
 
 
 async def choose(connection: SourceConnection, server: Any, configured: int = 0, taken: int = 0) -> int:
-    return await choose_server_id(
-        connection,
-        settings(server, configured),
-        node=NODE,
-        destination=DESTINATION,
-        derived=not configured,
-        taken=taken,
-    )
+    reader = Reader(NODE, DESTINATION, not configured, taken)
+    return await choose_server_id(connection, settings(server, configured), reader)
 
 
 class Foreign(threading.Thread):

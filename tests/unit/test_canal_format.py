@@ -24,7 +24,7 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.ports.format import Messages, Place
+from headrace.ports.format import Messages
 from headrace.rules.numbers import float_text
 from headrace.settings.destination import DestinationSettings
 from tests.configured import destination_of
@@ -81,9 +81,6 @@ def test_messages_of_one_process_are_counted() -> None:
     made = change(["id", "a"], [(1, "x"), (2, "y")])
     ids = [json.loads(m)["id"] for m in (fmt.encode(made, 1), *fmt.encode_each(made, 1), fmt.encode(made, 1))]
     assert ids == [1, 2, 3, 4]
-
-
-PLACE = Place("bin.000001", 4, 4)
 
 
 def one(fmt: CanalFormat, mysql_type: str, value: Any, sql_type: int = 12) -> Any:
@@ -197,7 +194,7 @@ def ddl(sql: str = 'ALTER TABLE t ADD `a"b` INT', kind: DdlKind = DdlKind.ALTER,
 
 def test_a_schema_change_has_the_fields_of_a_flat_message_and_no_rows() -> None:
     fmt = CanalFormat()
-    message = only(fmt.schema_change(ddl(), PLACE, 7))
+    message = only(fmt.schema_change(ddl(), 7))
     assert list(message) == list(json.loads(fmt.encode(change(["id"], [(1,)]), 5)))
     assert message == {
         "data": None,
@@ -220,7 +217,7 @@ def test_a_schema_change_has_the_fields_of_a_flat_message_and_no_rows() -> None:
 
 @pytest.mark.parametrize("kind", list(DdlKind))
 def test_the_type_of_a_schema_change_is_canals_word(kind: DdlKind) -> None:
-    assert only(CanalFormat().schema_change(ddl(kind=kind), PLACE, 7))["type"] == kind.value
+    assert only(CanalFormat().schema_change(ddl(kind=kind), 7))["type"] == kind.value
 
 
 def test_a_rename_has_the_new_name_as_in_canal() -> None:
@@ -238,7 +235,7 @@ def test_a_rename_has_the_new_name_as_in_canal() -> None:
         0,
         "",
     )
-    message = only(CanalFormat().schema_change(made, PLACE, 7))
+    message = only(CanalFormat().schema_change(made, 7))
     assert (message["database"], message["table"]) == ("arch", "new")
 
 
@@ -250,13 +247,13 @@ def test_key_columns_stand_in_the_keys_order_and_canals_in_the_tables() -> None:
 
 
 def test_texts_of_statements_are_queries_that_are_no_ddl() -> None:
-    message = only(CanalFormat().schema_change(ddl("DELETE FROM t", DdlKind.QUERY, False), PLACE, 7))
+    message = only(CanalFormat().schema_change(ddl("DELETE FROM t", DdlKind.QUERY, False), 7))
     assert (message["type"], message["isDdl"], message["sql"]) == ("QUERY", False, "DELETE FROM t")
 
 
 def test_marks_name_their_kind_and_transaction() -> None:
     for begin, kind in ((True, "TRANSACTIONBEGIN"), (False, "TRANSACTIONEND")):
-        message = only(CanalFormat().mark(TransactionMark(begin, "u:1", 9, 5_000_000, "u:1"), PLACE, 7))
+        message = only(CanalFormat().mark(TransactionMark(begin, "u:1", 9, 5_000_000, "u:1"), 7))
         assert (message["type"], message["gtid"], message["es"], message["_pos"]) == (kind, "u:1", 5000, "9")
 
 
@@ -264,8 +261,8 @@ def test_canals_own_way_has_whole_seconds_and_no_pos() -> None:
     fmt = CompatFormat("latin1", enum_index=True)
     made = change(["id", ',"_pos":"'], [(1, ',"_pos":"1"}'), (2, "y")])
     messages = [json.loads(value) for value in (fmt.encode(made, 1), *fmt.encode_each(made, 1))]
-    messages.append(only(fmt.schema_change(ddl(), PLACE, 1)))
-    messages.append(only(fmt.mark(TransactionMark(True, "u:1", 9, 1_700_000_000_123_456, "u:1"), PLACE, 7)))
+    messages.append(only(fmt.schema_change(ddl(), 1)))
+    messages.append(only(fmt.mark(TransactionMark(True, "u:1", 9, 1_700_000_000_123_456, "u:1"), 7)))
     for message in messages:
         assert "_pos" not in message
         assert message["es"] == 1_700_000_000_000
@@ -282,7 +279,7 @@ def test_canals_own_way_has_whole_seconds_and_no_pos() -> None:
     ],
 )
 def test_to_canal_every_statement_is_ddl_that_is_not_dml(sql: str, is_ddl: bool) -> None:
-    assert only(CompatFormat().schema_change(ddl(sql, DdlKind.QUERY, False), PLACE, 7))["isDdl"] is is_ddl
+    assert only(CompatFormat().schema_change(ddl(sql, DdlKind.QUERY, False), 7))["isDdl"] is is_ddl
 
 
 def settings(**message: Any) -> DestinationSettings:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.destination.run import Stream
+from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.context import Context
 from headrace.destination.status import DestinationStatus
-from headrace.errors import StateStoreError
-from headrace.model import Position
+from headrace.errors import Fenced, StateStoreError
+from headrace.model import MessageBatch, Position
 from headrace.ports.state import Guard, StateChange
+from tests.streams import daemon_settings, settings
 
 ENTRY = {"kind": "listed", "pos": 1, "at": ""}
 
@@ -30,15 +33,62 @@ class FullDisk:
 
 
 async def test_entries_of_the_schema_history_stay_with_their_position_when_a_write_fails() -> None:
-    stream: Any = Stream.__new__(Stream)
-    store = FullDisk()
-    stream._delivery = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
-    stream._name, stream.guard = "shop", Guard(1, 1)
-    stream._status, stream._saved = DestinationStatus("shop"), None
-    stream._confirmed, stream._entries = Position("server", "b.000001", 400, last_pos=2), [ENTRY]
+    store: Any = FullDisk()
+    publisher: Any = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
+    checkpointer = Checkpointer(Context(settings(), daemon_settings(), DestinationStatus("shop")))
+    checkpointer.guard = Guard(1, 1)
+    checkpointer.begin_run(publisher)
+    checkpointer.confirm(
+        MessageBatch("", 0, position=Position("server", "b.000001", 400, last_pos=2), schema_entries=(ENTRY,))
+    )
     with pytest.raises(StateStoreError):
-        await stream._checkpoint()
-    await stream._checkpoint()
+        await checkpointer.checkpoint()
+    await checkpointer.checkpoint()
     assert [change.schema_entries for change in store.tried] == [(ENTRY,), (ENTRY,)]
-    await stream._checkpoint()
+    assert (checkpointer.guard, checkpointer.version) == (Guard(1, 2), 2)
+    await checkpointer.checkpoint()
     assert len(store.tried) == 2, "what is written is not written again"
+
+
+async def test_a_write_that_has_begun_is_finished_in_spite_of_a_cancellation_and_its_guard_counts() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(FullDisk):
+        async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+            begun.set()
+            await go.wait()
+            return Guard(guard.epoch, guard.version + 1)
+
+    publisher: Any = SimpleNamespace(store=Slow(), parking=None, sink=SimpleNamespace(keeps_position=False))
+    status = DestinationStatus("shop")
+    checkpointer = Checkpointer(Context(settings(), daemon_settings(), status))
+    checkpointer.guard = Guard(1, 1)
+    checkpointer.begin_run(publisher)
+    position = Position("server", "b.000001", 400)
+    checkpointer.confirm(MessageBatch("", 0, position=position))
+    writing = asyncio.create_task(checkpointer.checkpoint())
+    await begun.wait()
+    writing.cancel()
+    await asyncio.sleep(0.01)
+    assert not writing.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert (checkpointer.guard, status.position) == (Guard(1, 2), position)
+
+
+async def test_nothing_is_written_any_more_once_somebody_else_has_the_destination() -> None:
+    class Taken(FullDisk):
+        async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
+            self.tried.append(change)
+            raise Fenced("somebody else")
+
+    store: Any = Taken()
+    publisher: Any = SimpleNamespace(store=store, parking=None, sink=SimpleNamespace(keeps_position=False))
+    checkpointer = Checkpointer(Context(settings(), daemon_settings(), DestinationStatus("shop")))
+    checkpointer.begin_run(publisher)
+    checkpointer.confirm(MessageBatch("", 0, position=Position("server", "b.000001", 400)))
+    with pytest.raises(Fenced):
+        await checkpointer.checkpoint()
+    await checkpointer.checkpoint()
+    assert len(store.tried) == 1

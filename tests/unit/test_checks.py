@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
-from headrace.mysql.checks import Finding, refuse_incomplete, role_findings, variable_findings
+from headrace.mysql.checks import refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
+from headrace.ports.finding import Finding
 from headrace.settings.destination import SourceSettings
 
 GOOD = {

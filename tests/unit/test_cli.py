@@ -19,7 +19,7 @@ import structlog
 
 import headrace
 from headrace.cli import check
-from headrace.mysql.checks import Finding
+from headrace.ports.finding import Finding
 from headrace.settings.daemon import LogSettings
 from headrace.supervisor import logs
 from tests.configured import load

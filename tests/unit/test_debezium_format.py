@@ -13,11 +13,11 @@ from headrace import __version__
 from headrace.cli.wiring import new_format
 from headrace.formats.debezium.format import DebeziumFormat
 from headrace.formats.debezium.settings import DebeziumSettings
-from headrace.model import ABSENT, Column, Operation, RowsChange, TableSchema
-from headrace.ports.format import Messages, Place
+from headrace.model import ABSENT, Column, Operation, Origin, RowsChange, TableSchema
+from headrace.ports.format import Messages
 from tests.configured import destination_of
 
-PLACE = Place("mysql-bin.000003", 805, 570, 223344, 7, "DELETE FROM customers")
+ORIGIN = Origin("mysql-bin.000003", 570, 805, 1, 223344, 7)
 US = 1_465_581_902_300_123
 CUSTOMERS = TableSchema(
     "inventory",
@@ -43,8 +43,9 @@ def change(
     schema: TableSchema = CUSTOMERS,
     gtid: str = "u:1",
     partial: bool = False,
+    origin: Origin = ORIGIN,
 ) -> RowsChange:
-    return RowsChange(schema, operation, list(rows), before, 1 << 40, US, gtid, partial)
+    return RowsChange(schema, operation, list(rows), before, 1 << 40, US, gtid, partial, origin)
 
 
 def read(made: Messages) -> list[tuple[Any, Any]]:
@@ -56,7 +57,7 @@ def read(made: Messages) -> list[tuple[Any, Any]]:
 
 
 def test_an_insert_is_a_create_with_key_and_source() -> None:
-    made = debezium().rows(change(Operation.INSERT, ANNE, BOB), PLACE, 1465581902461)
+    made = debezium().rows(change(Operation.INSERT, ANNE, BOB), 1465581902461)
     (key, first), (_, second) = read(made)
     assert key == {"id": 1004}
     assert list(first) == ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns"]
@@ -80,7 +81,7 @@ def test_an_insert_is_a_create_with_key_and_source() -> None:
             "pos": 805,
             "row": 0,
             "thread": 7,
-            "query": "DELETE FROM customers",
+            "query": None,
         },
         "transaction": None,
         "op": "c",
@@ -94,36 +95,36 @@ def test_an_insert_is_a_create_with_key_and_source() -> None:
 
 
 def test_what_is_not_known_of_the_source_is_null() -> None:
-    ((_, value),) = read(debezium().rows(change(Operation.INSERT, BOB, gtid=""), Place("f", 4, 4), 1))
+    ((_, value),) = read(debezium().rows(change(Operation.INSERT, BOB, gtid="", origin=Origin("f", 4, 4, 1)), 1))
     assert {key for key, of in value["source"].items() if of is None} == {"sequence", "gtid", "thread", "query"}
 
 
 def test_a_clock_at_1970_is_a_number_too() -> None:
-    ((_, value),) = read(debezium().rows(change(Operation.INSERT, BOB), PLACE, 0))
+    ((_, value),) = read(debezium().rows(change(Operation.INSERT, BOB), 0))
     assert (value["ts_ms"], value["ts_us"], value["ts_ns"]) == (0, 0, 0)
 
 
 def test_an_update_has_both_images() -> None:
-    ((key, value),) = read(debezium().rows(change(Operation.UPDATE, BOB, before=[(1005, "Rob", None)]), PLACE, 1))
+    ((key, value),) = read(debezium().rows(change(Operation.UPDATE, BOB, before=[(1005, "Rob", None)]), 1))
     assert (key, value["op"]) == ({"id": 1005}, "u")
     assert (value["before"]["first_name"], value["after"]["first_name"]) == ("Rob", "Bob")
 
 
 def test_a_delete_is_followed_by_a_tombstone() -> None:
-    made = debezium().rows(change(Operation.DELETE, ANNE, BOB), PLACE, 1)
+    made = debezium().rows(change(Operation.DELETE, ANNE, BOB), 1)
     messages = read(made)
     assert [key["id"] for key, _ in messages] == [1004, 1004, 1005, 1005]
     assert [value and value["op"] for _, value in messages] == ["d", None, "d", None]
     assert (messages[0][1]["before"]["id"], messages[0][1]["after"]) == (1004, None)
     assert made.rows == [0, 0, 1, 1]
-    assert len(debezium(tombstones=False).rows(change(Operation.DELETE, ANNE), PLACE, 1).values) == 1
+    assert len(debezium(tombstones=False).rows(change(Operation.DELETE, ANNE), 1).values) == 1
 
 
 @pytest.mark.parametrize("tombstones", [True, False])
 def test_a_changed_key_is_a_delete_and_a_create_that_name_each_other(tombstones: bool) -> None:
     same = ((1, "a", None), (1, "b", None))
     update = change(Operation.UPDATE, BOB, same[1], before=[ANNE, same[0]])
-    made = debezium(tombstones=tombstones).rows(update, PLACE, 1)
+    made = debezium(tombstones=tombstones).rows(update, 1)
     messages = read(made)
     dead = [({"id": 1004}, None)] if tombstones else []
     assert [(key, value and value["op"]) for key, value in messages] == [
@@ -148,25 +149,25 @@ def test_a_table_without_a_primary_key_has_neither_keys_nor_tombstones() -> None
     fmt = debezium()
     for operation in Operation:
         before = [ANNE] if operation is Operation.UPDATE else None
-        made = fmt.rows(change(operation, BOB, before=before, schema=schema), PLACE, 1)
+        made = fmt.rows(change(operation, BOB, before=before, schema=schema), 1)
         assert [(key, value["op"]) for key, value in read(made)] == [(None, operation[0].lower().replace("i", "c"))]
 
 
 def test_columns_of_a_key_stand_in_its_order() -> None:
     schema = TableSchema("s", "t", CUSTOMERS.columns, (1, 0))
-    made = debezium().rows(change(Operation.INSERT, ANNE, schema=schema), PLACE, 1)
+    made = debezium().rows(change(Operation.INSERT, ANNE, schema=schema), 1)
     assert made.keys == [b'{"first_name":"Anne","id":1004}']
 
 
 def test_absent_columns_are_left_out() -> None:
     fmt = debezium()
     update = change(Operation.UPDATE, (1, ABSENT, None), before=[(1, ABSENT, ABSENT)], partial=True)
-    ((key, value),) = read(fmt.rows(update, PLACE, 1))
+    ((key, value),) = read(fmt.rows(update, 1))
     assert (key, value["op"]) == ({"id": 1}, "u")
     assert (value["before"], value["after"]) == ({"id": 1}, {"id": 1, "email": None})
     moved = change(Operation.UPDATE, (2, ABSENT, None), before=[(1, ABSENT, ABSENT)], partial=True)
-    assert [key["id"] for key, _ in read(fmt.rows(moved, PLACE, 1))] == [1, 1, 2]
-    ((key, value), (_, dead)) = read(fmt.rows(change(Operation.DELETE, (1, ABSENT, ABSENT), partial=True), PLACE, 1))
+    assert [key["id"] for key, _ in read(fmt.rows(moved, 1))] == [1, 1, 2]
+    ((key, value), (_, dead)) = read(fmt.rows(change(Operation.DELETE, (1, ABSENT, ABSENT), partial=True), 1))
     assert (key, value["before"], value["after"], dead) == ({"id": 1}, {"id": 1}, None, None)
 
 
@@ -179,7 +180,7 @@ def test_any_names_and_values_come_back(names: list[str], data: st.DataObject) -
     values = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))
     row = (5, *(data.draw(values) for _ in names[1:]))
     schema = TableSchema(names[0], names[1], columns, (0,))
-    made = debezium(schemas=data.draw(st.booleans())).rows(change(Operation.INSERT, row, schema=schema), PLACE, 1)
+    made = debezium(schemas=data.draw(st.booleans())).rows(change(Operation.INSERT, row, schema=schema), 1)
     ((key, value),) = read(made)
     assert value.get("payload", value)["after"] == dict(zip(names, row, strict=True))
     assert value.get("payload", value)["source"]["table"] == names[1]
@@ -232,7 +233,7 @@ def test_every_value_fits_the_schema_that_it_carries(operation: Operation) -> No
     before = [(1, *rows[1][1:]), (3, *rows[0][1:])] if operation is Operation.UPDATE else None
     fmt = debezium(schemas=True, transaction_topic="tx")
     made = fmt.rows(
-        change(operation, *rows, before=before, schema=TableSchema("s", "t", columns, (0,))), PLACE, 1_465_581_902_461
+        change(operation, *rows, before=before, schema=TableSchema("s", "t", columns, (0,))), 1_465_581_902_461
     )
     assert len(made.values) >= 2
     for key, value in read(made):
@@ -242,7 +243,7 @@ def test_every_value_fits_the_schema_that_it_carries(operation: Operation) -> No
 
 
 def test_the_names_of_schemas_are_debeziums() -> None:
-    ((key, value),) = read(debezium(schemas=True).rows(change(Operation.INSERT, ANNE), PLACE, 1))
+    ((key, value),) = read(debezium(schemas=True).rows(change(Operation.INSERT, ANNE), 1))
     assert key == {
         "schema": {
             "type": "struct",
@@ -286,7 +287,7 @@ def test_the_name_is_the_destinations_unless_given() -> None:
                 "sink": {"type": "null"},
             }
         )
-        ((_, value),) = read(new_format(settings).rows(change(Operation.INSERT, BOB), PLACE, 1))
+        ((_, value),) = read(new_format(settings).rows(change(Operation.INSERT, BOB), 1))
         return str(value["source"]["name"])
 
     assert (name(), name(name="server-1")) == ("shop", "server-1")

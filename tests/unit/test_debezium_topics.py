@@ -8,14 +8,20 @@ import pytest
 
 from headrace.model import Column, DdlKind, Operation, SchemaChange, TableChange, TableSchema, TransactionMark
 from headrace.ports.format import Messages
-from tests.unit.test_debezium_format import ANNE, BOB, CUSTOMERS, PLACE, US, change, check, debezium, read
+from tests.unit.test_debezium_format import ANNE, BOB, CUSTOMERS, ORIGIN, US, change, check, debezium, read
 
 # -- transactions -------------------------------------------------------------------------------------------------
 
 
 def mark(begin: bool, gtid: str = "u:10") -> TransactionMark:
     return TransactionMark(
-        begin, gtid or "mysql-bin.000003:570", 1, US, gtid, {} if begin else {"inventory.customers": 3}
+        begin,
+        gtid or "mysql-bin.000003:570",
+        1,
+        US,
+        gtid,
+        {} if begin else {"inventory.customers": 3},
+        origin=ORIGIN,
     )
 
 
@@ -30,7 +36,7 @@ def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
     fmt = debezium(transaction_topic="tx")
     other = TableSchema("inventory", "orders", CUSTOMERS.columns, (0,))
     for _ in range(2):  # the second counts anew
-        assert only(fmt.mark(mark(True, gtid), PLACE, 5)) == (
+        assert only(fmt.mark(mark(True, gtid), 5)) == (
             "tx",
             {"id": id_},
             {"status": "BEGIN", "id": id_, "event_count": None, "data_collections": None, "ts_ms": US // 1000},
@@ -38,9 +44,9 @@ def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
         blocks = [
             value["transaction"]
             for made in (
-                fmt.rows(change(Operation.INSERT, ANNE, gtid=gtid), PLACE, 1),
-                fmt.rows(change(Operation.DELETE, BOB, schema=other, gtid=gtid), PLACE, 1),
-                fmt.rows(change(Operation.UPDATE, BOB, before=[ANNE], gtid=gtid), PLACE, 1),
+                fmt.rows(change(Operation.INSERT, ANNE, gtid=gtid), 1),
+                fmt.rows(change(Operation.DELETE, BOB, schema=other, gtid=gtid), 1),
+                fmt.rows(change(Operation.UPDATE, BOB, before=[ANNE], gtid=gtid), 1),
             )
             for _, value in read(made)
             if value is not None
@@ -49,7 +55,7 @@ def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
             {"id": id_, "total_order": total, "data_collection_order": order}
             for total, order in ((1, 1), (2, 1), (3, 2), (4, 3))
         ]
-        assert only(fmt.mark(mark(False, gtid), PLACE, 5))[2] == {
+        assert only(fmt.mark(mark(False, gtid), 5))[2] == {
             "status": "END",
             "id": id_,
             "event_count": 4,
@@ -62,20 +68,20 @@ def test_a_transaction_is_told_with_its_counts(gtid: str, id_: str) -> None:
 
 
 def test_transactions_are_not_told_without_a_topic() -> None:
-    assert debezium().mark(mark(True), PLACE, 5) == []
+    assert debezium().mark(mark(True), 5) == []
 
 
 # -- schema changes -----------------------------------------------------------------------------------------------
 
 
 def ddl(kind: DdlKind, *tables: TableChange, is_ddl: bool = True, sql: str = "ALTER TABLE x") -> SchemaChange:
-    return SchemaChange(kind, is_ddl, "inventory", "customers", sql, tables, 1, US, "u:9")
+    return SchemaChange(kind, is_ddl, "inventory", "customers", sql, tables, 1, US, "u:9", origin=ORIGIN)
 
 
 def test_a_schema_change_describes_the_table_after_it() -> None:
     fmt = debezium(schema_topic="server-1")
     alter = TableChange(DdlKind.ALTER, "inventory", "customers", CUSTOMERS)
-    topic, key, value = only(fmt.schema_change(ddl(DdlKind.ALTER, alter), PLACE, 77))
+    topic, key, value = only(fmt.schema_change(ddl(DdlKind.ALTER, alter), 77))
     assert (topic, key) == ("server-1", {"databaseName": "inventory"})
     assert list(value) == ["source", "ts_ms", "databaseName", "schemaName", "ddl", "tableChanges"]
     assert (value["source"]["pos"], value["source"]["table"], value["source"]["row"]) == (805, "customers", 0)
@@ -114,7 +120,7 @@ def test_kinds_of_table_changes() -> None:
         TableChange(DdlKind.CREATE_INDEX, "a", "b", CUSTOMERS),
         TableChange(DdlKind.TRUNCATE, "a", "b", CUSTOMERS),
     )
-    made = only(fmt.schema_change(ddl(DdlKind.CREATE, *changes), PLACE, 1))[2]["tableChanges"]
+    made = only(fmt.schema_change(ddl(DdlKind.CREATE, *changes), 1))[2]["tableChanges"]
     assert [(one["type"], one["id"], one["table"] is None) for one in made] == [
         ("CREATE", '"a"."b"', False),
         ("DROP", '"a"."q""b"', True),
@@ -127,7 +133,7 @@ def test_an_index_changes_a_table_only_by_an_alter() -> None:
     fmt = debezium(schema_topic="s")
     index = TableChange(DdlKind.CREATE_INDEX, "a", "b", CUSTOMERS)
     for sql, count in (("CREATE INDEX i ON b (x)", 0), ("/* now */ alter table b add primary key (id)", 1)):
-        made = only(fmt.schema_change(ddl(DdlKind.CREATE_INDEX, index, sql=sql), PLACE, 1))
+        made = only(fmt.schema_change(ddl(DdlKind.CREATE_INDEX, index, sql=sql), 1))
         assert len(made[2]["tableChanges"]) == count
 
 
@@ -136,16 +142,16 @@ def test_schema_changes_fit_their_schema_and_so_do_transactions() -> None:
     column = Column("c", "decimal(10,2) unsigned", 3, length=10, scale=2)
     enum = Column("e", "enum('a','it''s')", 12, labels=("a", "it's"), charset="latin1")
     table = TableSchema("a", "b", (*CUSTOMERS.columns, column, enum), ())
-    made = fmt.schema_change(ddl(DdlKind.CREATE, TableChange(DdlKind.CREATE, "a", "b", table)), PLACE, 1)
+    made = fmt.schema_change(ddl(DdlKind.CREATE, TableChange(DdlKind.CREATE, "a", "b", table)), 1)
     columns = only(made)[2]["payload"]["tableChanges"][0]["table"]["columns"]
     assert (columns[3]["typeName"], columns[3]["length"], columns[3]["scale"]) == ("DECIMAL UNSIGNED", 10, 2)
     assert (columns[4]["typeName"], columns[4]["enumValues"]) == ("ENUM", ["'a'", "'it''s'"])
-    for messages in (made, fmt.mark(mark(True), PLACE, 1), fmt.mark(mark(False), PLACE, 1)):
+    for messages in (made, fmt.mark(mark(True), 1), fmt.mark(mark(False), 1)):
         _, key, value = only(messages)
         check(key["schema"], key["payload"])
         check(value["schema"], value["payload"])
 
 
 def test_only_ddl_has_a_place_and_only_with_a_topic() -> None:
-    assert debezium().schema_change(ddl(DdlKind.ALTER), PLACE, 1) == []
-    assert debezium(schema_topic="s").schema_change(ddl(DdlKind.QUERY, is_ddl=False), PLACE, 1) == []
+    assert debezium().schema_change(ddl(DdlKind.ALTER), 1) == []
+    assert debezium(schema_topic="s").schema_change(ddl(DdlKind.QUERY, is_ddl=False), 1) == []

@@ -75,7 +75,7 @@ async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_
         await site.actor.run(site.stop)
     assert site.looked == [], "the next attempt may still read it"
     assert await site.stored() == STORED
-    assert site.actor._behind.since > 0
+    assert site.actor._unconfirmed.oldest > 0
     site.answers = [[REFUSAL], LOST, [bytes(log.packets)]]
     site.moves = [moved, Position("server", "b.000001", 4)]
     site.sink = HeldSink()
@@ -93,8 +93,8 @@ async def test_after_a_move_nothing_is_waited_for_that_will_not_come(
     for by_policy in (True, False):
         site = DestinationSite(store, monkeypatch, **ACTING)
         await site.put()
-        site.actor._behind.since = 1e-9  # long ago
-        site.actor._version = (await store.load("shop")).version
+        site.actor._unconfirmed._carried = 1e-9  # long ago
+        site.actor._checkpointer.version = (await store.load("shop")).version
         head = [bytes(log.packets)[: packets[0]]]  # and no change ever
         site.answers = [LOST, head] if by_policy else [head]
         site.moves = [Position("server", "b.000001", 4)]
@@ -115,8 +115,8 @@ async def test_without_a_move_a_stall_goes_on_until_something_is_confirmed(
     site = DestinationSite(store, monkeypatch)
     await site.put()
     site.status.enter(State.STALLED, "sink", "of before")
-    site.actor._behind.since = 1e-9
-    site.actor._version = (await store.load("shop")).version
+    site.actor._unconfirmed._carried = 1e-9
+    site.actor._checkpointer.version = (await store.load("shop")).version
     more = asyncio.Event()
     site.answers = [[bytes(log.packets)[: packets[0]], more, bytes(log.packets)[packets[0] :]]]
     task = site.task()
@@ -125,7 +125,7 @@ async def test_without_a_move_a_stall_goes_on_until_something_is_confirmed(
     assert site.status.state is State.STALLED
     more.set()
     await until(lambda: site.status.state is State.STREAMING)
-    assert site.actor._behind.since == 0.0
+    assert site.actor._unconfirmed.oldest == 0.0
     site.stop.set()
     await task
 
@@ -270,7 +270,7 @@ async def test_an_epoch_is_above_that_of_our_row_on_the_source(store: Any, monke
     async def stored_epoch(_: Any) -> int:
         return 41
 
-    monkeypatch.setattr(module.Companion, "stored_epoch", stored_epoch)
+    monkeypatch.setattr(module.HeartbeatWriter, "stored_epoch", stored_epoch)
     site = DestinationSite(store, monkeypatch)
     site.answers = [[SourceUnreachable("away")]]
     with pytest.raises(SourceUnreachable):

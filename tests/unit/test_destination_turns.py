@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ async def test_a_floor_is_that_of_the_store_and_of_the_heartbeat_row(
     async def row(self: Any) -> int:
         return 40
 
-    monkeypatch.setattr("headrace.destination.heartbeat_writer.Companion.stored_epoch", row)
+    monkeypatch.setattr("headrace.destination.heartbeat_writer.HeartbeatWriter.stored_epoch", row)
     await store.begin_epoch("shop", above=6)
     site.answers = [[]]
     task = site.task()
@@ -72,7 +73,7 @@ async def test_a_source_that_does_not_say_its_row_holds_up_no_take_over(
         await asyncio.Event().wait()
         return 0
 
-    monkeypatch.setattr("headrace.destination.heartbeat_writer.Companion.stored_epoch", silent)
+    monkeypatch.setattr("headrace.destination.heartbeat_writer.HeartbeatWriter.stored_epoch", silent)
     await store.begin_epoch("shop", above=6)
     site.answers = [[]]
     task = site.task()
@@ -136,7 +137,7 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     status = site.status
     ages = (status.oldest_unconfirmed_at, status.last_event_at, status.last_checkpoint_at, status.beat_seen_at)
     assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
-    assert site.actor._behind.since == 0.0, "whoever runs it sees to what waits"
+    assert site.actor._unconfirmed.oldest == 0.0, "whoever runs it sees to what waits"
     assert (status.lag_seconds, status.queue_bytes, status.troubles, status.retention_warning) == (0.0, 0, {}, "")
     status.standby_problems, status.holder = ["the sink is away"], "somebody else"
     site.sink.held = False
@@ -164,7 +165,9 @@ async def test_what_is_not_confirmed_is_cut_before_the_last_checkpoint(
         return await commit(name, guard, change)
 
     monkeypatch.setattr(store, "commit", noted)
-    site.actor._daemon = daemon_settings(drain_timeout=0.1, checkpoint_interval=60)
+    daemon = daemon_settings(drain_timeout=0.1, checkpoint_interval=60)
+    site.actor._context = replace(site.actor._context, daemon=daemon)
+    site.actor._checkpointer._daemon = daemon
     task = site.task()
     await until(lambda: site.sink.messages == 6)
     site.sink.flow(1)

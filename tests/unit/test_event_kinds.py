@@ -103,7 +103,7 @@ def test_events_without_a_position_stand_behind_the_one_before() -> None:
         ends.append(log.at)
     d = decoder(changes)
     feed(d, bytes(log.packets))
-    assert d.place[1] == ends[-1]
+    assert d.cursor.end == ends[-1]
     log.event(16, struct.pack("<Q", 9))
     d = decoder(changes)
     feed(d, bytes(log.packets))
@@ -121,7 +121,7 @@ def test_an_incident_stops_and_the_operator_can_go_past_it() -> None:
     d = decoder(changes, options=DecoderOptions(skip_events=frozenset({f"b.000001:{at}"})))
     feed(d, bytes(log.packets))
     assert rows_of(changes) == [(1, "a")]
-    assert d.skipped == 1
+    assert d.cursor.skipped == 1
 
 
 @pytest.mark.parametrize(("kind", "flags"), [(3, 0), (5, 0), (99, 0x80), (200, 0x80)])
@@ -229,10 +229,8 @@ def test_status_variables_of_all_versions_are_passed() -> None:
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(variables)) + variables + b"shop\0ALTER TABLE t"
     query = parse_query(body, 0, len(body))
     assert (query.schema, query.text) == ("shop", b"ALTER TABLE t")
-    assert query.ansi_quotes
-    assert query.no_backslash_escapes
-    assert (query.client_collation, query.server_collation, query.database_collation) == (33, 8, 28)
-    assert query.utf8mb4_collation == 255
+    assert query.sql_mode == 1 << 2 | 1 << 20
+    assert (query.client_collation, query.server_collation) == (33, 8)
     assert query.alter_phase == "start"
 
 
@@ -294,7 +292,7 @@ def test_a_large_event_with_a_wrong_checksum_stops() -> None:
                 feed(d, stream)
         else:
             feed(d, stream)
-            assert d.place[1] == 4 + 23 + len(body)
+            assert d.cursor.end == 4 + 23 + len(body)
 
 
 def test_single_gtids_are_taken_out_of_a_set_wherever_they_lie() -> None:

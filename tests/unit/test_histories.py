@@ -14,15 +14,15 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import server_comparison as histories
 from headrace.mysql.position.heads import FileHead
 from headrace.mysql.position.inventory import Binlog, Inventory
-from headrace.mysql.position.move import Move
 from headrace.mysql.position.server_comparison import agree
+from headrace.ports.source import Move
 from headrace.settings.destination import SourceSettings
 
 US, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "5e11fa47-71ca-11e1-9e33-c80aa9429562"
 FILES = (Binlog("b.000003", 3000), Binlog("b.000004", 4000), Binlog("b.000005", 5000))
 HERE = Inventory(US, "9.7.4", False, True, FILES, ("b.000005", 5000), f"{US}:1-100", f"{US}:1-10", 60)
 PLAIN = replace(HERE, gtid_mode=False, executed="", purged="")
-STORED = Position(US, "b.000004", 700, f"{US}:1-50", 2, 0, commit_time_us=9_000_000, last_transaction="b.000004:600")
+STORED = Position(US, "b.000004", 700, f"{US}:1-50", 2, commit_time_us=9_000_000, last_transaction="b.000004:600")
 
 
 class Server:

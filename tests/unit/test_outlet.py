@@ -23,7 +23,7 @@ from headrace.model import (
 )
 from headrace.pipeline.message_builder import Outlet
 from headrace.pipeline.planning import Planner
-from headrace.ports.format import KeyedFormat, Messages, Place, ValueFormat
+from headrace.ports.format import KeyedFormat, Messages, ValueFormat
 from tests.streams import settings
 
 SCHEMA = TableSchema("shop", "t", (Column("id", "int", 4), Column("name", "varchar(9)", 12)), (0,))
@@ -34,7 +34,7 @@ ORIGIN = Origin("bin.000001", 4, 4, 2)
 class TwoTopics(KeyedFormat):
     """Rows with keys, each followed by a tombstone; statements and marks into topics of their own."""
 
-    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
+    def rows(self, change: RowsChange, now_ms: int) -> Messages:
         made = Messages()
         for i, row in enumerate(change.rows):
             key = b"%d" % row[0]
@@ -46,12 +46,12 @@ class TwoTopics(KeyedFormat):
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
         return lambda row: b"%d" % row[0]
 
-    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         made = Messages(topic="schema")
         made.add(b"ddl")
         return [made]
 
-    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         made = Messages(topic="marks")
         made.add(b"begin" if mark.begin else b"end", b"tx")
         return [made]

@@ -27,7 +27,7 @@ from headrace.settings.destination import SourceSettings
 from headrace.supervisor import logs
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-POSITION = Position(UUID, "mysql-bin.000003", 4711, f"{UUID}:1-23", 2, 0, (OpenXa("1:61:", "mysql-bin.000002", 4),), 99)
+POSITION = Position(UUID, "mysql-bin.000003", 4711, f"{UUID}:1-23", 2, (OpenXa("1:61:", "mysql-bin.000002", 4),), 99)
 SOURCE = SourceSettings.model_validate({"host": "h", "user": "u", "password": "p"})
 
 

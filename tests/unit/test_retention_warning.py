@@ -6,15 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
-from headrace.destination import retention as module
+from headrace.destination.context import Context
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable
 from headrace.model import Position
-from headrace.mysql.position.inventory import Retention
-from tests.streams import settings
+from headrace.mysql import source as module
+from headrace.mysql.source import MysqlSource
+from headrace.ports.source import Retention
+from tests.streams import daemon_settings, settings
 
 HERE = Position("server", "b.000001", 4)
 
@@ -27,7 +28,7 @@ class Looks:
         self.closed = 0
         self.heads = list[Any]()
         self.status = DestinationStatus("shop")
-        self.watch = RetentionWarning(self.status, structlog.get_logger("test"))
+        self.source = MysqlSource(settings(), daemon_settings(), lambda *_: True)
         monkeypatch.setattr(module, "SourceConnection", SimpleNamespace(open=self._open))
         monkeypatch.setattr(module, "take_inventory", self._inventory)
         monkeypatch.setattr(module, "retention", self._retention)
@@ -48,7 +49,9 @@ class Looks:
 
     async def look(self, found: Retention | Exception, **source: Any) -> str:
         self.found = found
-        await self.watch.look(settings(source=source).source, HERE)
+        config = settings(source=source)
+        self.source.settings = config.source  # the address that serves now
+        await RetentionWarning(Context(config, daemon_settings(), self.status), self.source).look(HERE)
         return self.status.troubles.get("retention", "")
 
 

@@ -57,7 +57,7 @@ async def test_a_lapsed_lease_cuts_the_sink_and_a_proof_sends_again_what_was_not
     lease.prove(clock.now)
     await until(lambda: run.status.messages == 6)
     assert sink.ids == IDS * 2
-    assert (run.delivery.renewed, run.status.resumes) == (1, 1)
+    assert (run.publisher.renewed, run.status.resumes) == (1, 1)
     await until(lambda: run.status.state is State.STREAMING)
     run.stop.set()
     await task
@@ -120,20 +120,20 @@ async def test_what_was_handed_over_comes_again_in_its_order_and_before_what_was
     run, lease, clock = await begin(store, sink, apart=True)
     task = run.task()
     await until(lambda: sink.messages == 4)
-    assert run.delivery.watched
+    assert run.publisher.watched
     clock.now += 6
     await until(lambda: sink.aborted, limit=3)
-    assert not run.delivery.watched, "nothing is in flight, so the process need not end"
+    assert not run.publisher.watched, "nothing is in flight, so the process need not end"
     sink.go_on.set()
-    await until(lambda: run.stream._queue.used > 0 and len(run.stream._queue) == 1)
+    await until(lambda: run.publisher.queue.used > 0 and len(run.publisher.queue) == 1)
     sink.held = False
     clock.now += 1
     lease.prove(clock.now)
     await until(lambda: run.status.messages == 6)
     assert sink.ids == IDS[:4] + IDS
-    assert run.delivery.watched
-    assert run.stream._queue.used == 0
-    assert not run.stream.unconfirmed
+    assert run.publisher.watched
+    assert run.publisher.queue.used == 0
+    assert not run.unconfirmed.any
     run.stop.set()
     await task
 
@@ -156,7 +156,7 @@ async def test_a_lapse_that_the_sink_sees_first_suspends_as_well(store: Any) -> 
     await until(lambda: run.status.messages == 4)
     clock.now += 6
     sink.go_on.set()
-    await until(lambda: run.stream._sending.suspended)
+    await until(lambda: run.publisher.suspended)
     assert sink.ids == IDS[:4]
     clock.now += 1
     lease.prove(clock.now)

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-import structlog
 
 from headrace.cli.wiring import ADAPTERS
+from headrace.destination.context import Context
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LockServiceError, SourceUnreachable, StateStoreError
@@ -16,7 +16,7 @@ from headrace.lease import Lease
 from headrace.model import State
 from headrace.ports.sink import SinkUse
 from tests.configured import parts_of
-from tests.streams import settings, until
+from tests.streams import daemon_settings, settings, until
 
 
 class TakenLock:
@@ -46,7 +46,7 @@ class Wait:
         monkeypatch.setattr(Standby, "_problems", look)
         self.lock, self.status, self.stop = TakenLock(), DestinationStatus("shop"), asyncio.Event()
         parts = parts_of(settings(), store=object(), lock=self.lock)
-        made: Any = Standby(settings(), settings().source, parts, self.status, structlog.get_logger())
+        made: Any = Standby(Context(settings(), daemon_settings(), self.status), parts, parts.new_source())
         self.task = asyncio.create_task(made.wait(None, self.stop))
 
 
@@ -93,10 +93,10 @@ async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPat
     async def nowhere(address: Any) -> Any:
         raise SourceUnreachable("the source is away")
 
-    monkeypatch.setattr("headrace.destination.standby.SourceConnection.open", nowhere)
+    monkeypatch.setattr("headrace.mysql.source.SourceConnection.open", nowhere)
     monkeypatch.setattr("headrace.adapters.jsonl.sink.JsonlSink._check", lambda self: ["the sink is away"])
     config = settings(sink={"type": "jsonl", "path": "out"})
     sink = ADAPTERS.sink_adapter("jsonl").probe(config.sink, SinkUse("shop", Lease()))
     parts = parts_of(config, store=Away(), lock=TakenLock(), sink=sink)
-    made = Standby(config, config.source, parts, DestinationStatus("shop"), structlog.get_logger())
+    made = Standby(Context(config, daemon_settings(), DestinationStatus("shop")), parts, parts.new_source())
     assert await made._problems() == ["the source is away", "the sink is away", "the store is away"]

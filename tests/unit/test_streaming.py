@@ -44,8 +44,8 @@ async def test_a_stop_waits_for_what_is_in_flight_and_stores_its_end(store: Any)
     assert (position.offset, position.gtid_set) == (starts[3], f"{SID}:1-3")
     assert position.last_transaction == f"b.000001:{starts[2]}"
     assert position.commit_time_us == 1_700_000_000_000_003
-    assert run.behind.since == 0.0
-    assert not run.stream.unconfirmed
+    assert run.unconfirmed.oldest == 0.0
+    assert not run.unconfirmed.any
     assert run.dump.closed
 
 
@@ -56,11 +56,10 @@ async def test_a_checkpoint_comes_after_a_number_of_transactions_or_at_its_time(
     log, starts, _ = three()
     daemon = daemon_settings(checkpoint_interval=60, checkpoint_transactions=limit)
     run = await begin(store, bytes(log.packets), daemon=daemon)
-    run.stream._stored_at = time.monotonic()  # a minute has not passed
     task = run.task()
     if written:
         await until(lambda: run.status.position is not None)
-        assert (await stored(store)).offset == starts[3]
+        assert (await stored(store)).offset in (starts[2], starts[3])  # the third may come in a slice of its own
     else:
         await until(lambda: run.status.transactions == 3)
         await asyncio.sleep(1.5)  # the clock's task has looked by then
@@ -91,7 +90,7 @@ async def test_a_stop_in_the_middle_of_a_store_write_loses_neither_it_nor_the_la
     await task
     position = await stored(store)
     assert position.offset == starts[3]
-    assert run.stream.guard.version == (await store.load("shop")).version
+    assert run.checkpointer.version == (await store.load("shop")).version
 
 
 async def test_what_carries_no_message_moves_the_position_too_in_its_turn(store: Any) -> None:
@@ -151,8 +150,8 @@ async def test_what_is_not_confirmed_in_time_stays_behind_and_is_told(store: Any
     run = await begin(store, bytes(log.packets), SourceSilent("silence"), sink=HeldSink(held=True), daemon=daemon)
     with pytest.raises(SourceSilent):
         await run.stream.run(run.stop)
-    assert run.stream.unconfirmed
-    assert run.behind.since > 0
+    assert run.unconfirmed.any
+    assert run.unconfirmed.oldest > 0
     assert (await store.load("shop")).position is None
 
 
@@ -270,10 +269,10 @@ async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows
         asked.append((table, position))
         columns = (Column("id", "int", 4, nullable=False), Column("v", "varchar(40)", 12, charset="utf8mb4", length=40))
         found = TableReading(TableSchema("shop", "t", columns, (0,)), "utf8mb4")
-        run.source.schemas.history.adopt(Reading({("shop", "t"): found}))
+        run.schemas.history.adopt(Reading({("shop", "t"): found}))
         return ""
 
-    run.source.schemas.learn = learn
+    run.schemas.learn = learn
     task = run.task()
     await until(lambda: run.sink.messages == 1)
     run.stop.set()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
 from headrace.cluster.watchdog import EXIT_STATUS, Watchdog
-from headrace.destination import delivery
+from headrace.destination.context import Context
+from headrace.destination.publisher import Publisher
+from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.tasks import cancel
 from tests.configured import parts_of
-from tests.streams import HeldSink, settings
+from tests.streams import HeldSink, daemon_settings, settings, until
 
 
 @pytest.fixture
@@ -51,25 +56,43 @@ def test_a_cut_transport_needs_no_end(watchdog: Watchdog, ended: list[int]) -> N
     assert ended == []
 
 
+def publisher(lease: Lease, watchdog: Watchdog) -> Publisher:
+    context = Context(settings(), daemon_settings(), DestinationStatus("shop"))
+    return Publisher(context, parts_of(settings(), sink=HeldSink(held=True)), lease, None, watchdog)
+
+
 async def test_a_lapse_ends_the_process_only_when_something_was_handed_over(
-    watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch
+    watchdog: Watchdog, ended: list[int]
 ) -> None:
     """A source that opens slowly, or a broker that answers slowly, may take longer than the lease."""
-    monkeypatch.setattr(delivery, "WATCHDOG", watchdog)
     lease = Lease(1.0, margin=1.0)
     lease.prove(time.monotonic())
-    made = delivery.Delivery(parts_of(settings(), sink=HeldSink()), lease)
+    made = publisher(lease, watchdog)
     await made.start()
     lease.lose("gone")
     ticks(watchdog, 10)
     assert ended == []
-    made.hand_over()
+    lease = Lease(1.0, margin=1.0)
+    lease.prove(time.monotonic())
+    made = publisher(lease, watchdog)
+    await made.start()
+    running = asyncio.create_task(made.run(lambda _: None))
+    await asyncio.sleep(0)
     await made.abort()
+    lease.lose("gone")
     ticks(watchdog, 10)
-    assert ended == []
-    made.hand_over()
+    assert ended == [], "its connections were cut in time"
+    await cancel(running)
+    lease = Lease(1.0, margin=1.0)
+    lease.prove(time.monotonic())
+    made = publisher(lease, watchdog)
+    await made.start()
+    running = asyncio.create_task(made.run(lambda _: None))
+    await asyncio.sleep(0)
+    lease.lose("gone")
     ticks(watchdog, 5)
     assert ended == [EXIT_STATUS]
+    await cancel(running)
 
 
 def test_a_lost_lock_counts_like_a_lapsed_lease(watchdog: Watchdog, ended: list[int]) -> None:
@@ -97,16 +120,20 @@ def test_a_lock_that_can_not_be_lost_is_not_watched(watchdog: Watchdog, ended: l
 
 
 async def test_at_the_end_of_a_run_what_is_not_confirmed_is_cut_and_an_idle_sink_may_take_its_time(
-    watchdog: Watchdog, ended: list[int], monkeypatch: pytest.MonkeyPatch
+    watchdog: Watchdog, ended: list[int]
 ) -> None:
-    monkeypatch.setattr(delivery, "WATCHDOG", watchdog)
     for idle in (True, False):
         lease = Lease(1.0, margin=1.0)
         lease.prove(time.monotonic())
-        made = delivery.Delivery(parts_of(settings(), sink=HeldSink()), lease)
+        made = publisher(lease, watchdog)
         await made.start()
-        made.hand_over()
-        await made.rest(idle=idle)
+        running = asyncio.create_task(made.run(lambda _: None))
+        if not idle:
+            await made.queue.put(MessageBatch("t", 0, [b"value"]))
+        await until(lambda made=made, idle=idle: made.idle is idle)
+        await asyncio.sleep(0)
+        await cancel(running)
+        await made.rest(resent=True)
         assert made.sink.aborted is not idle  # type: ignore[attr-defined]
         lease.lose("gone")
         ticks(watchdog, 10)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-from collections.abc import Awaitable
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
+from headrace.cli.decode import printing_settings
+from headrace.cli.decode_output import Output
+from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import HeadraceError
-from headrace.mysql.checks import Finding, check_source
+from headrace.model import RowsChange, SchemaChange
+from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import layouts_now
+from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import addresses
+from headrace.pipeline.routing import Routing
 from headrace.pipeline.rule_checks import check_rules
+from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
 from headrace.settings.destination import DestinationSettings, Settings
 
@@ -18,10 +30,36 @@ HELP = "connect to everything and say what is missing"
 DESCRIPTION = (
     "Looks at the state store, and at source, rules and sink of each destination, and changes nothing. A line for each "
     "thing looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status "
-    "0: all is well, notes included; 1: something is not; 2: the configuration is wrong."
+    "0: all is well, notes included; 1: something is not; 2: the configuration is wrong. With --second-opinion it "
+    "reads the newest rows instead, by its own reader and by mysql-replication's parser, and prints a line for each "
+    "value that differs; exit status 1: one differs by no known error of mysql-replication."
 )
 LIMIT = 60.0
 """Seconds for one source or sink, beyond the limits that they keep themselves."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+    """The command's own arguments."""
+    add_config(parser)
+    parser.add_argument(
+        "--second-opinion",
+        type=_positive,
+        metavar="N",
+        help="instead: read the newest N rows events of the captured tables with two readers, and show what differs",
+    )
+    parser.set_defaults(call=run)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError("should be a number of events, 1 or more")
+    return int(text)
+
+
+async def run(settings: Settings, arguments: argparse.Namespace) -> int:
+    if arguments.second_opinion:
+        return await _compare_readers(settings, arguments.second_opinion)
+    return await command(settings)
 
 
 async def command(settings: Settings) -> int:
@@ -78,6 +116,78 @@ async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Find
     if problems:
         return [Finding("sink", False, problem) for problem in problems]
     return [Finding("sink", True, f"the {destination.sink.type} sink can be written to")]
+
+
+# -- the second opinion -------------------------------------------------------------------------------------------
+
+
+class _Changes(Output):
+    """Keeps the changes of rows."""
+
+    def __init__(self) -> None:
+        self.changes: list[RowsChange] = []
+
+    def emit(self, change: RowsChange) -> None:
+        """See Output."""
+        self.changes.append(change)
+
+    def emit_schema(self, change: SchemaChange) -> None:
+        """See Output."""
+
+    def full(self) -> bool:
+        """See Output."""
+        return False
+
+    def write(self, transactions: int, events: int) -> None:
+        """See Output."""
+
+    def finish(self, out: BinaryIO) -> None:
+        """See Output."""
+
+
+def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Sequence[RowsChange]:
+    """The changes in a binlog file, as `headrace decode` reads it. Raises NotUnderstood and OSError."""
+    output = _Changes()
+    read_files([path], settings, spool, Window([path.name], None, None), output)
+    return output.changes
+
+
+async def _compare_readers(settings: Settings, count: int) -> int:
+    well, plain = True, printing_settings()
+
+    async def look(destination: DestinationSettings) -> Opinion:
+        with TemporaryDirectory(prefix="headrace-") as folder:
+            decode = functools.partial(decode_file, plain, Path(folder))
+            captures = Routing(destination).captures
+            return await second_opinion(destination.source, captures, count, decode, Path(folder))
+
+    for name, destination in settings.destinations.items():
+        try:
+            async with asyncio.timeout(LIMIT):
+                opinion = await look(destination)
+        except TimeoutError:
+            late = f"no result within {LIMIT:g} s: ask for fewer events"
+            well &= _print(name, [Finding("second opinion", False, late)])
+            continue
+        except HeadraceError as error:
+            well &= _print(name, [Finding("second opinion", False, str(error.args[0]), error.remedy)])
+            continue
+        _print_opinion(name, opinion)
+        well &= not opinion.differences
+    return 0 if well else 1
+
+
+def _print_opinion(name: str, opinion: Opinion) -> None:
+    for line in opinion.told:
+        print(f"{name}: differs  {line}")
+    if opinion.differences > len(opinion.told):
+        print(f"{name}: differs  and {opinion.differences - len(opinion.told):,} more")
+    for words, counts in (("known   ", opinion.known), ("left out", opinion.left_out)):
+        for what, times in sorted(counts.items()):
+            print(f"{name}: {words} {times:,} x {what}")
+    count = opinion.differences
+    differ = f"{count:,} differ{'' if count > 1 else 's'}" if count else "none differs but by known errors"
+    print(f"{name}: both read {opinion.values:,} values of {opinion.events:,} rows events; {differ}")
 
 
 async def _limited(name: str, checking: Awaitable[list[Finding]]) -> list[Finding]:

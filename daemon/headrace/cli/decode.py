@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -145,26 +146,35 @@ def _settings(arguments: argparse.Namespace) -> DestinationSettings:
         skipped = [parse_place(place) for place in arguments.skip_event]
     except ValueError as error:
         raise ValueError(f"--skip-event: {error}") from None
-    message: dict[str, Any] = {"format": arguments.format}
-    if arguments.format == "debezium":
-        message["debezium"] = {"schemas": False, "schema_topic": "decode"}
-    source: dict[str, Any] = {"host": "localhost", "user": "nobody", "password": "", "row_image": "any"}
+    source: dict[str, Any] = {}
     if arguments.host:
         number = derive_server_id(f"{socket.gethostname()}-{os.getpid()}", "decode")
         source |= {"host": arguments.host, "port": arguments.port, "user": arguments.user, "server_id": number}
         source |= {"password": _password(arguments), "start": _start(arguments.first or "earliest", "--from")}
-    raw = {
-        "name": "decode",
-        "source": {**source, "skip_event": skipped},
-        "filter": {"include": arguments.table},
-        "message": message,
-        "route": {"topic": "decode"},
-        "sink": {"type": "jsonl", "path": "-"},
-    }
     try:
-        return Loader(ADAPTERS, {}).make_destination(raw)
+        return printing_settings(arguments.format, arguments.table, {**source, "skip_event": skipped})
     except ConfigError as error:
         raise ValueError("; ".join(f"--{problem.partition('.')[2]}" for problem in error.problems)) from None
+
+
+def printing_settings(
+    format_: str = "canal", include: str = "", source: Mapping[str, Any] | None = None
+) -> DestinationSettings:
+    """The settings of a destination that prints; of one for files without a `source`. Raises ConfigError."""
+    message: dict[str, Any] = {"format": format_}
+    if format_ == "debezium":
+        message["debezium"] = {"schemas": False, "schema_topic": "decode"}
+    nobody = {"host": "localhost", "user": "nobody", "password": "", "row_image": "any"}
+    return Loader(ADAPTERS, {}).make_destination(
+        {
+            "name": "decode",
+            "source": {**nobody, **(source or {})},
+            "filter": {"include": include},
+            "message": message,
+            "route": {"topic": "decode"},
+            "sink": {"type": "jsonl", "path": "-"},
+        }
+    )
 
 
 def _password(arguments: argparse.Namespace) -> str:

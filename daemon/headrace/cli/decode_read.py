@@ -101,7 +101,7 @@ def read_files(
                     options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
                 )
             elif not begun:
-                chunk = _rotate(path.name, decoder.checksums) + chunk
+                chunk = _rotate(path.name, decoder.cursor.checksums) + chunk
             begun = True
             _feed(decoder, chunk, output)
             if window.over(decoder.position()):
@@ -123,9 +123,11 @@ def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
         try:
             at, more = decoder.feed(data, at, output.full)
         finally:
-            output.write(decoder.transactions, decoder.events)  # what came before something unreadable is true
-        if decoder.wanted is not None:
-            decoder.learned(_NO_LAYOUT)
+            output.write(
+                decoder.transactions.count, decoder.cutter.events
+            )  # what came before something unreadable is true
+        if decoder.described.wanted is not None:
+            decoder.described.learned(_NO_LAYOUT)
             more = True
 
 
@@ -163,7 +165,8 @@ async def read_server(
             try:
                 await stream.read()
             finally:
-                output.write(stream.progress.transactions, stream.progress.events)
+                progress = stream.progress()
+                output.write(progress.transactions, progress.events)
     finally:
         await stream.close()
 

@@ -77,10 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, module in (("run", run), ("check", check)):
-        command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False)
-        _add_config(command)
-        command.set_defaults(command=module.command)
+    command = commands.add_parser("run", help=run.HELP, description=run.DESCRIPTION, allow_abbrev=False)
+    _add_config(command)
+    command.set_defaults(command=run.command)
+    check.add_arguments(
+        commands.add_parser("check", help=check.HELP, description=check.DESCRIPTION, allow_abbrev=False), _add_config
+    )
     position.add_arguments(
         commands.add_parser("position", help=position.HELP, description=position.DESCRIPTION, allow_abbrev=False),
         _add_config,

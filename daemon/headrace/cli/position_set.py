@@ -23,11 +23,12 @@ from headrace.cli.position_common import (
 from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.lease import Tenure
 from headrace.model import Gap, Position
-from headrace.mysql.position.move import Move, Where, place_text, relocate
+from headrace.mysql.position.move import Where, place_text, relocate
 from headrace.mysql.position.server_comparison import agree
 from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.source import addresses
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Move
 from headrace.ports.state import HistoryEntry, StateChange, StateStore, Stored
 from headrace.settings.destination import Settings, SourceSettings
 from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest

@@ -24,12 +24,13 @@ from headrace.errors import HeadraceError, LostKind, NotUnderstood, PositionLost
 from headrace.model import Position, State
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Inventory, Retention, retention, take_inventory
+from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.search import distance, read_on
 from headrace.mysql.position.server_comparison import agree
 from headrace.mysql.schema.states import file_number
 from headrace.mysql.source import addresses
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Retention
 from headrace.ports.state import Stored
 from headrace.settings.destination import Settings, SourceSettings
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from headrace.cluster.rebalance import Rebalancer
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
+from headrace.pipeline.routing import Routing
 from headrace.ports.cluster import Cluster, ClusterCounts, Lock, Member
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import FailedStore
 from headrace.ports.registry import Registry
 from headrace.ports.sink import Desk, Sink, SinkPlan, SinkUse
+from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
 from headrace.settings.destination import DestinationSettings, Settings
@@ -132,6 +134,7 @@ class Wiring:
         return Parts(
             store,
             self.lock(destination),
+            lambda: self.source(destination),
             lambda: new_format(destination, self._adapters),
             new_sink,
             lambda: self.probe_sink(destination),
@@ -139,6 +142,12 @@ class Wiring:
             parked,
             self.former_parking_stores(destination),
         )
+
+    def source(self, destination: DestinationSettings) -> Source:
+        """The destination's source, not opened."""
+        from headrace.mysql.source import MysqlSource
+
+        return MysqlSource(destination, self._settings.daemon, Routing(destination).captures)
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:
         """A sink for check() alone, which disturbs no other."""

@@ -8,28 +8,26 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import structlog
-
-from headrace.destination.delivery import Delivery, delivering
-from headrace.destination.heartbeat_writer import Companion
+from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.context import Context
+from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.parts import Parts
+from headrace.destination.publisher import Publisher, publishing
 from headrace.destination.retention import RetentionWarning
-from headrace.destination.run import Behind, Stream
+from headrace.destination.run import Run
+from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
+from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import Fenced, PositionLost, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
-from headrace.mysql.position.move import relocate_by_policy
-from headrace.mysql.source import MysqlSource
 from headrace.parking.parking import Parking, ensure_delivered
-from headrace.pipeline.routing import Routing
+from headrace.pipeline.message_builder import make_outlet
 from headrace.ports.source import Heartbeat, OpenSource
-from headrace.ports.state import Guard, StateChange, StateStore, Stored
+from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace.tasks import beside, first
-
-log = structlog.get_logger(__name__)
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
@@ -47,23 +45,13 @@ class Destination:
     """Runs one destination from lock to drain. run() may be called again after it raised."""
 
     def __init__(
-        self,
-        settings: DestinationSettings,
-        daemon: DaemonSettings,
-        parts: Parts,
-        status: DestinationStatus,
+        self, settings: DestinationSettings, daemon: DaemonSettings, parts: Parts, status: DestinationStatus
     ) -> None:
-        self._settings, self._daemon, self._parts = settings, daemon, parts
-        self._store, self._lock, self.status = parts.store, parts.lock, status
-        self._log = log.bind(destination=settings.name)
-        self._behind = Behind()
-        self._unconfirmed = False
-        """Whether messages of the present run wait for confirmation, although it has ended."""
-        self._source = MysqlSource(settings, daemon, Routing(settings).captures)
-        self._version = 0
-        """Of what is stored, as this daemon last saw it."""
-        self._loaded = False
-        """Whether the last run has read what is stored."""
+        self._context = Context(settings, daemon, status)
+        self._settings, self._daemon, self._parts, self.status = settings, daemon, parts, status
+        self._store, self._lock, self._source = parts.store, parts.lock, parts.new_source()
+        self._log = self._context.log
+        self._checkpointer, self._unconfirmed = Checkpointer(self._context), Unconfirmed()
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
 
@@ -74,7 +62,7 @@ class Destination:
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
-        watch, looked, file = RetentionWarning(self.status, self._log), 0.0, ""
+        watch, looked, file = RetentionWarning(self._context, self._source), 0.0, ""
         while True:
             await asyncio.sleep(1.0)
             position, now = self.status.position, time.monotonic()
@@ -82,7 +70,7 @@ class Destination:
                 continue
             if position.file != file or now - looked > _LOOK_AT_BINLOGS:
                 file, looked = position.file, now
-                await watch.look(self._source.settings, position)
+                await watch.look(position)
 
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
@@ -91,7 +79,8 @@ class Destination:
 
     async def _written(self) -> None:
         # A run that failed before it had read the position, because its sink was away, does not know what is stored.
-        seen = self._version if self._loaded else (await self._store.load(self.name)).version
+        known = self._checkpointer
+        seen = known.version if known.loaded else (await self._store.load(self.name)).version
         while True:
             await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
             with contextlib.suppress(StateStoreError):
@@ -102,7 +91,7 @@ class Destination:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
         while not stop.is_set():
             # A stall goes on until something is confirmed, whatever is tried meanwhile.
-            if not self._behind.since:
+            if not self._unconfirmed.oldest:
                 self.status.enter(State.STARTING)
             try:
                 await self._store.open()
@@ -142,150 +131,132 @@ class Destination:
 
     async def _run(self, stop: asyncio.Event) -> None:
         """From the stored position to the end of the stream."""
-        self._unconfirmed = self._loaded = False
+        self._checkpointer.loaded = False
+        self._unconfirmed.begin_run()
         stored: Stored | None = None
         if not self._settings.exactly_once:  # there the truth can be read only once the sink is open
             # Also while the sink is away it matters how long the source keeps the binlog that we need.
-            stored = await self._note_stored(self._store)
+            stored = await self._load(self._store)
         parked = self._parts.parked
         parking = Parking(self._settings.failed, parked, self.name, self.status.note_parked) if parked else None
-        async with delivering(self._parts, self._lock.lease, parking) as delivery:
-            store = delivery.store
+        async with publishing(self._context, self._parts, self._lock.lease, parking) as publisher:
+            store = publisher.store
             await ensure_delivered(self.name, self._parts.former_parked)
-            stored = stored or await self._note_stored(store)
+            stored = stored or await self._load(store)
             entries = await store.schema_entries(self.name)
             source = await _unless(stop, lambda: self._open(stored, entries))
             if source is None:
                 return
-            companion = self._companion()
+            second = self._source.second_connection()
+            heartbeats = HeartbeatWriter(self._context, second)
             try:
-                guard = await self._begin(store, stored, companion)
-                guard = await self._store_start(store, stored, source, guard)
+                await self._begin(store, heartbeats)
+                await self._store_start(store, stored, source)
                 if parking is not None:
-                    await parking.open(guard)
-                await self._stream(source, delivery, guard, companion, stop)
+                    await parking.open(self._checkpointer.guard)
+                await self._stream(source, publisher, heartbeats, StallDetector(self._context, second), stop)
             finally:
-                await companion.close()
+                await heartbeats.close()
                 await source.close()
 
-    async def _note_stored(self, store: StateStore) -> Stored:
-        """Reads what is stored, and keeps in mind which version of it was seen."""
-        stored = await store.load(self.name)
-        if stored.version != self._version:  # moved by somebody: what waited may not come again
-            self._behind.since = 0.0
-        self._version, self.status.position, self._loaded = stored.version, stored.position, True
+    async def _load(self, store: StateStore) -> Stored:
+        """Reads what is stored; when somebody has moved it, what waited may not come again."""
+        stored, moved = await self._checkpointer.load(store)
+        if moved:
+            self._unconfirmed.give_up()
         return stored
 
-    def _companion(self) -> Companion:
-        return Companion(self._source.settings, self._settings.heartbeat, self.name, self._daemon.node, self.status)
-
-    async def _begin(self, store: StateStore, stored: Stored, companion: Companion) -> Guard:
+    async def _begin(self, store: StateStore, heartbeats: HeartbeatWriter) -> None:
         """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
-        above = await companion.stored_epoch()
-        guard = await store.begin_epoch(self.name, above=above, tenure=self._lock.tenure)
-        if guard.version != stored.version:
-            raise Fenced(f"the position of {self.name} was moved while its source was opened")
-        self._version = guard.version
-        self.status.epoch = companion.epoch = guard.epoch
-        return guard
+        above = await heartbeats.stored_epoch()
+        epoch = await self._checkpointer.begin_epoch(
+            store, self._lock.tenure, above=above, meanwhile="its source was opened"
+        )
+        self.status.epoch = heartbeats.epoch = epoch
 
     async def _stream(
         self,
         source: OpenSource,
-        delivery: Delivery,
-        guard: Guard,
-        companion: Companion,
+        publisher: Publisher,
+        heartbeats: HeartbeatWriter,
+        stalls: StallDetector,
         stop: asyncio.Event,
     ) -> None:
-        stream = Stream(
-            self._settings,
-            self._daemon,
-            self.status,
-            fmt=self._parts.new_format(),
-            source=source,
-            delivery=delivery,
-            guard=guard,
-            companion=companion,
-            behind=self._behind,
-        )
-        try:
-            await stream.run(stop)
-        finally:
-            self._version, self._unconfirmed = stream.guard.version, stream.unconfirmed
+        epoch = self._checkpointer.guard.epoch
+        builder = make_outlet(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
+        run = Run(self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed)
+        await run.run(stop)
 
     # -- the source -----------------------------------------------------------------------------------------------
 
     async def _open(self, stored: Stored, entries: Sequence[dict[str, Any]]) -> OpenSource:
-        before = self._source.settings
+        before = self._source.address
         source = await self._source.open(stored.position, last_pos=stored.last_pos, entries=entries)
-        if source.address != (tried := f"{before.host}:{before.port}"):
-            self._log.warning("another address of the source is used", address=source.address, before=tried)
+        if source.address != before:
+            self._log.warning("another address of the source is used", address=source.address, before=before)
         self.status.source_address, self.status.source_uuid = source.address, source.start.server_uuid
         self.status.server_id = source.server_id
         return source
 
-    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource, guard: Guard) -> Guard:
+    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> None:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
         over a divergence, with what it gives up."""
         if stored.position is not None and source.gap is None:
-            return guard
+            return
         entries = source.take_entries()
         if source.gap is None:
-            guard = await store.commit(self.name, guard, StateChange(source.start, entries))
-            self.status.position = source.start
-            return guard
-        return await self._store_move(store, guard, source.start, entries, source.gap)
+            await self._checkpointer.store_now(store, StateChange(source.start, entries))
+        else:
+            await self._store_move(store, source.start, entries, source.gap)
 
     # -- a lost place ---------------------------------------------------------------------------------------------
 
     async def _move(self, lost: PositionLost) -> bool:
         """What `on_position_lost` says; whether the position was moved. Not at once while something that was read waits
         for confirmation, because the next attempt may be able to read it again."""
-        policy, stored = self._settings.source.on_position_lost, await self._store.load(self.name)
-        if policy == "fail" or stored.position is None or self._unconfirmed:
+        policy = self._settings.source.on_position_lost
+        if policy == "fail" or self._unconfirmed.any:
             return False
-        move = await relocate_by_policy(self._source.settings, policy, lost, stored.position)
-        if move is None:
+        stored = await self._load(self._store)
+        if stored.position is None or (move := await self._source.move(policy, lost, stored.position)) is None:
             return False
         store = self._parts.leased_store(self._lock.lease)
-        guard = await store.begin_epoch(self.name, tenure=self._lock.tenure)
-        if guard.version != stored.version:
-            raise Fenced(f"the position of {self.name} was moved while a policy looked where to go on")
+        await self._checkpointer.begin_epoch(store, self._lock.tenure, meanwhile="a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
-        await self._store_move(store, guard, move.position, move.entries, move.gap)
+        await self._store_move(store, move.position, move.entries, move.gap)
         return True
 
     async def _store_move(
-        self, store: StateStore, guard: Guard, position: Position, entries: tuple[dict[str, Any], ...], gap: Gap
-    ) -> Guard:
+        self, store: StateStore, position: Position, entries: tuple[dict[str, Any], ...], gap: Gap
+    ) -> None:
         """Stores a policy's move, and tells everywhere what it gives up."""
         change = StateChange(position, entries, actor="policy", details={"gap": gap.to_dict()})
-        guard = await store.commit(self.name, guard, change)
-        self._version, self.status.position = guard.version, position
-        self._behind.since = 0.0  # what waited is given up
+        await self._checkpointer.store_now(store, change)
+        self._unconfirmed.give_up()
         self.status.gap = gap
         self.status.gaps[gap.reason] = self.status.gaps.get(gap.reason, 0) + 1
         self._log.error("the position was moved by a policy", gap=str(gap), **gap.to_dict())
-        return guard
 
     # -- the lock -------------------------------------------------------------------------------------------------
 
     async def _floor(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
-        stored, row, companion = (await self._store.load(self.name)).epoch, 0, self._companion()
+        stored, row = (await self._store.load(self.name)).epoch, 0
+        heartbeats = self._heartbeats()
         try:
             async with asyncio.timeout(_FLOOR_LIMIT):
-                row = await companion.stored_epoch()
+                row = await heartbeats.stored_epoch()
         except TimeoutError:
             pass  # the row is asked for again before the first beat
         finally:
-            await companion.close()
+            await heartbeats.close()
         return max(stored, row)
 
     async def _ensure_alone(self, stop: asyncio.Event) -> None:
-        """After somebody fenced us out although we held the lock: stays away as long as he shows signs of life, or the
-        two would fence each other for ever. Raises SplitBrain. A lock that all share makes this needless."""
+        """After somebody fenced us out although we held the lock: stays away as long as that daemon shows signs of
+        life, or the two would fence each other for ever. Raises SplitBrain. A lock that all share makes this
+        needless."""
         if not self._fenced or self._lock.shared:
             return
         before, wait = await self._signs(), 2 * self._settings.heartbeat.interval + _SIGNS_MARGIN
@@ -301,20 +272,23 @@ class Destination:
             )
         self._fenced = False
 
+    def _heartbeats(self) -> HeartbeatWriter:
+        return HeartbeatWriter(self._context, self._source.second_connection())
+
     async def _signs(self) -> tuple[int, Heartbeat | None]:
         """What changes while somebody runs the destination: the version of what is stored, and the heartbeat row."""
-        companion = self._companion()
+        heartbeats = self._heartbeats()
         try:
-            return (await self._store.load(self.name)).version, await companion.stored_beat()
+            return (await self._store.load(self.name)).version, await heartbeats.stored()
         finally:
-            await companion.close()
+            await heartbeats.close()
 
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""
         if not stop.is_set() and not await self._lock.try_acquire(self._floor):
-            self._behind.since = 0.0  # whoever runs it sees to what waits
+            self._unconfirmed.give_up()  # whoever runs it sees to what waits
             self.status.stand_by()
-            standby = Standby(self._settings, self._source.settings, self._parts, self.status, self._log)
+            standby = Standby(self._context, self._parts, self._source)
             if not await standby.wait(self._floor, stop):
                 return False
         if stop.is_set():

@@ -10,6 +10,7 @@ from headrace.ports.cluster import Lock
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import FailedStore
 from headrace.ports.sink import Desk, Sink
+from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 
 
@@ -20,6 +21,7 @@ class Parts:
     store: StateStore
     """To be opened before it is used."""
     lock: Lock
+    new_source: Callable[[], Source]
     new_format: Callable[[], ValueFormat | KeyedFormat]
     new_sink: Callable[[Lease, Desk | None], Sink]
     probe_sink: Callable[[], Sink]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from headrace.destination.context import Context
 from headrace.destination.states import Trouble
-from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.model import Position
-from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Retention, retention, take_inventory
-from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.settings.destination import SourceSettings
+from headrace.ports.source import Retention, Source
 
 _TROUBLE = "retention"
 
@@ -19,31 +14,23 @@ _TROUBLE = "retention"
 class RetentionWarning:
     """Looks when it is told to, on a connection of its own: the stream may have none, and then it matters most."""
 
-    def __init__(self, status: DestinationStatus, log: Any) -> None:
-        self._status, self._log = status, log
-        self._heads: FileHeads | None = None
-        self._address = ("", 0)
+    def __init__(self, context: Context, source: Source) -> None:
+        self._status, self._log, self._source = context.status, context.log, source
+        self._limit = context.settings.source.retention_warning
 
-    async def look(self, source: SourceSettings, position: Position) -> None:
+    async def look(self, position: Position) -> None:
         """Writes what it finds into the status. What can't be found out is None there, and no error."""
-        if self._heads is None or self._address != (source.host, source.port):
-            self._heads, self._address = FileHeads(source), (source.host, source.port)
         try:
-            connection = await SourceConnection.open(address_of(source))
-            try:
-                inventory = await take_inventory(connection)
-                found = await retention(inventory, position, self._heads)
-            finally:
-                await connection.close()
+            found = await self._source.retention(position)
         except HeadraceError as error:
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
             self._status.retention_bytes = self._status.retention_seconds = None
             return  # a warning stays until a look says otherwise
         self._status.retention_bytes, self._status.retention_seconds = found.bytes, found.seconds
-        self._warn(source, position, found)
+        self._warn(position, found)
 
-    def _warn(self, source: SourceSettings, position: Position, found: Retention) -> None:
-        share, limit = found.share, source.retention_warning
+    def _warn(self, position: Position, found: Retention) -> None:
+        share, limit = found.share, self._limit
         if share is None or share >= limit:
             if self._status.clear(_TROUBLE) and share is not None:
                 self._log.info("the position is far enough from what the source purges again", share=round(share, 3))

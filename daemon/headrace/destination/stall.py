@@ -1,24 +1,22 @@
-"""What a running stream says of itself: STREAMING, DEGRADED, STALLED by its sink; and when its source is silent."""
+"""Tells a stall from lag: STREAMING, DEGRADED or STALLED by the sink, and a source that is silent."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
-from headrace.destination.heartbeat_writer import Companion
-from headrace.destination.status import DestinationStatus
+from headrace.destination.context import Context
 from headrace.errors import HeadraceError, SourceSilent
 from headrace.model import State
-from headrace.ports.source import ChangeStream
-from headrace.settings.destination import SourceSettings
+from headrace.ports.source import ChangeStream, SecondConnection
 
 
-class Liveness:
+class StallDetector:
     """Looks at one run, from the clock's task."""
 
-    def __init__(self, source: SourceSettings, status: DestinationStatus, companion: Companion, log: Any) -> None:
-        self._source, self._status, self._companion, self._log = source, status, companion, log
+    def __init__(self, context: Context, connection: SecondConnection) -> None:
+        self._source, self._status, self._log = context.settings.source, context.status, context.log
+        self._connection = connection
         self._asked_at = 0.0
 
     def judge(self, oldest: float, confirmed_at: float) -> None:
@@ -47,21 +45,21 @@ class Liveness:
         Silence counts only while we read: catching up, a huge transaction and back-pressure are no stall.
         """
         limit, now = self._source.stall_after, asyncio.get_running_loop().time()
-        since = source.silent_since
+        since = source.silent_since()
         if not since or now - since <= limit or now - self._asked_at <= limit / 2:
             return
         self._asked_at = now
         try:
             async with asyncio.timeout(self._source.connect_timeout):
-                end = await self._companion.binlog_end()
+                end = await self._connection.end()
         except (HeadraceError, TimeoutError):
-            if source.silent_since == since:
+            if source.silent_since() == since:
                 raise SourceSilent(
                     f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
                 ) from None
             return
-        if source.silent_since == since and not source.has_reached(end):
-            progress = source.progress
+        if source.silent_since() == since and not source.has_reached(end):
+            progress = source.progress()
             raise SourceSilent(
                 f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
                 f"{progress.file}:{progress.offset}"

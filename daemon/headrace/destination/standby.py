@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from headrace.destination.context import Context
 from headrace.destination.parts import Parts
-from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.lease import Floor
 from headrace.model import State
-from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.settings.destination import DestinationSettings, SourceSettings
+from headrace.ports.source import Source
 from headrace.tasks import first
 
 _LOOK = 30.0
@@ -23,16 +21,9 @@ _LIMIT = 20.0
 class Standby:
     """One wait for the lock."""
 
-    def __init__(
-        self,
-        settings: DestinationSettings,
-        source: SourceSettings,
-        parts: Parts,
-        status: DestinationStatus,
-        log: Any,
-    ) -> None:
-        self._settings, self._source, self._parts = settings, source, parts
-        self._lock, self._status, self._log = parts.lock, status, log
+    def __init__(self, context: Context, parts: Parts, source: Source) -> None:
+        self._name, self._status, self._log = context.name, context.status, context.log
+        self._parts, self._source, self._lock = parts, source, parts.lock
 
     async def wait(self, floor: Floor, stop: asyncio.Event) -> bool:
         """Until the lock is ours; False when told to stop before. Raises LockServiceError or StateStoreError."""
@@ -80,13 +71,12 @@ class Standby:
     async def _problems(self) -> list[str]:
         problems: list[str] = []
         try:
-            connection = await SourceConnection.open(address_of(self._source))
-            await connection.close()
+            await self._source.check()
         except HeadraceError as error:
             problems.append(str(error))
         problems += await self._parts.probe_sink().check()
         try:
-            await self._parts.store.load(self._settings.name)
+            await self._parts.store.load(self._name)
         except HeadraceError as error:
             problems.append(str(error))
         return problems

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headrace.errors import ServerIdTaken, SourceChanged
+from headrace.errors import HeadraceError, ServerIdTaken, SourceChanged
 from headrace.model import Position
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
@@ -36,6 +36,8 @@ class MysqlStream(ChangeStream):
         self._data, self._at, self._more = b"", 0, False
         """What came, up to where it is decoded, and whether there is more to decode at once."""
         self._bytes, self._received = 0, dump.packets.last_receive
+        self._end: HeadraceError | None = None
+        """What the server has said instead of more."""
         self._before = Progress("", 0, 0)
         """The counts of earlier dumps."""
 
@@ -47,66 +49,61 @@ class MysqlStream(ChangeStream):
 
     async def read(self) -> None:
         """See ChangeStream."""
-        decoder = self._decoder
+        if self._end is not None:
+            raise self._end
+        decoder, described = self._decoder, self._decoder.described
         try:
-            if decoder.wanted is not None:
-                decoder.learned(await self._schemas.learn(decoder.wanted, decoder.position()))
+            if described.wanted is not None:
+                described.learned(await self._schemas.learn(described.wanted, decoder.position()))
             elif not self._more:
-                await self._receive(decoder.need)
+                await self._receive()
             await asyncio.sleep(0)
             self._receiver.begin()
             self._at, self._more = decoder.feed(self._data, self._at, self._receiver.full)
-        except ServerIdTaken:
-            self._thrown_out()
-            raise
+        except HeadraceError as error:
+            if isinstance(error, ServerIdTaken):
+                self._thrown_out()
+            if not decoder.cutter.refused:
+                raise
+            self._end = error  # the server's word: what came before it was given whole
 
-    async def _receive(self, need: int) -> None:
+    async def _receive(self) -> None:
         packets, rest = self._dump.packets, self._data[self._at :]
         self._data, self._at = rest, 0
-        self._data = await packets.read(rest, need, 2 * self._dump.server.settings.heartbeat + 1)
+        self._data = await packets.read(rest, self._decoder.cutter.need, 2 * self._dump.server.settings.heartbeat + 1)
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
 
     def position(self) -> Position:
         """See ChangeStream."""
         return self._decoder.position()
 
-    @property
     def progress(self) -> Progress:
         """See ChangeStream."""
         decoder, before = self._decoder, self._before
+        cursor, transactions = decoder.cursor, decoder.transactions
         return Progress(
-            *decoder.place,
-            decoder.commit_time_us,
-            before.events + decoder.events,
-            before.skipped + decoder.skipped,
-            before.transactions + decoder.transactions,
+            cursor.file,
+            cursor.end,
+            transactions.commit_time_us,
+            self._received,
+            before.events + decoder.cutter.events,
+            before.skipped + cursor.skipped,
+            before.transactions + transactions.count,
             self._bytes,
         )
 
-    @property
-    def received(self) -> float:
+    def in_transaction(self) -> bool:
         """See ChangeStream."""
-        return self._received
+        return self._decoder.transactions.in_group
 
-    @property
     def silent_since(self) -> float:
         """See ChangeStream."""
         packets = self._dump.packets
         return max(packets.waiting_since, packets.last_receive) if packets.waiting_since else 0.0
 
-    @property
-    def whole(self) -> bool:
-        """See ChangeStream."""
-        return self._decoder.refused
-
-    @property
-    def in_transaction(self) -> bool:
-        """See ChangeStream."""
-        return self._decoder.in_transaction
-
     def has_reached(self, end: tuple[str, int]) -> bool:
         """See ChangeStream."""
-        return reached(self._decoder.place, end)
+        return reached((self._decoder.cursor.file, self._decoder.cursor.end), end)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:
         """See ChangeStream."""
@@ -120,9 +117,9 @@ class MysqlStream(ChangeStream):
         if dump.start.position.server_uuid != position.server_uuid:
             await dump.close()  # layouts, heartbeats and what else hangs on the server begin anew with the destination
             raise SourceChanged("another server than before answers at the source's address")
-        self._before = self.progress
+        self._before = self.progress()
         self._decoder.close()
-        self._dump, self._decoder = dump, self._make_decoder(dump)
+        self._dump, self._decoder, self._end = dump, self._make_decoder(dump), None
         self._data, self._at, self._more = b"", 0, False
         return dump.server.settings.server_id
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
 from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
-from headrace.mysql.replicas import choose_server_id, is_derived, replicas
+from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
+from headrace.ports.finding import Finding
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 _NO_DATABASE, _NO_TABLE = 1049, 1146
@@ -22,17 +22,6 @@ _BEATS = (
     " WHERE destination = '' AND epoch <= 0",
 )
 _CREATES = re.compile(r"GRANT (?P<rights>.+?) ON (\*|[`'\"]?headrace[`'\"]?)\.\* TO", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. A `note` is well enough to stream, and could be better."""
-
-    name: str
-    ok: bool
-    sentence: str
-    remedy: str = ""
-    note: bool = False
 
 
 async def check_source(
@@ -148,7 +137,7 @@ async def _server_id(
 ) -> Finding:
     derived = is_derived(source.server_id, node, destination)
     try:
-        chosen = await choose_server_id(connection, source, node=node, destination=destination, derived=derived)
+        chosen = await choose_server_id(connection, source, Reader(node, destination, derived))
         seen = await replicas(connection) is not None
     except SourceError as error:
         return Finding("server_id", False, str(error.args[0]), error.remedy)

@@ -13,38 +13,16 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import identity, take_inventory
 from headrace.mysql.position.search import find_time
 from headrace.mysql.position.server_comparison import agree
-from headrace.mysql.replicas import choose_server_id, replica_name
+from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.server import Server
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
 
 _STREAM_BUFFER = 2 << 20
 """Raw bytes received ahead of the decoder."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who reads: named at the source, so that a clash of server ids can be told from an earlier connection of ours."""
-
-    node: str
-    destination: str
-    derived: bool
-    """Whether the server id was made from the two, and may be another one when somebody has it."""
-    taken: int = 0
-    """The id for which the source has just ended our dump; 0 when it did not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What a source says of itself. `settings` name the very server that answers, and the server id that we use."""
-
-    settings: SourceSettings
-    version: str
-    mariadb: bool
-    gtid_mode: bool
-    lower_case_table_names: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +114,7 @@ def _dump_start(connection: SourceConnection, server: Server, start: Position) -
 
 async def _server_id(connection: SourceConnection, settings: SourceSettings, reader: Reader | None) -> int:
     if reader is not None:
-        return await choose_server_id(
-            connection,
-            settings,
-            node=reader.node,
-            destination=reader.destination,
-            derived=reader.derived,
-            taken=reader.taken,
-        )
+        return await choose_server_id(connection, settings, reader)
     if connection.variables.get("server_id") == str(settings.server_id):
         raise SourceMisconfigured(
             f"our server id {settings.server_id} is the source's own", remedy="set [source] server_id"

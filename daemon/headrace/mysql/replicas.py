@@ -117,15 +117,19 @@ async def dump_connections(connection: SourceConnection) -> list[DumpConnection]
     ]
 
 
-async def choose_server_id(
-    connection: SourceConnection,
-    source: SourceSettings,
-    *,
-    node: str,
-    destination: str,
-    derived: bool,
-    taken: int = 0,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads: named at the source, so that a clash of server ids can be told from an earlier connection of ours."""
+
+    node: str
+    destination: str
+    derived: bool
+    """Whether the server id was made from the two, and may be another one when somebody has it."""
+    taken: int = 0
+    """The id for which the source has just ended our dump; 0 when it did not."""
+
+
+async def choose_server_id(connection: SourceConnection, source: SourceSettings, reader: Reader) -> int:
     """The server id to register and dump with, made sure of as far as the source shows who reads from it.
 
     A configured id that somebody else has is ServerIdTaken, with host, port, uuid and connection of who has it, or
@@ -133,10 +137,11 @@ async def choose_server_id(
     is always the same. A registration under our own name is no clash: it is an earlier connection of ours, which the
     server ends when we dump.
 
-    `taken` is the id with which the source has just thrown us out for a newcomer, else 0. Then a registration under
-    our name that is not of this process is that newcomer: another daemon of the same node and destination, and
-    ServerIdTaken says so for as long as it reads. Needs connection.load_variables(). Raises SourceError.
+    With `reader.taken` a registration under our name that is not of this process is the newcomer that the source has
+    ended our dump for: another daemon of the same node and destination, and ServerIdTaken says so for as long as it
+    reads. Needs connection.load_variables(). Raises SourceError.
     """
+    node, destination, taken = reader.node, reader.destination, reader.taken
     us = replica_name(node, destination)
     listed = await replicas(connection)
     ours = [r for r in listed or () if (r.uuid == us.uuid if r.uuid else r.host == us.host)]
@@ -144,7 +149,7 @@ async def choose_server_id(
         raise await _twin(connection, newcomers[0], node, destination)
     others = {r.server_id: r for r in listed or () if r not in ours}
     own = int(connection.variables.get("server_id", "0"))
-    if not derived:
+    if not reader.derived:
         return await _configured(connection, source.server_id, own, others, bool(taken), listed)
     used = {own, 0, *others}
     if taken and connection.is_mariadb:

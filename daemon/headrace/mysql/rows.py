@@ -38,24 +38,15 @@ class RowsReader:
 
     def handler(self, kind: RowsKind) -> Handler:
         """The handler of one kind of rows events."""
-        cursor, transactions, tables, statements = (
-            self._cursor,
-            self._transactions,
-            self._maps.tables,
-            self._statements,
-        )
-        emit, marked, two_numbers = (
-            self._receiver.rows,
-            self._receiver.mark is not None,
-            self._options.two_numbers and kind.operation is Operation.UPDATE,
-        )
-        operation, extra, diffs, number = kind.operation, kind.extra, kind.diffs, kind.number
+        cursor, transactions, statements = self._cursor, self._transactions, self._statements
+        tables, emit, marked = self._maps.tables, self._receiver.rows, self._receiver.mark is not None
+        operation, extra, diffs = kind.operation, kind.extra, kind.diffs
         update = operation is Operation.UPDATE
-        images = 2 if update else 1
+        images, numbers_each = 2 if update else 1, 2 if update and self._options.two_numbers else 1
 
         def on_rows(data: bytes, at: int, stop: int) -> None:
             if transactions.in_xa:
-                self._hold(number, data, at, stop)
+                self._hold(kind.number, data, at, stop)
                 return
             transactions.events_done = ordinal = transactions.events_done + 1
             table = tables.get(data[at : at + 6])
@@ -95,9 +86,7 @@ class RowsReader:
                 transactions.count_rows(table.name, len(rows))
             if statements.text is not None:
                 statements.give_text(layout.schema)
-            when, numbers = transactions.commit_time_us, len(rows)
-            if two_numbers:
-                numbers *= 2
+            when, numbers = transactions.commit_time_us, numbers_each * len(rows)
             pos = when << POS_SHIFT
             if pos <= transactions.last_pos or pos >= _LIMIT:
                 pos = transactions.next_pos(numbers)

@@ -9,9 +9,15 @@ from headrace.errors import PositionLost, ServerIdTaken, SourceChanged, SourceEr
 from headrace.model import Position
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.opening import Dump, Reader, ReadySource, make_ready
+from headrace.mysql.opening import Dump, make_ready
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import retention, take_inventory
+from headrace.mysql.position.move import relocate_by_policy
+from headrace.mysql.replicas import Reader
+from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.table_schemas import TableSchemas
-from headrace.ports.source import OpenSource, Receiver, Source
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from headrace.settings.load import derive_server_id
@@ -45,6 +51,8 @@ class MysqlSource(Source):
         self.settings = settings.source
         self._server_id = self._taken = 0
         """Ours at the source, and that for which it has just ended our dump; 0 for none."""
+        self._heads: tuple[str, FileHeads] | None = None
+        """An address, and the heads of the binlogs there, each read once."""
 
     async def open(
         self, stored: Position | None, *, last_pos: int = 0, entries: Sequence[dict[str, Any]] = ()
@@ -58,6 +66,34 @@ class MysqlSource(Source):
         except ServerIdTaken:
             self._thrown_out()
             raise
+
+    @property
+    def address(self) -> str:
+        """See Source."""
+        return f"{self.settings.host}:{self.settings.port}"
+
+    async def check(self) -> None:
+        """See Source."""
+        connection = await SourceConnection.open(address_of(self.settings))
+        await connection.close()
+
+    def second_connection(self) -> SecondConnection:
+        """See Source."""
+        return MysqlSecondConnection(self.settings, self._destination.name)
+
+    async def retention(self, position: Position) -> Retention:
+        """See Source."""
+        if self._heads is None or self._heads[0] != self.address:
+            self._heads = self.address, FileHeads(self.settings)
+        connection = await SourceConnection.open(address_of(self.settings))
+        try:
+            return await retention(await take_inventory(connection), position, self._heads[1])
+        finally:
+            await connection.close()
+
+    async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
+        """See Source."""
+        return await relocate_by_policy(self.settings, policy, lost, stored)
 
     async def _open(
         self, address: SourceSettings, stored: Position | None, last_pos: int, entries: Sequence[dict[str, Any]]
@@ -74,10 +110,20 @@ class MysqlSource(Source):
             raise
         self.settings = server.settings
         self._server_id, self._taken = server.settings.server_id, 0
-        return _Opened(ready, dump, schemas, self._stream)
 
-    def _stream(self, dump: Dump, schemas: TableSchemas, receiver: Receiver) -> MysqlStream:
-        return MysqlStream(dump, schemas, receiver, self._options, reopen=self._reopen, thrown_out=self._thrown_out)
+        def stream(receiver: Receiver) -> MysqlStream:
+            return MysqlStream(dump, schemas, receiver, self._options, reopen=self._reopen, thrown_out=self._thrown_out)
+
+        return OpenSource(
+            start,
+            ready.gap,
+            f"{self.settings.host}:{self.settings.port}",
+            server.version,
+            self._server_id,
+            take_entries=lambda: (*ready.entries, *schemas.history.take_entries()),
+            stream=stream,
+            close=dump.close,
+        )
 
     async def _reopen(self, position: Position) -> Dump:
         """Goes on in place: what was read stays read, and the layouts are known as of there. So at the same address
@@ -101,30 +147,6 @@ class MysqlSource(Source):
         name = self._destination.name
         derived = self._destination.source.server_id == derive_server_id(self._node, name)
         return Reader(self._node, name, derived, self._taken)
-
-
-class _Opened(OpenSource):
-    def __init__(
-        self,
-        ready: ReadySource,
-        dump: Dump,
-        schemas: TableSchemas,
-        stream: Callable[[Dump, TableSchemas, Receiver], MysqlStream],
-    ) -> None:
-        settings = ready.server.settings
-        self._dump, self._schemas, self._stream, self._entries = dump, schemas, stream, ready.entries
-        self.start, self.gap, self.version = ready.start.position, ready.gap, ready.server.version
-        self.address, self.server_id = f"{settings.host}:{settings.port}", settings.server_id
-
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
-        moved, self._entries = self._entries, ()
-        return (*moved, *self._schemas.history.take_entries())
-
-    def stream(self, receiver: Receiver) -> MysqlStream:
-        return self._stream(self._dump, self._schemas, receiver)
-
-    async def close(self) -> None:
-        await self._dump.close()
 
 
 async def open_any(

@@ -9,9 +9,9 @@ import structlog
 
 from headrace.errors import SourceError, StateStoreError
 from headrace.model import Position
-from headrace.mysql.opening import Server
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.reader import read_schemas
+from headrace.mysql.wire.server import Server
 
 log = structlog.get_logger(__name__)
 
@@ -64,18 +64,5 @@ class TableSchemas:
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 
     async def _complete(self, position: Position) -> None:
-        server = self._server
-        self.history.adopt(
-            await read_schemas(
-                server.settings,
-                position,
-                self.captures,
-                mariadb=server.mariadb,
-                version=server.version,
-                lower_case_table_names=server.lower_case_table_names,
-                gtid_mode=server.gtid_mode,
-                server_id=server.settings.server_id,
-                history=self.history,
-                log=log.bind(destination=self._destination),
-            )
-        )
+        told = log.bind(destination=self._destination)
+        self.history.adopt(await read_schemas(self._server, position, self.captures, self.history, told))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
 from headrace.pipeline.planning import Planner
 from headrace.pipeline.projection import TablePlan
-from headrace.ports.format import Header, KeyedFormat, Messages, Place, ValueFormat
+from headrace.ports.format import Header, KeyedFormat, Messages, ValueFormat
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
 
@@ -181,7 +181,7 @@ class Outlet:
         if change.partial:
             where.append(_PARTIAL)
         id_ = f"{self._group(change)}#{change.origin.ordinal}"
-        made = self._keyed.rows(change, _place(change), self._now_ms)
+        made = self._keyed.rows(change, self._now_ms)
         numbers: Sequence[int] | None = None
         if not lone or len(change.rows) > 1:
             numbers = range(len(change.rows)) if change.places is None else change.places
@@ -203,7 +203,7 @@ class Outlet:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
         id_ = f"{self._group(change)}#{change.origin.ordinal}q"
         places, barrier = self._planner.routing.statement_places(change.schema, change.table)
-        for messages in self._format.schema_change(change, _place(change), self._now_ms):
+        for messages in self._format.schema_change(change, self._now_ms):
             if messages.topic or not barrier:
                 place = (messages.topic, 0) if messages.topic else places[0]
                 self._put_few(place, messages, id_, change, _unit_of(change))
@@ -219,7 +219,7 @@ class Outlet:
         """Formats the begin or end of a transaction."""
         id_ = f"{self._group(mark)}#{'begin' if mark.begin else 'end'}"
         places, _ = self._planner.routing.statement_places("", "")
-        for messages in self._format.mark(mark, _place(mark), self._now_ms):
+        for messages in self._format.mark(mark, self._now_ms):
             self._put_few((messages.topic, 0) if messages.topic else places[0], messages, id_, mark, Unit(()))
 
     def _put_few(
@@ -263,11 +263,6 @@ class Outlet:
     def _where(self, change: Change) -> list[Header]:
         origin = change.origin
         return [("headrace-position", f"{origin.file}:{origin.transaction}".encode()), self._epoch]
-
-
-def _place(change: Change) -> Place:
-    origin = change.origin
-    return Place(origin.file, origin.offset, origin.transaction, server_id=origin.server_id, thread=origin.thread)
 
 
 def _is_second(change: RowsChange) -> bool:

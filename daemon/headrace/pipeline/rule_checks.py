@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from headrace.errors import HeadraceError
 from headrace.model import TableSchema
-from headrace.mysql.checks import Finding
 from headrace.pipeline.planning import Planner
+from headrace.ports.finding import Finding
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.rules.columns import ColumnRules
 from headrace.rules.keys import KeyRules

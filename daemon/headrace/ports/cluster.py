@@ -69,7 +69,7 @@ class Lock(ABC):
     @property
     @abstractmethod
     def lease(self) -> Lease:
-        """Of the present holding; a new one with each."""
+        """Of the present holding; one that can be lost is new with each."""
 
 
 @dataclass(slots=True)

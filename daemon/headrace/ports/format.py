@@ -14,23 +14,6 @@ Header = tuple[str, bytes]
 _Made = TypeVar("_Made")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a change stands in the binlog, for formats that say so in their messages."""
-
-    file: str
-    offset: int
-    """Where its event begins."""
-    transaction: int
-    """Where its transaction begins."""
-    server_id: int = 0
-    """Of the server that executed it; 0 when it is not known."""
-    thread: int = 0
-    """The session's connection id there; 0 when it is not known."""
-    query: str = ""
-    """The statement's text, where it is known."""
-
-
 @dataclass(slots=True)
 class Messages:
     """What a format makes of one change: lists that run beside each other, so that a row costs no object here."""
@@ -57,11 +40,11 @@ class Format(ABC):
     nothing a row."""
 
     @abstractmethod
-    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """The messages of a statement, by topic; none when the format has no place for it."""
 
     @abstractmethod
-    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         """The messages of a transaction's begin or end."""
 
 
@@ -86,7 +69,7 @@ class KeyedFormat(Format):
     """A format with keys, tombstones or several messages a row."""
 
     @abstractmethod
-    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
+    def rows(self, change: RowsChange, now_ms: int) -> Messages:
         """The messages of a change of rows."""
 
     @abstractmethod

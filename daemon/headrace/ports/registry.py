@@ -25,6 +25,10 @@ class Registry:
         self._adapters = adapters
         self._made: dict[tuple[str, str], Any] = {}
 
+    def plus(self, adapters: Mapping[Kind, Mapping[str, str]]) -> Registry:
+        """A registry with further adapters beside these."""
+        return Registry({kind: {**known, **adapters.get(kind, {})} for kind, known in self._adapters.items()})
+
     def names(self, kind: str) -> Sequence[str]:
         """See Sections."""
         return [*self._adapters[cast(Kind, kind)]]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.errors import PositionLost
 from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TransactionMark
 
 
@@ -53,13 +54,15 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stream has come since it was opened, whether somebody wanted what it met or not."""
+    """How far a stream has come since it was opened, whether somebody wanted what it met or not. Counts never fall."""
 
     file: str
     offset: int
     """Behind the last event that was received and understood."""
     commit_time_us: int
     """Of the newest transaction, in microseconds since 1970 UTC."""
+    received: float = 0.0
+    """When the newest bytes came that were looked at, on the loop's clock."""
     events: int = 0
     skipped: int = 0
     """Events that were passed over at the operator's word."""
@@ -77,39 +80,26 @@ class ChangeStream(ABC):
         when the receiver is full, when all that came is decoded, or after some milliseconds.
 
         Raises SourceEnded when the stream is over and reopen() may go on, SourceSilent when no byte came for two
-        heartbeats, and NotUnderstood, PositionLost, ServerIdTaken or another SourceError. After an error nothing is
-        read any more, and what this call has given counts only when `whole` is set. Cancelled, it has given nothing in
-        that call, or all that position() says.
+        heartbeats, NotUnderstood, PositionLost, ServerIdTaken or another SourceError, and what the receiver raises:
+        then nothing counts that this call has given, and nothing is read any more. Cancelled, it has given nothing,
+        and may be called again.
         """
 
     @abstractmethod
     def position(self) -> Position:
         """From where reading would go on if everything given so far were confirmed."""
 
-    @property
     @abstractmethod
     def progress(self) -> Progress:
-        """How far it has come; its counts never fall, reopen() included."""
+        """How far it has come."""
 
-    @property
     @abstractmethod
-    def received(self) -> float:
-        """When the bytes came that read() worked on last, on the loop's clock."""
+    def in_transaction(self) -> bool:
+        """Whether what was read last lies within a transaction."""
 
-    @property
     @abstractmethod
     def silent_since(self) -> float:
         """Since when read() waits and no byte has come, on the loop's clock; 0 while silence says nothing."""
-
-    @property
-    @abstractmethod
-    def whole(self) -> bool:
-        """Whether the error that read() has raised is the server's, so that all before it was given whole."""
-
-    @property
-    @abstractmethod
-    def in_transaction(self) -> bool:
-        """Whether the last thing read lies within a transaction."""
 
     @abstractmethod
     def has_reached(self, end: tuple[str, int]) -> bool:
@@ -117,23 +107,21 @@ class ChangeStream(ABC):
 
     @abstractmethod
     def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """What was learned of tables since the last call, JSON types only: it has to be stored together with
-        position(), at the latest."""
+        """What was learned of tables since the last call, JSON types only: to be stored together with position()."""
 
     @abstractmethod
     async def reopen(self) -> int:
-        """After SourceEnded: goes on behind what was given, at the same server only. Returns the server id that the
-        source knows us by now. Raises SourceError, and the stream is over; cancelled, too."""
+        """After SourceEnded: goes on behind what was given, at the same server only. Returns the server id under which
+        it knows us now. Raises SourceError; then, or cancelled, the stream is over."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends the stream and gives everything back. Never raises; safe to call twice, and during a cancelled
-        read()."""
+        """Ends the stream and gives everything back. Safe to call twice, and behind a cancelled read()."""
 
 
-class OpenSource(ABC):
-    """A source that was found able to serve a position, and a stream that has begun there; nothing of it is read
-    yet."""
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A source that is able to go on, and a stream that has begun there; nothing of it is read yet."""
 
     start: Position
     """Where the stream begins: the stored position unless `gap` is set, or where a first start is to begin."""
@@ -145,18 +133,61 @@ class OpenSource(ABC):
     """What that server says of itself."""
     server_id: int
     """Under which it knows us."""
+    take_entries: Callable[[], tuple[dict[str, Any], ...]]
+    """What was learned of tables so far, JSON types only: to be stored with `start`, where that is stored."""
+    stream: Callable[[Receiver], ChangeStream]
+    """Gives the stream; called once."""
+    close: Callable[[], Awaitable[None]]
+    """Ends it, without a stream or behind it. Safe to call twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How far a position is from being purged. Each is None where it is not known or can't happen.
+
+    `bytes`: binlog between the start of the oldest file and the position, which the source would purge first.
+    `seconds`: until it may purge the file that the position is in. `share`: the part of its time that is left, 0..1;
+    for a source that purges nothing by itself, the part of all its binlogs that lies before the position.
+    """
+
+    bytes: int | None = None
+    seconds: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A new position, what it costs, and the entries of the schema history that have to be stored with it. `notes`
+    are sentences for the operator."""
+
+    position: Position
+    gap: Gap
+    entries: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class SecondConnection(ABC):
+    """A connection beside the stream, for the destination's heartbeat row. It is made when it is needed, and made anew
+    after an error. Every call is bounded in time."""
 
     @abstractmethod
-    def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """What was learned of tables so far, JSON types only: to be stored with `start`, where that is stored."""
+    async def stored_heartbeat(self) -> Heartbeat | None:
+        """The destination's row; None when there is none or it can't be read. Never raises for what the server does."""
 
     @abstractmethod
-    def stream(self, receiver: Receiver) -> ChangeStream:
-        """The stream; called once, and from then on the stream has to be closed too."""
+    async def write_heartbeat(self, beat: Heartbeat) -> Heartbeat | None:
+        """Writes the row, and makes its table when it is missing. Returns the one that stands there with a higher
+        epoch, which is left as it is. Writes nothing on a replica, where it would never come back. Raises SourceError
+        with why it can't be written."""
+
+    @abstractmethod
+    async def end(self) -> tuple[str, int]:
+        """File and offset where the source's binlog ends, asked on yet another connection, because a heartbeat may
+        hang. Raises SourceError when the source does not answer."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends it, without a stream or behind it. Never raises; safe to call twice."""
+        """Gives the connection back; it is made anew when needed. Never raises."""
 
 
 class Source(ABC):
@@ -173,3 +204,25 @@ class Source(ABC):
         another SourceError, and StateStoreError for entries that can't be read. After an error, or cancelled, nothing
         is left open.
         """
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """`host:port` of the server that served last, or is tried first."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Connects to that server and closes the connection. Raises SourceError."""
+
+    @abstractmethod
+    def second_connection(self) -> SecondConnection:
+        """A connection to that server beside the stream, not made yet."""
+
+    @abstractmethod
+    async def retention(self, position: Position) -> Retention:
+        """How far a position is from being purged there. Raises SourceError."""
+
+    @abstractmethod
+    async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
+        """Where `on_position_lost` says that a lost position goes; None when it does not act. Nothing is changed.
+        Raises SourceError."""

@@ -7,7 +7,6 @@ import logging
 import ssl
 from typing import Any
 
-from aiokafka.conn import create_conn
 from aiokafka.errors import (
     AuthenticationFailedError,
     IllegalSaslStateError,
@@ -16,6 +15,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from headrace.adapters.kafka.aiokafka_internals import try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
@@ -112,13 +112,11 @@ async def _probe(settings: KafkaSinkSettings) -> BaseException | None:
     for server in settings.bootstrap_servers:
         try:
             async with asyncio.timeout(_PROBE_LIMIT):
-                connection = await create_conn(*parse_host_port(server), **arguments)
+                await try_connection(*parse_host_port(server), arguments)
         except (KafkaError, OSError, TimeoutError) as error:
             if isinstance(error, (NoToken, UnsupportedSaslMechanismError, ssl.SSLError, *_REFUSED)):
                 return error
             found = found or error
-        else:
-            connection.close()
     return found
 
 

@@ -12,7 +12,6 @@ from urllib.parse import quote_plus, urlsplit
 
 import aiohttp
 import orjson
-from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
@@ -116,23 +115,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     def _failed(self, why: str) -> NoToken:
         where = f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}{self._url.path}"
         return NoToken(f"{where} gives no token to {self._settings.user} ({why})")
-
-
-class _Authenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
-    """aiokafka's takes a broker's refusal for consent, and then waits for answers that do not come."""
-
-    _answered = False
-
-    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """RFC 7628, 3.2.3: a refusal is a text, and the broker ends the exchange once we have answered with %x01."""
-        if self._token_sent and payload and not self._answered:
-            self._answered = True
-            return b"\x01", True
-        step: tuple[bytes, bool] | None = await super().step(payload)
-        return step
-
-
-conn.OAuthAuthenticator = _Authenticator
 
 
 @functools.lru_cache(maxsize=1000)

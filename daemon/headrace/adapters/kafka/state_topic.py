@@ -22,8 +22,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     for_code,
 )
-from aiokafka.protocol.metadata import MetadataRequest
 
+from headrace.adapters.kafka.aiokafka_internals import client_of, describe_topic
 from headrace.adapters.kafka.connection import connection_arguments, unreachable
 from headrace.adapters.kafka.producer import CLOSE_LIMIT, describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -103,12 +103,10 @@ class StateTopic:
 
     async def _look(self, admin: Any) -> tuple[int, int]:
         """Partitions of the topic, 0 when it is missing, and how many brokers there are."""
-        # Asked for in the usual way, a missing topic would be made with the brokers' defaults.
-        answer = (await admin._send_request(MetadataRequest([self.name], False))).to_object()
-        topic = answer["topics"][0]
-        if topic["error_code"] == TopicAuthorizationFailedError.errno:
-            raise TopicAuthorizationFailedError(self.name)
-        return len(topic["partitions"]), len(answer["brokers"])
+        error, partitions, brokers = await describe_topic(client_of(admin), self.name)
+        if error is TopicAuthorizationFailedError:
+            raise error(self.name)
+        return partitions, brokers
 
     async def _create(self, admin: Any, brokers: int) -> None:
         copies = self._settings.state_topic_replication or min(3, brokers)

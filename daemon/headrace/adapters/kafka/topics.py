@@ -16,9 +16,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     for_code,
 )
-from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
-from aiokafka.protocol.metadata import MetadataRequest
 
+from headrace.adapters.kafka.aiokafka_internals import create_topic, describe_topic, read_setting
 from headrace.adapters.kafka.connection import describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
@@ -90,17 +89,17 @@ class Topics:
         if self._settings.create_topics:
             return None
         broker = client.get_random_node()
-        makes = await _config(client, ConfigResourceType.BROKER, str(broker), "auto.create.topics.enable", node=broker)
+        makes = await read_setting(
+            client, ConfigResourceType.BROKER, str(broker), "auto.create.topics.enable", node=broker
+        )
         return self._missing(topic) if makes == "false" else None
 
     async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:
         """Its partitions; 0 when there is none. `make`: the brokers may make it, with their defaults."""
-        answer = (await client.send(client.get_random_node(), MetadataRequest([topic], make))).to_object()
-        found = answer["topics"][0]
-        error = for_code(found["error_code"])
+        error, partitions, _ = await describe_topic(client, topic, make=make)
         if error in (TopicAuthorizationFailedError, InvalidTopicError):
             raise error(topic)
-        return len(found["partitions"])
+        return partitions
 
     async def _wait_for(self, client: Any, topic: str) -> int:
         if self._settings.create_topics:
@@ -116,13 +115,8 @@ class Topics:
     async def _create(self, client: Any, topic: str) -> None:
         partitions = self._partitions(topic)
         copies = self._settings.topic_replication or min(3, len(client.cluster.brokers()))
-        request = CreateTopicsRequest(
-            [(topic, partitions, copies, [], [])], int(self._settings.request_timeout * 1000), validate_only=False
-        )
         while True:
-            controller = client.cluster.controller
-            node = controller.nodeId if controller else client.get_random_node()
-            code, *text = (await client.send(node, request)).topic_errors[0][1:]
+            code, text = await create_topic(client, topic, partitions, copies, self._settings.request_timeout)
             error = for_code(code)
             if error is not NotControllerError:
                 break
@@ -130,14 +124,14 @@ class Topics:
             await asyncio.sleep(_LOOK_AGAIN)
         if code and error is not TopicAlreadyExistsError:
             raise _rejected(
-                f"the topic {topic} can't be made ({error.__name__}: {' '.join(filter(None, text))})",
+                f"the topic {topic} can't be made ({error.__name__}: {text})",
                 "make it by hand, or mend [sink] topic_replication or our rights",
             )
         if not code:
             log.info("a topic was made", topic=topic, partitions=partitions, copies=copies)
 
     async def _ask_limit(self, client: Any, topic: str) -> int:
-        text = await _config(client, ConfigResourceType.TOPIC, topic, "max.message.bytes")
+        text = await read_setting(client, ConfigResourceType.TOPIC, topic, "max.message.bytes")
         return int(text) if text and text.isdecimal() else 0
 
     def _missing(self, topic: str) -> tuple[str, str]:
@@ -154,14 +148,6 @@ class Topics:
             f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
             f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
         )
-
-
-async def _config(client: Any, kind: Any, name: str, key: str, node: int | None = None) -> str | None:
-    """One setting of a topic or broker; None when we may not look."""
-    request = DescribeConfigsRequest([(kind, name, [key])])
-    answer = await client.send(client.get_random_node() if node is None else node, request)
-    code, _, _, _, entries = answer.resources[0]
-    return None if code else {entry[0]: entry[1] for entry in entries}.get(key)
 
 
 def _rejected(problem: str, remedy: str) -> SinkRejected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import aiokafka
@@ -16,6 +16,7 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
 )
 
+from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
 from headrace.adapters.kafka.connection import unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
@@ -78,7 +79,7 @@ class Transactor:
             transaction_timeout_ms=int(self._settings.transaction_timeout * 1000),
             retry_backoff_ms=_BACKOFF_MS,
         )
-        producer._sender._do_init_pid = self._checked(producer._sender._do_init_pid)
+        aiokafka_internals.check_before_fencing(producer, self.lease.check)
         try:
             async with asyncio.timeout(self._settings.request_timeout):
                 await producer.start()
@@ -88,15 +89,6 @@ class Transactor:
         except BaseException:
             await self.abort()
             raise
-
-    def _checked(self, init_producer_id: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
-        """aiokafka repeats the request for as long as it takes: each time the lock has to be ours."""
-
-        async def run(node: int) -> bool:
-            self.lease.check()
-            return await init_producer_id(node)
-
-        return run
 
     async def _not_started(self, error: BaseException) -> SinkError:
         if isinstance(error, InvalidTransactionTimeout):
@@ -173,7 +165,7 @@ class Transactor:
         self._open = True
         # The state's partition is added together with the first one of the messages, which saves a round trip.
         place = aiokafka.TopicPartition(self.topic.name, self.topic.partition)
-        self._producer._txn_manager.maybe_add_partition_to_txn(place)
+        aiokafka_internals.add_to_transaction(self._producer, place)
 
     async def settle(self) -> None:
         """Returns once the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
@@ -235,9 +227,7 @@ class Transactor:
             return error
         if isinstance(error, IllegalOperation | AssertionError) and self._producer is not None:
             # The client's state says only that something failed before.
-            waiter = self._producer._txn_manager._transaction_waiter
-            if waiter is not None and waiter.done() and not waiter.cancelled() and waiter.exception():
-                error = waiter.exception()
+            error = aiokafka_internals.failure_of_transaction(self._producer) or error
         if any(isinstance(cause, _FENCED) for cause in _causes(error)):
             return Fenced(
                 f"the brokers refuse our producer under the transactional id {self.transactional_id}: another daemon "

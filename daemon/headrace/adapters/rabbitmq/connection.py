@@ -1,4 +1,4 @@
-"""A connection to RabbitMQ through aiormq, the driver below aio-pika: opened, looked at, written to directly, cut."""
+"""A connection to RabbitMQ through aio-pika: opened, looked at, written to, cut."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import aio_pika
 import aiormq
-import pamqp.frame
 import structlog
-from aiormq.channel import Channel
-from aiormq.exceptions import AMQPError, ChannelClosed, ConnectionClosed
-from pamqp import commands
+from aio_pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed, ProbableAuthenticationError
 from yarl import URL
 
+from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, tell_blocked
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
 from headrace.settings.values import parse_host_port
 
 log = structlog.get_logger(__name__)
 # Whatever happens to a connection is raised to us, and told in our own words.
-logging.getLogger("aiormq").setLevel(logging.CRITICAL)
+for name in ("aiormq", "aio_pika"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a connection, may take."""
 _CONNECT_LIMIT = 10.0
 """Seconds for each server, until it has let us in."""
+_TURNS = 10
+"""Of the event loop, in which the client's tasks end that it starts when it notices the end of a connection itself."""
 # RabbitMQ 4 drops a message of a quorum queue that its consumers handed back 20 times, unless the queue has a limit of
 # its own; there is no value for "none" that all versions take. The consumer makes the queue with the same one.
 _DELIVERY_LIMIT = 2_000_000_000
@@ -54,14 +56,19 @@ class Line:
         self._settings = settings
         self._on_answer, self._on_return, self._on_lost = on_answer, on_return, on_lost
         self._connection: _Connection | None = None
-        self._channel: _ConfirmChannel | None = None
-        self.frame_max = self.number = 0
-        """Bytes of the largest frame, and the channel's number."""
+        self._channel: ConfirmChannel | None = None
+        self._blocked = False
 
     @property
-    def blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether the broker has asked us to wait: it lacks memory or disk."""
-        return self._connection is not None and self._connection.blocked
+        return self._blocked
+
+    @property
+    def channel(self) -> ConfirmChannel:
+        """The channel, once prepare() has opened it."""
+        assert self._channel is not None
+        return self._channel
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -76,13 +83,12 @@ class Line:
             ) from error
         for server in settings.servers:
             host, port = parse_host_port(server)
-            connection = _Connection(_url(settings, host, port), context=context)
-            connection.vhost = settings.virtual_host
+            connection = _Connection(_url(settings, host, port), ssl_context=context)
             try:
                 await self._connect(connection)
             except SinkRejected:
                 raise
-            except (AMQPError, OSError, TimeoutError, SinkError) as error:
+            except (AMQPError, OSError, SinkError) as error:
                 failures.append(f"{server}: {_text(error)}")
                 continue
             self._connection = connection
@@ -101,77 +107,89 @@ class Line:
                 connecting.cancel()
                 await asyncio.wait([connecting], timeout=CLOSE_LIMIT)
             await _cut(connection)
-            if isinstance(error, ConnectionClosed):
+            if isinstance(error, ConnectionClosed | ProbableAuthenticationError):
                 raise self._refusal(error) from error
             raise
 
     async def prepare(self, *, declare: bool) -> None:
         """Opens the channel, and declares the exchange or looks for it; neither when it may still be declared. Raises
         SinkError."""
-        assert self._connection is not None
+        connection, settings = self._connection, self._settings
+        assert connection is not None
+        assert connection.writer is not None
+        connection.close_callbacks.add(self._closed)
+        tell_blocked(connection, self)
         try:
-            async with asyncio.timeout(self._settings.request_timeout):
-                self._channel = channel = _ConfirmChannel(self._connection, 1, self)
-                self._connection.channels[1] = channel
-                await channel.open()
-                if declare or not self._settings.declare:
-                    await self._declare(channel)
+            async with asyncio.timeout(settings.request_timeout):
+                if declare or not settings.declare:
+                    await self._declare(connection)
+                self._channel = ConfirmChannel(
+                    connection, connection.writer, self._on_answer, self._on_return, self._channel_closed
+                )
+                await self._channel.open()
         except TimeoutError as error:
-            limit = self._settings.request_timeout
+            limit = settings.request_timeout
             raise SinkError(f"RabbitMQ did not open a channel within {limit:g} s") from error
         except (AMQPError, OSError, RuntimeError) as error:
             raise self._refusal(error) from error
-        self.frame_max, self.number = self._connection.connection_tune.frame_max, channel.number
-        for resource in (channel, self._connection):
-            resource.closing.add_done_callback(self._closed)
 
-    async def _declare(self, channel: Channel) -> None:
+    async def _declare(self, connection: aio_pika.Connection) -> None:
         settings = self._settings
-        if settings.exchange:
-            how: dict[str, Any] = {"exchange_type": settings.exchange_type, "durable": True}
-            await channel.exchange_declare(settings.exchange, **how if settings.declare else {"passive": True})
-        if settings.queue:
-            arguments: dict[str, Any] = {"x-queue-type": settings.queue_type}
-            if settings.queue_type == "quorum":
-                arguments["x-delivery-limit"] = _DELIVERY_LIMIT
-            await channel.queue_declare(settings.queue, durable=True, arguments=arguments)
+        async with connection.channel(publisher_confirms=False) as channel:
+            exchange = channel.default_exchange
             if settings.exchange:
-                await channel.queue_bind(settings.queue, settings.exchange, settings.binding)
+                passive = not settings.declare
+                exchange = await channel.declare_exchange(
+                    settings.exchange, settings.exchange_type, durable=True, passive=passive
+                )
+            if settings.queue:
+                arguments: dict[str, Any] = {"x-queue-type": settings.queue_type}
+                if settings.queue_type == "quorum":
+                    arguments["x-delivery-limit"] = _DELIVERY_LIMIT
+                queue = await channel.declare_queue(settings.queue, durable=True, arguments=arguments)
+                if settings.exchange:
+                    await queue.bind(exchange, settings.binding)
 
     # -- working ---------------------------------------------------------------------------------------------------
 
     async def write(self, frames: bytes) -> None:
         """Whole frames of our channel; waits while the kernel takes no more. Raises SinkError."""
-        assert self._connection is not None
-        writer = self._connection.writer
-        if writer is None or writer.transport.is_closing():
+        connection = self._connection
+        if connection is None or connection.writer is None or connection.writer.transport.is_closing():
             raise SinkError("the connection to RabbitMQ is closed")
-        writer.write(frames)
         try:
-            await writer.drain()
+            await self.channel.write(frames)
         except OSError as error:
             raise self._refusal(error) from error
 
-    def answered(self, frame: Any) -> None:
-        """Basic.Ack or Basic.Nack."""
-        low = 1 if frame.multiple else frame.delivery_tag
-        self._on_answer(low, frame.delivery_tag, "" if frame.name == "Basic.Ack" else "nack: a queue refuses it")
+    def blocked(self, reason: str) -> None:
+        """The broker takes nothing for now."""
+        self._blocked = True
+        log.warning("RabbitMQ takes no messages for now; nothing is lost", server=self._server, reason=reason)
 
-    def returned(self, frame: Any, properties: Any) -> None:
-        """Basic.Return, which comes before the message's own confirmation."""
-        id_ = properties.message_id or ""
-        self._on_return(id_ if isinstance(id_, bytes) else id_.encode(), f"returned: {frame.reply_text}")
+    def unblocked(self) -> None:
+        """It does again."""
+        self._blocked = False
+        log.info("RabbitMQ takes messages again", server=self._server)
 
-    def _closed(self, closing: asyncio.Future[Any]) -> None:
-        error = None if closing.cancelled() else closing.exception()
+    @property
+    def _server(self) -> str:
+        url = self._connection.url if self._connection is not None else URL()
+        return f"{url.host}:{url.port}"
+
+    def _closed(self, _: Any, error: BaseException | None) -> None:
         if self._connection is not None:
             self._on_lost(self._refusal(error))
+
+    def _channel_closed(self, code: int, text: str) -> None:
+        if self._connection is not None:
+            self._on_lost(self._refusal(ChannelClosed(code, text)))
 
     def _refusal(self, error: BaseException | None) -> SinkError:
         """What the broker said when it closed channel or connection, and what mends it."""
         settings, text, code = self._settings, _text(error), _code(error)
         where = f"the virtual host {settings.virtual_host}"
-        if isinstance(error, ConnectionClosed) and code == _ACCESS_REFUSED:
+        if isinstance(error, ProbableAuthenticationError):
             return SinkRejected(f"RabbitMQ refuses the account ({text})", remedy="look at [sink] user and password")
         if code == _NOT_ALLOWED:
             return SinkRejected(
@@ -208,59 +226,25 @@ class Line:
                 await self.cut()
 
 
-class _Connection(aiormq.Connection):
-    """Keeps hold of the transport, and knows when the broker blocks us."""
+class _Connection(aio_pika.Connection):
+    """Keeps hold of the writer."""
 
-    writer: asyncio.StreamWriter | None = None
-    blocked = False
-
-    @staticmethod
-    async def _rpc(request: Any, writer: Any, frame_receiver: Any, wait_response: bool = True) -> Any:
-        """The driver's own loses the broker's text when the virtual host is refused."""
-        writer.write(pamqp.frame.marshal(request, 0))
-        await writer.drain()
-        if not wait_response:
-            return None
-        _, _, frame = await frame_receiver.get_frame()
-        if isinstance(frame, commands.Connection.Close):
-            raise ConnectionClosed(frame.reply_code, frame.reply_text)
-        return frame
-
-    @property
-    def _where(self) -> str:
-        return f"{self.url.host}:{self.url.port}"
-
-    # The driver's private names, as Python mangles them.
-
-    async def _Connection__writer(self, writer: asyncio.StreamWriter) -> None:  # noqa: N802
-        self.writer = writer
-        await super()._Connection__writer(writer)  # type: ignore[misc]
-
-    async def _Connection__handle_connection_blocked(self, frame: Any) -> None:  # noqa: N802
-        self.blocked = True
-        log.warning("RabbitMQ takes no messages for now; nothing is lost", server=self._where, reason=frame.reason)
-        await super()._Connection__handle_connection_blocked(frame)  # type: ignore[misc]
-
-    async def _Connection__handle_connection_unblocked(self, frame: Any) -> None:  # noqa: N802
-        self.blocked = False
-        log.info("RabbitMQ takes messages again", server=self._where)
-        await super()._Connection__handle_connection_unblocked(frame)  # type: ignore[misc]
+    def __init__(self, url: URL, ssl_context: ssl.SSLContext | None = None) -> None:
+        super().__init__(url, ssl_context=ssl_context)
+        self.kwargs["transport_factory"] = _Opener(self)
+        self.writer: asyncio.StreamWriter | None = None
 
 
-class _ConfirmChannel(Channel):
-    """Gives answers on as they are, with tags and `multiple`, instead of a future a message."""
+class _Opener(aiormq.TransportFactory):
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
 
-    def __init__(self, connection: _Connection, number: int, line: Line) -> None:
-        super().__init__(connection, number, publisher_confirms=True)
-        self._line = line
-
-    async def _on_confirm_frame(self, frame: Any) -> None:
-        self._line.answered(frame)
-
-    async def _on_return_frame(self, frame: Any) -> None:
-        header = await self._get_frame()
-        await self._read_content(frame, header)  # type: ignore[arg-type]
-        self._line.returned(frame, header.properties)  # type: ignore[union-attr]
+    async def create(self, url: URL, **arguments: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connects. Raises OSError."""
+        context = self._connection.kwargs["context"]
+        reader, writer = await asyncio.open_connection(url.host, url.port, ssl=context)
+        self._connection.writer = writer
+        return reader, writer
 
 
 async def _cut(connection: _Connection) -> None:
@@ -273,6 +257,8 @@ async def _cut(connection: _Connection) -> None:
         writer.transport.abort()
     with contextlib.suppress(Exception):
         await asyncio.wait([asyncio.ensure_future(connection.close())], timeout=CLOSE_LIMIT)
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def _url(settings: RabbitMqSinkSettings, host: str, port: int) -> URL:
@@ -282,7 +268,7 @@ def _url(settings: RabbitMqSinkSettings, host: str, port: int) -> URL:
         port=port,
         user=settings.user,
         password=settings.password.get_secret_value(),
-        path="/",
+        path=f"/{settings.virtual_host}",
         query={"heartbeat": str(max(1, round(settings.heartbeat))), "name": "headrace"},
     )
 

@@ -38,7 +38,7 @@ class RabbitMqSink(ConfirmingSink):
             from headrace.adapters.rabbitmq.connection import Line
         except ModuleNotFoundError as error:
             raise SinkRejected(
-                f"the RabbitMQ sink needs {error.name}, which is not installed",
+                f"the RabbitMQ sink needs {(error.name or '').partition('.')[0]}, which is not installed",
                 remedy="pip install 'headrace[rabbitmq]'",
             ) from error
         settings = self._settings
@@ -51,8 +51,8 @@ class RabbitMqSink(ConfirmingSink):
             raise
         self._encoder = Encoder(
             settings.exchange,
-            line.number,
-            line.frame_max,
+            line.channel.number,
+            line.channel.frame_max,
             mandatory=settings.mandatory,
             persistent=settings.persistent,
         )
@@ -90,7 +90,7 @@ class RabbitMqSink(ConfirmingSink):
         return self._settings.exchange
 
     def _paused(self) -> bool:
-        return self._line is not None and self._line.blocked
+        return self._line is not None and self._line.is_blocked
 
     def _returned(self, id_: bytes, reason: str) -> None:
         """Returns carry no tag; they come in the order of sending, each before its message's own confirmation."""

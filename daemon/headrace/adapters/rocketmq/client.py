@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import queue
-import sys
 import threading
-import types
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from headrace.adapters.rocketmq.rocketmq_internals import cut_channels, route_fault  # isort: skip - before the client
+
+import rocketmq
+from rocketmq.v5 import exception as errors
+
 from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
 from headrace.errors import SinkError
 
 CLOSE_LIMIT = 5.0
 """Seconds that the end of the client may take."""
-
-
-def _quiet_log() -> None:
-    """The client would write a log of its own into the home directory as soon as it is imported."""
-    stub, logger = types.ModuleType("rocketmq.v5.log"), logging.getLogger("rocketmq-python-client")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    stub.logger = logger  # type: ignore[attr-defined]
-    sys.modules.setdefault("rocketmq.v5.log", stub)
-
-
-_quiet_log()
-
-import rocketmq  # noqa: E402
-from rocketmq.v5 import exception as errors  # noqa: E402
 
 _REFUSALS = (
     errors.BadRequestException,
@@ -48,7 +35,6 @@ _REFUSALS = (
     errors.UnsupportedException,
 )
 """What the cluster says of one message, or one topic; whatever else goes wrong is about the connection."""
-_TOPIC_NOT_FOUND = 40402
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +112,7 @@ class RocketMqClient:
         producer, self._producer = self._producer, None
         with contextlib.suppress(Exception):  # it is given up either way
             if producer is not None:
-                producer.rpc_client.stop()  # before the farewell, which would wait for a cluster that is away
+                cut_channels(producer)
                 producer.shutdown()
         self._call(finished.set)
 
@@ -151,24 +137,9 @@ class RocketMqClient:
             return Answer(outgoing)
         if isinstance(error, _REFUSALS):
             return Answer(outgoing, refusal=describe(error))
-        if type(error) is Exception and (fault := self._route_fault(outgoing.topic)):
+        if type(error) is Exception and (fault := route_fault(self._producer, outgoing.topic)):
             return Answer(outgoing, refusal=fault)
         return Answer(outgoing, failure=describe(error))
-
-    def _route_fault(self, topic: str) -> str:
-        """Why a topic has no route, "" when nobody answers: the client says of both the same."""
-        producer = self._producer
-        try:
-            request = producer._Client__route_manager._ClientRouteManager__topic_route_req(topic)
-            known = producer.client_configuration
-            endpoints, limit = known.rpc_endpoints, known.request_timeout
-            asked = producer.rpc_client.query_topic_route_async(endpoints, request, producer.sign(), timeout=limit)
-            status = asked.result(limit).status
-        except Exception:
-            return ""
-        if status.code == _TOPIC_NOT_FOUND:
-            return f"there is no topic {topic}"
-        return f"the topic {topic} had no route when it was asked for ({status.message or status.code})"
 
     def _answer(self, answer: Answer) -> None:
         with self._lock:

@@ -40,7 +40,7 @@ class RocketMqSink(ConfirmingSink):
             from headrace.adapters.rocketmq.client import RocketMqClient
         except ModuleNotFoundError as error:
             raise SinkRejected(
-                f"the RocketMQ sink needs {error.name}, which is not installed",
+                f"the RocketMQ sink needs {(error.name or '').partition('.')[0]}, which is not installed",
                 remedy="pip install 'headrace[rocketmq]'",
             ) from error
         self._client = RocketMqClient(self._settings, self._take_answers)

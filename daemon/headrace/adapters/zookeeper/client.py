@@ -17,6 +17,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
 from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why
+from headrace.adapters.zookeeper.kazoo_internals import tell_session_timeout
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Link, Node, Op, Set
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
@@ -205,7 +206,7 @@ class Client:
             default_acl=[make_digest_acl(user, password, all=True)] if auth else None,
             logger=self._logger(),
         )
-        self._learn_timeout(client)
+        tell_session_timeout(client, self._take_timeout)
 
         def listen(state: str) -> None:  # in kazoo's connection thread: it must not wait
             name = {KazooState.CONNECTED: "connected", KazooState.SUSPENDED: "suspended"}.get(state, "lost")
@@ -216,18 +217,8 @@ class Client:
         client.add_listener(listen)
         return client
 
-    def _learn_timeout(self, client: Any) -> None:
-        """kazoo does not keep what the servers granted; it stands in their answer to each connection."""
-        connection = client._connection
-        invoke = connection._invoke
-
-        def observed(*arguments: Any, **more: Any) -> Any:
-            answer = invoke(*arguments, **more)
-            if isinstance(answer, tuple) and (granted := getattr(answer[0], "time_out", 0)) > 0:
-                self._granted = granted / 1000
-            return answer
-
-        connection._invoke = observed
+    def _take_timeout(self, seconds: float) -> None:
+        self._granted = seconds
 
     def _logger(self) -> logging.Logger:
         """Keeps kazoo's last complaint for our own errors; the session tells of its states itself."""

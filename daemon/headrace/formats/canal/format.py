@@ -11,7 +11,7 @@ import orjson
 
 from headrace.formats.canal.text import TableText, Texts
 from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import Messages, PerLayout, Place, ValueFormat
+from headrace.ports.format import Messages, PerLayout, ValueFormat
 
 _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 """java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
@@ -101,7 +101,7 @@ class CanalFormat(ValueFormat):
             size += more
         return parts
 
-    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """See Format. A message like those of rows, without rows, keys and types. A RENAME has the new name."""
         kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
         where = (change.schema, change.table)
@@ -109,7 +109,7 @@ class CanalFormat(ValueFormat):
             where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
         return [self._bare(where, kind, ddl, change.sql, change, now_ms)]
 
-    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         """See Format. Canal's flat messages have none; the types are those of its entries."""
         kind = "TRANSACTIONBEGIN" if mark.begin else "TRANSACTIONEND"
         return [self._bare(("", ""), kind, "false", "", mark, now_ms)]
@@ -156,14 +156,14 @@ class CompatFormat(CanalFormat):
         """See Format."""
         return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]
 
-    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """See Format. Canal calls every statement a DDL that is not DML."""
         change = replace(_whole_seconds(change), is_ddl=change.is_ddl or not _DML.match(change.sql))
-        return [_all_without_pos(messages) for messages in super().schema_change(change, place, now_ms)]
+        return [_all_without_pos(messages) for messages in super().schema_change(change, now_ms)]
 
-    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         """See Format."""
-        return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), place, now_ms)]
+        return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), now_ms)]
 
 
 def _whole_seconds(change: _Change) -> _Change:

@@ -13,8 +13,8 @@ from headrace.formats.debezium import schemas
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import Printer, field_of
-from headrace.model import ABSENT, Operation, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import KeyedFormat, Messages, PerLayout, Place
+from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.ports.format import KeyedFormat, Messages, PerLayout
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
@@ -92,26 +92,26 @@ class DebeziumFormat(KeyedFormat):
         """Events of the transaction under way, by table."""
         self._total = 0
 
-    def _source(self, place: Place, schema: str, table: str, us: int, gtid: str) -> tuple[str, str]:
+    def _source(self, origin: Origin, schema: str, table: str, us: int, gtid: str) -> tuple[str, str]:
         """The source block in two halves, with the row's number to go between them."""
         return (
             f'{{"version":"{__version__}","connector":"mysql","name":{quote(self._settings.name)},"ts_ms":{us // 1000}'
             f',"snapshot":"false","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
-            f',"table":{quote(table) if table else "null"},"server_id":{place.server_id}'
-            f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(place.file)},"pos":{place.offset},"row":',
-            f',"thread":{place.thread or "null"},"query":{quote(place.query) if place.query else "null"}}}',
+            f',"table":{quote(table) if table else "null"},"server_id":{origin.server_id}'
+            f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(origin.file)},"pos":{origin.offset},"row":',
+            f',"thread":{origin.thread or "null"},"query":null}}',
         )
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
-    def rows(self, change: RowsChange, place: Place, now_ms: int) -> Messages:
+    def rows(self, change: RowsChange, now_ms: int) -> Messages:
         """See Format."""
         table = self._table(change.schema)
         made = Messages()
         source, thread = self._source(
-            place, change.schema.schema, change.schema.table, change.commit_time_us, change.gtid
+            change.origin, change.schema.schema, change.schema.table, change.commit_time_us, change.gtid
         )
-        transaction = self._transaction_id(change.gtid, place) if self._settings.transaction_topic else ""
+        transaction = self._transaction_id(change.gtid, change.origin) if self._settings.transaction_topic else ""
         row = table.partial_row if change.partial else table.row
         places = change.places
         middle, tail = (
@@ -177,19 +177,19 @@ class DebeziumFormat(KeyedFormat):
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
-    def _transaction_id(self, gtid: str, place: Place) -> str:
-        return gtid or f"file={place.file},pos={place.transaction}"
+    def _transaction_id(self, gtid: str, origin: Origin) -> str:
+        return gtid or f"file={origin.file},pos={origin.transaction}"
 
     def _block(self, transaction: str, table: str) -> str:
         self._total += 1
         order = self._counts[table] = self._counts.get(table, 0) + 1
         return f'{{"id":{quote(transaction)},"total_order":{self._total},"data_collection_order":{order}}}'
 
-    def mark(self, mark: TransactionMark, place: Place, now_ms: int) -> list[Messages]:
+    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         """See Format."""
         if not self._settings.transaction_topic:
             return []
-        key = {"id": self._transaction_id(mark.gtid, place)}
+        key = {"id": self._transaction_id(mark.gtid, mark.origin)}
         value: dict[str, Any] = {"status": "BEGIN" if mark.begin else "END", **key}
         if mark.begin:
             self._counts, self._total = {}, 0
@@ -206,11 +206,11 @@ class DebeziumFormat(KeyedFormat):
 
     # -- schema changes -------------------------------------------------------------------------------------------
 
-    def schema_change(self, change: SchemaChange, place: Place, now_ms: int) -> list[Messages]:
+    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """See Format. Only DDL has a place in Debezium's messages."""
         if not self._settings.schema_topic or not change.is_ddl:
             return []
-        head, tail = self._source(place, change.schema, change.table, change.commit_time_us, change.gtid)
+        head, tail = self._source(change.origin, change.schema, change.table, change.commit_time_us, change.gtid)
         key = {"databaseName": change.schema}
         value = {
             "source": orjson.loads(f"{head}0{tail}"),

@@ -12,18 +12,18 @@ class EventCursor:
     """The present event of one reader. The cutter moves it; handlers look at it.
 
     `file`:`end` is behind the last event that was handled whole; `start` is the offset of the present event, -1 when it
-    stands in no file; `time` (seconds since 1970) and `flags` are its header's, those of an event within it too.
-    `checksums`: events end in a CRC32. `skip_places` are places (`file:offset`) whose events an operator has chosen to
-    pass over when they can't be read; `skipped` counts what was passed over so.
+    stands in no file; `time` (seconds since 1970) is its header's, or that of an event within it. `checksums`: events
+    end in a CRC32. `skip_places` are places (`file:offset`) whose events an operator has chosen to pass over when they
+    can't be read; `skipped` counts what was passed over so.
     """
 
-    __slots__ = ("_skip_places", "checksums", "end", "file", "flags", "high", "skipped", "start", "time")
+    __slots__ = ("_skip_places", "checksums", "end", "file", "high", "skipped", "start", "time")
 
     def __init__(
         self, file: str, end: int, *, checksums: bool = False, skip_places: frozenset[str] = frozenset()
     ) -> None:
         self.file, self.end, self.start = file, end, -1
-        self.time = self.flags = self.skipped = 0
+        self.time = self.skipped = 0
         self.high = end & -WRAP
         """The part of offsets that headers lack."""
         self.checksums, self._skip_places = checksums, skip_places

@@ -25,7 +25,6 @@ _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
 _PIECE = 1 << 20
 _FORMAT, _ROTATE = ev.FORMAT_DESCRIPTION, ev.ROTATE
-_NEW_FILE = frozenset({_FORMAT, _ROTATE})
 _from_bytes = int.from_bytes
 BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
 """What reading bytes that lie about themselves may raise."""
@@ -37,6 +36,10 @@ class EnterInner(Exception):
     def __init__(self, events: InnerEvents, done: Callable[[], None] | None = None) -> None:
         super().__init__()
         self.events, self.done = events, done
+
+
+class _NewFile(Exception):
+    """Raised by the cutter's own handlers: the cursor has moved, or events end otherwise from here on."""
 
 
 class SchemaNeeded(Exception):
@@ -144,17 +147,13 @@ class EventCutter:
                             raise self._corrupt(kind)
                     else:
                         stop = end
-                    cursor.time, cursor.flags = when, flags
+                    cursor.time = when
                     handler = handlers.get(kind, other)
                     if handler is None:
                         self._refuse(kind, flags)
                     else:
                         handler(data, at + _HEAD, stop)
-                    if kind in _NEW_FILE:
-                        high, checked = cursor.high, cursor.checksums
-                        if kind == _FORMAT and start >= 0:
-                            cursor.end = start + length
-                    elif start >= 0:
+                    if start >= 0:
                         cursor.end = start + length
                     at = end
                     count += 1
@@ -166,6 +165,11 @@ class EventCutter:
                     return self._unusual(data, at, data[at + 4], _from_bytes(data[at : at + 3], "little"))
                 self.need = 4 + _from_bytes(data[at : at + 3], "little") if size - at >= 4 else 4
                 return at, False
+            except _NewFile:
+                if kind == _FORMAT and start >= 0:
+                    cursor.end = start + length
+                at = end
+                count += 1
             except SchemaNeeded:
                 self.events += count
                 return at, False
@@ -229,6 +233,7 @@ class EventCutter:
         cursor = self._cursor
         if file != cursor.file:
             cursor.file, cursor.end, cursor.high = file, offset, offset & -WRAP
+        raise _NewFile
 
     def _on_format(self, data: bytes, at: int, stop: int) -> None:
         cursor = self._cursor
@@ -241,6 +246,7 @@ class EventCutter:
         cursor.checksums = algorithm == 1
         if self._format_told is not None:
             self._format_told(data, at, stop)
+        raise _NewFile
 
     # -- events within events, and events in several packets ------------------------------------------------------
 
@@ -252,10 +258,10 @@ class EventCutter:
         cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + _SLICE_SECONDS
         try:
             while event := inner.peek():
-                cursor.time, kind, cursor.flags, data, at, stop = event
+                cursor.time, kind, flags, data, at, stop = event
                 handler = handlers.get(kind, self._other)
                 if handler is None:
-                    self._refuse(kind, cursor.flags)
+                    self._refuse(kind, flags)
                 else:
                     handler(data, at, stop)
                 inner.advance()
@@ -267,6 +273,9 @@ class EventCutter:
         except EnterInner as entered:
             entered.events.close()
             self._pass_over(ValueError("a compressed transaction holds another one"))
+            return True, False
+        except _NewFile:
+            self._pass_over(ValueError("a compressed transaction holds the beginning of a file"))
             return True, False
         except (NotUnderstood, *BROKEN) as error:
             self._pass_over(error)
@@ -322,7 +331,7 @@ class EventCutter:
         start = cursor.high + log_pos - length if log_pos else self._unplaced(kind, flags)
         if log_pos and start < cursor.end:
             start = self._behind(kind, start)
-        cursor.start, cursor.time, cursor.flags = start, when, flags
+        cursor.start, cursor.time = start, when
         stop = large.size - 4 if cursor.checksums else large.size
         try:
             if length != large.size:
@@ -340,6 +349,8 @@ class EventCutter:
                 handler(data, 19, stop)
         except EnterInner as entered:
             self._enter(entered)
+        except _NewFile:
+            raise cursor.not_understood("an event of 16 MB and more begins a file") from None
         except SchemaNeeded:
             raise cursor.not_understood("an event of 16 MB and more describes a table") from None
         except (NotUnderstood, *BROKEN) as error:

@@ -10,7 +10,6 @@ from headrace.mysql.events.compressed import decompress
 _FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 14: 4, 15: 8, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1}
 _FIXED |= {128: 3, 129: 8}
 """Bytes behind each status variable's code where the number never varies; MariaDB's begin at 128."""
-_ANSI_QUOTES, _NO_BACKSLASH_ESCAPES, _PIPES_AS_CONCAT = 1 << 2, 1 << 20, 1 << 1
 _START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 
 
@@ -24,24 +23,9 @@ class QueryEvent:
     error: int = 0
     sql_mode: int = 0
     client_collation: int = 0
-    connection_collation: int = 0
     server_collation: int = 0
-    database_collation: int = 0
-    """Of the session's default schema, written only when it is not the server's."""
-    utf8mb4_collation: int = 0
-    """What `CHARACTER SET utf8mb4` without COLLATE means in the session (default_collation_for_utf8mb4)."""
     alter_phase: str = ""
     """MariaDB's ALTER in two phases: "start", "commit" or "rollback"; "" for one that stands alone."""
-
-    @property
-    def ansi_quotes(self) -> bool:
-        """Whether "x" is a name rather than a string."""
-        return bool(self.sql_mode & _ANSI_QUOTES)
-
-    @property
-    def no_backslash_escapes(self) -> bool:
-        """Whether a backslash in a string stands for itself."""
-        return bool(self.sql_mode & _NO_BACKSLASH_ESCAPES)
 
     @property
     def sql(self) -> str:
@@ -84,12 +68,7 @@ def _variables(data: bytes, at: int, stop: int) -> dict[str, int | str]:
         if code == 1:
             facts["sql_mode"] = int.from_bytes(data[at : at + 8], "little")
         elif code == 4:
-            names = ("client_collation", "connection_collation", "server_collation")
-            facts |= zip(names, struct.unpack_from("<HHH", data, at), strict=True)
-        elif code == 8:
-            facts["database_collation"] = int.from_bytes(data[at : at + 2], "little")
-        elif code == 18:
-            facts["utf8mb4_collation"] = int.from_bytes(data[at : at + 2], "little")
+            facts["client_collation"], _, facts["server_collation"] = struct.unpack_from("<HHH", data, at)
         elif code == 130:
             phases = {_START_ALTER: "start", _COMMIT_ALTER: "commit", _ROLLBACK_ALTER: "rollback"}
             facts["alter_phase"] = phases.get(data[at] & 14, "")

@@ -124,9 +124,8 @@ class Transactions:
             self._begin_xa()
 
     def on_begin(self) -> None:
-        """The statement BEGIN; without a GTID event before it, it begins the group."""
-        if not self.in_group:
-            self.begin(self._cursor.time * 1_000_000, "", None)
+        """The statement BEGIN without a GTID event before it."""
+        self.begin(self._cursor.time * 1_000_000, "", None)
         self.inside = True
 
     def on_statement(self, kind: Statement, text: bytes) -> bool:
@@ -270,12 +269,8 @@ class Transactions:
             raise self._cursor.not_understood(f"the commit time {self.commit_time_us} us is beyond what _pos can hold")
         return pos
 
-    def on_commit(self, data: bytes, at: int, stop: int) -> None:
-        """XID."""
-        self.commit()
-
-    def commit(self) -> None:
-        """The group ends with the present event."""
+    def commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
+        """The group ends with the present event: XID, or what stands for it."""
         if self._rows is not None and self._mark is not None:
             self._mark(self._made_mark(begin=False))
             self._rows = None
@@ -345,7 +340,6 @@ class Transactions:
             offset,
             gtids,
             done,
-            0,
             self._spool.open,
             last_pos,
             when,

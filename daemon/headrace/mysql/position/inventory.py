@@ -10,6 +10,7 @@ from headrace.model import Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.wire.connection import SourceConnection
+from headrace.ports.source import Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,6 @@ class Inventory:
         """The newest files without a hole: those behind the last one that is listed and not there."""
         holes = [i for i, binlog in enumerate(self.files) if binlog.size < 4]
         return self.files[holes[-1] + 1 :] if holes else self.files
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How far a position is from being purged. Each is None where it is not known or can't happen.
-
-    `bytes`: binlog between the start of the oldest file and the position, which the source would purge first.
-    `seconds`: until it may purge the file that the position is in. `share`: the part of its time that is left, 0..1;
-    for a source that purges nothing by itself, the part of all its binlogs that lies before the position.
-    """
-
-    bytes: int | None = None
-    seconds: float | None = None
-    share: float | None = None
 
 
 def identity(variables: Mapping[str, str], mariadb: bool) -> str:

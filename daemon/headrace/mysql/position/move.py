@@ -20,6 +20,7 @@ from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
 from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Move
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
 
@@ -32,17 +33,6 @@ class NextFile:
 
 
 Where = Start | NextFile
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A new position, what it costs, and the entries of the schema history that have to be stored with it. `notes`
-    are sentences for the operator."""
-
-    position: Position
-    gap: Gap
-    entries: tuple[dict[str, Any], ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def parse_where(text: str) -> Where:

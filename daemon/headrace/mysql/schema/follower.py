@@ -48,10 +48,12 @@ class StatementFollower:
 
     def on_query(self, data: bytes, at: int, stop: int) -> None:
         """QUERY."""
-        if data[stop - 6 : stop] == b"\0BEGIN":
-            self._transactions.on_begin()
-        else:
+        if data[stop - 6 : stop] != b"\0BEGIN":
             self._run(parse_query(data, at, stop), at, stop)
+        elif self._transactions.in_group:
+            self._transactions.inside = True
+        else:
+            self._transactions.on_begin()
 
     def on_query_with_origin(self, data: bytes, at: int, stop: int) -> None:
         """The same, and notes who executed it: the event header has the server's id, the statement (BEGIN among them)

@@ -18,8 +18,8 @@ from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.states import Place, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id
+from headrace.mysql.wire.server import Server
 from headrace.mysql.wire.stream import PacketStream
-from headrace.settings.destination import SourceSettings
 
 _BUFFER = 1 << 20
 _HEARTBEAT = 1.0
@@ -33,26 +33,15 @@ async def current_place(connection: SourceConnection) -> Place:
 
 
 class DdlScan:
-    """A dump of its own from a position on, looked through for statements only. `folds`: the server compares the
-    names of schemas and tables without regard to case."""
+    """A dump of its own from a position on, looked through for statements only."""
 
-    def __init__(
-        self,
-        source: SourceSettings,
-        position: Position,
-        *,
-        mariadb: bool,
-        version: str,
-        gtid_mode: bool,
-        server_id: int,
-        folds: bool,
-        log: Any = None,
-    ) -> None:
-        self._folds = folds
-        self._source, self._position, self._log = source, position, log
-        self._server_id = probe_id(server_id)
-        self._gtids = GtidSet(position.gtid_set) if gtid_mode and position.gtid_set else None
-        self._statements = _Statements(position, self._fold, mariadb=mariadb, version=version)
+    def __init__(self, server: Server, position: Position, log: Any = None) -> None:
+        self._folds = bool(server.lower_case_table_names)
+        """Whether the server compares the names of schemas and tables without regard to case."""
+        self._source, self._position, self._log = server.settings, position, log
+        self._server_id = probe_id(server.settings.server_id)
+        self._gtids = GtidSet(position.gtid_set).pack() if server.gtid_mode and position.gtid_set else None
+        self._statements = _Statements(position, self._fold, mariadb=server.mariadb, version=server.version)
         self._connection: SourceConnection | None = None
         self._stream: PacketStream | None = None
         self._data = b""
@@ -91,7 +80,7 @@ class DdlScan:
             self._server_id,
             file="" if self._gtids is not None else position.file,
             offset=4 if self._gtids is not None else position.offset,
-            gtids=self._gtids.pack() if self._gtids is not None else None,
+            gtids=self._gtids,
             buffer=_BUFFER,
         )
 

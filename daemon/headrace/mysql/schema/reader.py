@@ -8,13 +8,13 @@ from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import Position
-from headrace.mysql.schema.ddl.dialect import charset_named, dialect_of
+from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.schema.gap import DdlScan, current_place
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema.states import UNREAD, Place, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, layouts, statements
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
-from headrace.settings.destination import SourceSettings
+from headrace.mysql.wire.server import Server
 
 _TRIES = 4
 _LOCK_SECONDS = 5
@@ -29,38 +29,16 @@ Names = set[tuple[str, str]]
 
 
 async def read_schemas(
-    source: SourceSettings,
-    position: Position,
-    captures: Callable[[str, str], bool],
-    *,
-    mariadb: bool,
-    version: str,
-    lower_case_table_names: int,
-    gtid_mode: bool,
-    server_id: int,
-    knows: Callable[[str, str], bool] | None = None,
-    history: SchemaHistory | None = None,
-    log: Any = None,
+    server: Server, position: Position, captures: Callable[[str, str], bool], history: SchemaHistory, log: Any = None
 ) -> Reading:
-    """The layouts of captured base tables that are not known yet, and which tables and schemas there are.
+    """The layouts of captured base tables that `history` does not know yet, and which tables and schemas there are.
 
-    `position` is where the stream will begin, or the start of the transaction that it is in. `server_id` is the
-    destination's own; the scan uses another. `history` (or `knows`, its method) says what is known: when nothing is
-    left to read the binlog is not scanned. Raises SourceError and its kinds.
+    `position` is where the stream will begin, or the start of the transaction that it is in. When nothing is left to
+    read the binlog is not scanned. Raises SourceError and its kinds.
     """
-    knows = knows or (history.knows if history is not None else lambda schema, table: False)
-    reader = _Reader(source, captures, knows, history, mariadb=mariadb, version=version)
-    scan = DdlScan(
-        source,
-        position,
-        mariadb=mariadb,
-        version=version,
-        gtid_mode=gtid_mode,
-        server_id=server_id,
-        folds=bool(lower_case_table_names),
-        log=log,
-    )
-    connection = await SourceConnection.open(address_of(source))
+    reader = _Reader(captures, history, dialect_of(server.version, mariadb=server.mariadb))
+    scan = DdlScan(server, position, log)
+    connection = await SourceConnection.open(address_of(server.settings))
     try:
         await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return await reader.read(connection, scan)
@@ -72,19 +50,8 @@ async def read_schemas(
 class _Reader:
     """One reading, tried again while DDL falls into it."""
 
-    def __init__(
-        self,
-        source: SourceSettings,
-        captures: Callable[[str, str], bool],
-        knows: Callable[[str, str], bool],
-        history: SchemaHistory | None,
-        *,
-        mariadb: bool,
-        version: str,
-    ) -> None:
-        self._captures, self._knows, self._history = captures, knows, history
-        self._dialect = dialect_of(version, mariadb=mariadb)
-        self._limit = source.connect_timeout
+    def __init__(self, captures: Callable[[str, str], bool], history: SchemaHistory, dialect: Dialect) -> None:
+        self._captures, self._history, self._dialect = captures, history, dialect
 
     async def read(self, connection: SourceConnection, scan: DdlScan) -> Reading:
         for attempt in range(_TRIES):
@@ -93,7 +60,7 @@ class _Reader:
             before = await current_place(connection)
             listed = await self._list(connection)
             schemas = await connection.query(SCHEMAS_SQL)
-            wanted = {name for name in listed if self._captures(*name) and not self._knows(*name)}
+            wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
             if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
                 return Reading()
             failed = await self._wait_for_statements(connection, wanted)
@@ -115,8 +82,6 @@ class _Reader:
 
     def _lacks_lists(self, schemas: Iterable[str]) -> bool:
         history = self._history
-        if history is None:
-            return False
         return not history.listed or not all(history.complete(s) for s in schemas if s.lower() not in _SYSTEM)
 
     async def _list(self, connection: SourceConnection) -> Names:

@@ -14,6 +14,7 @@ import aiomysql
 import pymysql.err
 
 from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
+from headrace.mysql.wire.aiomysql_internals import has_unread, run_command, transport_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.wire.sockets import tune
 from headrace.mysql.wire.stream import PacketStream
@@ -110,7 +111,9 @@ class SourceConnection:
             raise
         except (pymysql.err.MySQLError, RuntimeError, struct.error, IndexError) as error:
             raise SourceError(f"{address.host}:{address.port} does not answer as a MySQL server ({error})") from error
-        tune(connection._writer.transport)
+        transport = transport_of(connection)
+        assert transport is not None
+        tune(transport)
         return cls(connection, address)
 
     async def query(self, sql: str) -> list[dict[str, Any]]:
@@ -197,8 +200,7 @@ class SourceConnection:
         body = struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", port, 0, 0)
         try:
             async with asyncio.timeout(self._address.connect_timeout):
-                await self._connection._execute_command(_COM_REGISTER_REPLICA, body)
-                await self._connection._read_ok_packet()
+                await run_command(self._connection, _COM_REGISTER_REPLICA, body)
         except pymysql.err.MySQLError as error:
             raise _failed("the source refuses a replica", error, self._address.user) from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
@@ -221,9 +223,11 @@ class SourceConnection:
         taken. The connection object is kept by the stream, because a dropped StreamWriter closes its transport.
         """
         connection = self._connection
-        if connection._reader._buffer:
+        transport = transport_of(connection)
+        if transport is None:
+            raise SourceError("the connection was closed before the dump")
+        if has_unread(connection):
             raise SourceError("the source sent more than it was asked before the dump")
-        transport = connection._writer.transport
         transport.pause_reading()
         stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
         transport.set_protocol(stream)
@@ -240,13 +244,13 @@ class SourceConnection:
 
     async def close(self) -> None:
         """Ends the connection in order, within a second."""
-        writer = self._connection._writer
+        transport = transport_of(self._connection)
         with contextlib.suppress(Exception):
             async with asyncio.timeout(1):
                 await self._connection.ensure_closed()
         self._connection.close()
-        if writer is not None:  # TLS would wait for the server's farewell, maybe beyond the end of the loop
-            writer.transport.abort()
+        if transport is not None:  # TLS would wait for the server's farewell, maybe beyond the end of the loop
+            transport.abort()
             await asyncio.sleep(0)  # the transport closes its socket when the loop next turns
 
 

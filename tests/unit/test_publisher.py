@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from headrace.destination import delivery as module
-from headrace.destination.delivery import Delivery
+from headrace.destination import publisher as module
+from headrace.destination.context import Context
+from headrace.destination.publisher import Publisher
+from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, LeaseLapsed, SinkError
 from headrace.lease import Lease
+from headrace.tasks import cancel
 from tests.configured import parts_of
-from tests.streams import HeldSink, settings
+from tests.streams import HeldSink, Sleeping, daemon_settings, settings, until
 
 
 class Sink(HeldSink):
@@ -39,20 +42,23 @@ class Sink(HeldSink):
 
 @pytest.fixture
 def sinks(monkeypatch: pytest.MonkeyPatch) -> list[Sink]:
-    """Those that the deliveries below have made."""
+    """Those that the publishers below have made."""
     made = list[Sink]()
     monkeypatch.setattr(module, "_PROOF_LIMIT", 0.2)
     monkeypatch.setattr(Sink, "made", made)
     return made
 
 
-def delivery(lease: Lease) -> Delivery:
-    return Delivery(replace(parts_of(settings()), new_sink=lambda *_: Sink()), lease)
+def publisher(lease: Lease, watchdog: Any = None) -> Publisher:
+    context = Context(settings(), daemon_settings(), DestinationStatus("shop"))
+    return Publisher(
+        context, replace(parts_of(settings()), new_sink=lambda *_: Sink()), lease, None, watchdog or Sleeping()
+    )
 
 
 async def test_a_sink_is_started_once_the_lock_is_proved(sinks: list[Sink]) -> None:
     lease = Lease(5.0)
-    starting = asyncio.create_task(delivery(lease).start())
+    starting = asyncio.create_task(publisher(lease).start())
     await asyncio.sleep(0.02)
     assert not sinks[0].started
     lease.prove(time.monotonic())
@@ -62,23 +68,23 @@ async def test_a_sink_is_started_once_the_lock_is_proved(sinks: list[Sink]) -> N
 
 async def test_without_a_proof_no_sink_is_started(sinks: list[Sink]) -> None:
     with pytest.raises(LeaseLapsed):
-        await delivery(Lease(5.0)).start()
+        await publisher(Lease(5.0)).start()
     lost = Lease(5.0)
     lost.lose("gone")
     with pytest.raises(Fenced):
-        await delivery(lost).start()
+        await publisher(lost).start()
     assert [sink.started for sink in sinks] == [False, False]
 
 
 async def test_a_sink_whose_start_fails_is_cut(sinks: list[Sink], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sink, "fails", True)
     with pytest.raises(SinkError):
-        await delivery(Lease()).start()
+        await publisher(Lease()).start()
     assert sinks[0].aborted
 
 
 async def test_after_a_lapse_another_sink_takes_the_place_and_is_watched_until_it_is_closed(
-    sinks: list[Sink], monkeypatch: pytest.MonkeyPatch
+    sinks: list[Sink],
 ) -> None:
     covers = set[Any]()
 
@@ -90,17 +96,22 @@ async def test_after_a_lapse_another_sink_takes_the_place_and_is_watched_until_i
         def uncover(self, cover: object) -> None:
             covers.remove(cover)
 
-    monkeypatch.setattr(module, "WATCHDOG", Dog())
-    made = delivery(Lease())
+    now = 100.0
+    lease = Lease(5.0, monotonic=lambda: now, wall=lambda: now)
+    lease.prove(now)
+    made = publisher(lease, Dog())
     await made.start()
-    made.hand_over()
-    made.hand_over()
-    assert len(covers) == 1
-    await made.abort()
-    assert covers == set()
-    await made.renew()
-    made.hand_over()
+    assert covers == set(), "nothing was handed over"
+    running = asyncio.create_task(made.run(lambda _: None))
+    await until(lambda: len(covers) == 1)
+    now += 6
+    await until(lambda: made.suspended, limit=3)
+    assert (covers, sinks[0].aborted) == (set(), True)
+    now += 1
+    lease.prove(now)
+    await until(lambda: len(covers) == 1)
     assert (made.sink, made.store, sinks[1].started) == (sinks[1], "store 2", True)
+    await cancel(running)
     await made.close()
     assert (covers, sinks[1].closed, sinks[1].aborted) == (set(), True, False)
 
@@ -108,11 +119,17 @@ async def test_after_a_lapse_another_sink_takes_the_place_and_is_watched_until_i
 async def test_messages_are_sent_again_only_through_a_sink_that_has_started_and_is_not_ended(
     sinks: list[Sink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, starting, go = delivery(Lease()), asyncio.Event(), asyncio.Event()
+    now = 100.0
+    lease = Lease(5.0, monotonic=lambda: now, wall=lambda: now)
+    lease.prove(now)
+    made, starting, go = publisher(lease), asyncio.Event(), asyncio.Event()
     assert made.resending is None
     await made.start()
     assert made.resending is sinks[0]
-    await made.abort()
+    running = asyncio.create_task(made.run(lambda _: None))
+    await asyncio.sleep(0)
+    now += 6
+    await until(lambda: made.suspended, limit=3)
     assert made.resending is None
 
     async def slow(self: Sink) -> None:
@@ -120,12 +137,13 @@ async def test_messages_are_sent_again_only_through_a_sink_that_has_started_and_
         await go.wait()
 
     monkeypatch.setattr(Sink, "start", slow)
-    renewing = asyncio.create_task(made.renew())
+    now += 1
+    lease.prove(now)
     await starting.wait()
     assert (made.sink, made.resending) == (sinks[1], None)
     go.set()
-    await renewing
-    assert made.resending is sinks[1]
-    await made.rest(idle=True)
+    await until(lambda: made.resending is sinks[1])
+    await cancel(running)
+    await made.rest(resent=True)
     assert made.resending is None
     await made.close()

@@ -8,23 +8,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
-from headrace.destination import heartbeat_writer as module
-from headrace.destination.heartbeat_writer import Companion
+from headrace.destination import heartbeat_writer as writing
+from headrace.destination.context import Context
+from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
+from headrace.mysql import second_connection as module
 from headrace.mysql.role import Role
 from headrace.mysql.wire.connection import QueryFailed
 from headrace.ports.source import Heartbeat
 from headrace.settings.destination import HeartbeatSettings
-from tests.streams import settings, until
-
-LOG = structlog.get_logger("test")
+from tests.streams import daemon_settings, settings, until
 
 
 class Server:
-    """A server's answers to a companion: rows, or the errors that are set. It counts what was asked."""
+    """A server's answers to a second connection: rows, or the errors that are set. It counts what was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.role = Role(read_only=False, replicates=False)
@@ -87,28 +86,29 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return Server(monkeypatch)
 
 
-def made(enabled: bool = True, node: str = "node") -> tuple[Companion, DestinationStatus]:
+def made(enabled: bool = True, node: str = "node") -> tuple[HeartbeatWriter, DestinationStatus]:
     status = DestinationStatus("shop")
-    how = HeartbeatSettings(enabled=enabled, interval=0.01)
-    companion = Companion(settings().source, how, "shop", node, status)
-    companion.epoch = 5
-    return companion, status
+    config = settings(heartbeat={"enabled": enabled, "interval": 0.01})
+    connection = module.MysqlSecondConnection(config.source, "shop")
+    writer = HeartbeatWriter(Context(config, daemon_settings(node=node), status), connection)
+    writer.epoch = 5
+    return writer, status
 
 
 class Beating:
-    """A companion that beats within the block."""
+    """A writer that writes within the block."""
 
-    def __init__(self, companion: Companion) -> None:
-        self._companion = companion
+    def __init__(self, writer: HeartbeatWriter) -> None:
+        self._writer = writer
 
     async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._companion.run(LOG))
+        self._task = asyncio.create_task(self._writer.run())
 
     async def __aexit__(self, *_: object) -> None:
         assert not self._task.done()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self._companion.close()
+        await self._writer.close()
 
 
 def failed(errno: int) -> QueryFailed:
@@ -118,8 +118,8 @@ def failed(errno: int) -> QueryFailed:
 
 
 async def test_beats_are_numbered_under_our_epoch(server: Server) -> None:
-    companion, status = made()
-    async with Beating(companion):
+    writer, status = made()
+    async with Beating(writer):
         await until(lambda: server.row is not None and server.row.sequence >= 3)
     assert server.row is not None
     assert (server.row.destination, server.row.epoch, server.row.node) == ("shop", 5, "node")
@@ -139,9 +139,9 @@ async def test_beats_are_numbered_under_our_epoch(server: Server) -> None:
 )
 async def test_a_server_that_may_not_have_beats_gets_none(role: Role, trouble: str, server: Server) -> None:
     server.role = role
-    companion, status = made()
+    writer, status = made()
     status.troubles["heartbeat"] = "of before"
-    async with Beating(companion):
+    async with Beating(writer):
         await until(lambda: status.troubles.get("heartbeat", "") != "of before")
     assert server.row is None
     assert trouble in status.troubles.get("heartbeat", "")
@@ -150,8 +150,8 @@ async def test_a_server_that_may_not_have_beats_gets_none(role: Role, trouble: s
 
 async def test_a_role_is_asked_for_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROLE_SECONDS", 0.05)
-    companion, _ = made()
-    async with Beating(companion):
+    writer, _ = made()
+    async with Beating(writer):
         await until(lambda: server.row is not None)
         server.role = Role(read_only=False, replicates=True)
         roles = server.roles
@@ -169,8 +169,8 @@ def test_a_role_is_believed_for_less_than_a_beat() -> None:
 @pytest.mark.parametrize("errno", [1049, 1146])
 async def test_the_table_is_made_when_it_is_missing(errno: int, server: Server) -> None:
     server.refuses = failed(errno)
-    companion, status = made()
-    async with Beating(companion):
+    writer, status = made()
+    async with Beating(writer):
         await until(lambda: server.row is not None)
     assert sum(sql.startswith("CREATE") for sql in server.statements) == 2
     assert status.troubles == {}
@@ -178,8 +178,8 @@ async def test_the_table_is_made_when_it_is_missing(errno: int, server: Server) 
 
 async def test_another_failure_makes_no_table(server: Server) -> None:
     server.refuses = failed(1205)
-    companion, status = made()
-    async with Beating(companion):
+    writer, status = made()
+    async with Beating(writer):
         await until(lambda: "heartbeat" in status.troubles)
         server.refuses = None
         await until(lambda: status.troubles == {})
@@ -192,8 +192,8 @@ async def test_another_failure_makes_no_table(server: Server) -> None:
 async def test_a_missing_grant_is_told_with_the_sql(where: str, server: Server) -> None:
     server.refuses = failed(1146)
     setattr(server, where, GrantMissing("denied"))
-    companion, status = made()
-    async with Beating(companion):
+    writer, status = made()
+    async with Beating(writer):
         await until(lambda: "heartbeat" in status.troubles)
     assert "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO 'u'" in status.troubles["heartbeat"]
     assert "CREATE TABLE IF NOT EXISTS" in status.troubles["heartbeat"]
@@ -202,31 +202,31 @@ async def test_a_missing_grant_is_told_with_the_sql(where: str, server: Server) 
 @pytest.mark.parametrize("error", [SourceUnreachable("away"), RuntimeError("a fault of ours")])
 async def test_nothing_ends_the_beats(error: Exception, server: Server) -> None:
     server.away = error
-    companion, status = made()
-    async with Beating(companion):
+    writer, status = made()
+    async with Beating(writer):
         await until(lambda: str(error) in status.troubles.get("heartbeat", ""))
         server.away = None
         await until(lambda: status.troubles == {})
 
 
 async def test_without_heartbeats_nothing_is_asked_and_an_old_trouble_ends(server: Server) -> None:
-    companion, status = made(enabled=False)
+    writer, status = made(enabled=False)
     status.troubles["heartbeat"] = "of before"
-    assert await companion.stored_epoch() == 0
-    await companion.run(LOG)
+    assert await writer.stored_epoch() == 0
+    await writer.run()
     assert (status.troubles, server.opened) == ({}, 0)
 
 
 async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(server: Server) -> None:
-    companion, _ = made()
-    assert await companion.stored_epoch() == 0
+    writer, _ = made()
+    assert await writer.stored_epoch() == 0
     server.row = Heartbeat("shop", 9, "n", 1, 1)
-    assert await companion.stored_epoch() == 9
+    assert await writer.stored_epoch() == 9
     server.refuses = failed(1146)
-    assert await companion.stored_epoch() == 0
+    assert await writer.stored_epoch() == 0
     server.away = SourceUnreachable("away")
-    assert await companion.stored_epoch() == 0
-    await companion.close()
+    assert await writer.stored_epoch() == 0
+    await writer.close()
     assert server.opened == server.closed
 
 
@@ -240,59 +240,59 @@ def foreign(**more: Any) -> Heartbeat:
 
 async def test_a_row_with_a_higher_epoch_stays_and_ends_the_run(server: Server) -> None:
     server.row = foreign()
-    companion, _ = made()
-    companion.check()
-    async with Beating(companion):
-        await until(lambda: companion._fenced)
+    writer, _ = made()
+    writer.check()
+    async with Beating(writer):
+        await until(lambda: writer._fenced)
     with pytest.raises(Fenced, match="node elsewhere runs shop under epoch 9, ours is 5"):
-        companion.check()
+        writer.check()
     assert server.row.node == "elsewhere"
 
 
 def test_a_higher_epoch_in_the_binlog_ends_the_run_at_that_event(server: Server) -> None:
-    companion, _ = made()
+    writer, _ = made()
     with pytest.raises(Fenced, match="node elsewhere runs shop under epoch 9, ours is 5"):
-        companion.seen(foreign())
+        writer.seen(foreign())
     with pytest.raises(Fenced):
-        companion.check()
+        writer.check()
 
 
 def test_a_lower_epoch_is_reported_only_behind_our_own_first_beat(server: Server) -> None:
-    companion, status = made()
+    writer, status = made()
     old = foreign(epoch=4)
-    companion.seen(old)
+    writer.seen(old)
     assert status.troubles == {}, "the backlog after a take-over is full of them"
-    companion.seen(Heartbeat("shop", 5, "node", 1, time.time_ns() // 1000))
-    companion.seen(old)
+    writer.seen(Heartbeat("shop", 5, "node", 1, time.time_ns() // 1000))
+    writer.seen(old)
     assert "node elsewhere still writes heartbeats for shop under epoch 4" in status.troubles["foreign_heartbeat"]
-    companion.check()
+    writer.check()
 
 
 async def test_a_daemon_that_wrote_under_a_lower_epoch_is_forgotten_when_it_is_quiet(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.2)
-    companion, status = made()
-    async with Beating(companion):
-        companion.seen(Heartbeat("shop", 5, "node", 1, time.time_ns() // 1000))
-        companion.seen(foreign(epoch=4))
+    monkeypatch.setattr(writing, "_QUIET_SECONDS", 0.2)
+    writer, status = made()
+    async with Beating(writer):
+        writer.seen(Heartbeat("shop", 5, "node", 1, time.time_ns() // 1000))
+        writer.seen(foreign(epoch=4))
         assert status.troubles
         await until(lambda: not status.troubles)
 
 
 @pytest.mark.parametrize("other", [{"destination": "other"}, {"beat_us": 1}, {"epoch": 4}, {"epoch": 5}])
 def test_what_is_not_of_a_second_daemon_is_not(other: dict[str, Any], server: Server) -> None:
-    companion, status = made()
-    companion.seen(foreign(**other))
+    writer, status = made()
+    writer.seen(foreign(**other))
     assert status.troubles == {}
     assert status.round_trips.last is None
 
 
 async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
     server.role = Role(read_only=True, replicates=True)
-    companion, status = made()
+    writer, status = made()
     status.troubles["foreign_heartbeat"] = "of before"
-    async with Beating(companion):
+    async with Beating(writer):
         await until(lambda: status.troubles == {})
 
 
@@ -300,13 +300,13 @@ async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
 
 
 def test_our_own_beat_that_comes_back_is_a_round_trip(server: Server) -> None:
-    companion, status = made(node="n" * 300)
+    writer, status = made(node="n" * 300)
     beat = Heartbeat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
-    companion.seen(beat)
+    writer.seen(beat)
     assert status.round_trips.last is not None
     assert 2.0 <= status.round_trips.last < 3.0
     assert status.beat_seen_at > 0
-    companion.seen(foreign(epoch=5, node="n" * 190, beat_us=(time.time_ns() // 1000) + 60_000_000))
+    writer.seen(foreign(epoch=5, node="n" * 190, beat_us=(time.time_ns() // 1000) + 60_000_000))
     assert status.round_trips.last == 0.0, "a clock that was set back is no negative time"
 
 

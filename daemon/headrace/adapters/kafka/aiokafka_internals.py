@@ -1,0 +1,255 @@
+"""What is done below aiokafka's documented interface, and only here. Each function says why the documented way is not
+enough."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import aiokafka
+from aiokafka import conn
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
+"""What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
+_txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the client's _conns and
+_get_conn, and a connection's _writer; on the admin client's _client; on conn.OAuthAuthenticator with its _token_sent;
+and on the requests of aiokafka.protocol."""
+
+_TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
+"""What aiokafka's sender runs in tasks of their own, which end with it only when they come to their end."""
+Header = tuple[str, bytes]
+
+
+# -- topics: the admin client asks in the usual way, by which the brokers make a missing topic with their defaults ----
+
+
+def client_of(admin: Any) -> Any:
+    """The client of an AIOKafkaAdminClient, which can be asked what the admin client has no method for."""
+    return admin._client
+
+
+async def describe_topic(client: Any, topic: str, *, make: bool = False) -> tuple[type[KafkaError], int, int]:
+    """Asks a broker about a topic: the error, how many partitions it has, and how many brokers there are.
+
+    `make`: the brokers may make a missing topic with their defaults. Raises KafkaError.
+    """
+    answer = (await client.send(client.get_random_node(), MetadataRequest([topic], make))).to_object()
+    (found,) = answer["topics"]
+    return for_code(found["error_code"]), len(found["partitions"]), len(answer["brokers"])
+
+
+async def create_topic(client: Any, topic: str, partitions: int, copies: int, limit: float) -> tuple[int, str]:
+    """Asks the controller to make a topic, over the producer's connection: the error's code, 0 for none, and the
+    broker's text. `limit` in seconds. Raises KafkaError."""
+    controller = client.cluster.controller
+    node = controller.nodeId if controller else client.get_random_node()
+    request = CreateTopicsRequest([(topic, partitions, copies, [], [])], int(limit * 1000), validate_only=False)
+    code, *text = (await client.send(node, request)).topic_errors[0][1:]
+    return code, " ".join(filter(None, text))
+
+
+async def read_setting(client: Any, kind: Any, name: str, key: str, node: int | None = None) -> str | None:
+    """One setting of a topic or broker; None when we may not look. Raises KafkaError."""
+    request = DescribeConfigsRequest([(kind, name, [key])])
+    answer = await client.send(client.get_random_node() if node is None else node, request)
+    code, _, _, _, entries = answer.resources[0]
+    return None if code else {entry[0]: entry[1] for entry in entries}.get(key)
+
+
+# -- connections: what a producer meets with while it connects is known to its log only -------------------------------
+
+
+async def try_connection(host: str, port: int, arguments: dict[str, Any]) -> None:
+    """Connects to one broker, logs in, and ends the connection. Raises what stands in the way: KafkaError, OSError,
+    SSLError."""
+    (await create_conn(host, port, **arguments)).close()
+
+
+class _Authenticator(conn.OAuthAuthenticator):  # type: ignore[misc]
+    """aiokafka's takes a broker's refusal for consent, and then waits for answers that do not come."""
+
+    _answered = False
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        """RFC 7628, 3.2.3: a refusal is a text, and the broker ends the exchange once we have answered with %x01."""
+        if self._token_sent and payload and not self._answered:
+            self._answered = True
+            return b"\x01", True
+        step: tuple[bytes, bool] | None = await super().step(payload)
+        return step
+
+
+conn.OAuthAuthenticator = _Authenticator
+
+
+# -- record batches ---------------------------------------------------------------------------------------------------
+
+
+def fill(
+    producer: Any,
+    limit: int,
+    when: int,
+    keys: Sequence[bytes | None] | None,
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[Header]],
+) -> list[Any]:
+    """Fills record batches with messages, in order; a message that is larger than a record batch has one of its own.
+
+    `when` in milliseconds since 1970. `limit`: the most bytes of a record batch, where it is below the producer's; 0
+    for none. BatchBuilder.append() would cost a quarter of the time more.
+    """
+    create = _builder_of(producer, limit)
+    part, count = create(), 0
+    parts, append = [part], part._builder.append
+    for key, value, own in zip(keys if keys is not None else repeat(None, len(values)), values, headers, strict=True):
+        if append(count, when, key, value, own) is None:
+            part._relative_offset = count
+            part, count = create(), 0
+            parts.append(part)
+            append = part._builder.append
+            append(0, when, key, value, own)
+        count += 1
+    part._relative_offset = count
+    return parts
+
+
+def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
+    """Makes empty record batches; create_batch() knows the producer's own limit only."""
+    accumulator = producer._message_accumulator
+    if not limit or accumulator._batch_size <= limit:
+        made: Callable[[], Any] = producer.create_batch
+        return made
+
+    def create() -> Any:
+        size, accumulator._batch_size = accumulator._batch_size, limit
+        try:
+            return producer.create_batch()
+        finally:
+            accumulator._batch_size = size
+
+    return create
+
+
+def size_at_most(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """Bytes of a record batch with one message, uncompressed; a few more than it takes."""
+    size: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
+    return size
+
+
+def packed_size(producer: Any, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """Bytes of a record batch with one message, as the brokers see it: compressed, while BatchBuilder.size() is not.
+    Costs as much as sending."""
+    part = producer.create_batch()
+    part.append(timestamp=0, key=key, value=value, headers=headers)
+    return len(part._build())
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def check_before_fencing(producer: Any, check: Callable[[], None]) -> None:
+    """Has `check` called before each request for a producer id, which start() repeats for as long as it takes."""
+    init_producer_id = producer._sender._do_init_pid
+
+    async def run(node: int) -> Any:
+        check()
+        return await init_producer_id(node)
+
+    producer._sender._do_init_pid = run
+
+
+def add_to_transaction(producer: Any, place: aiokafka.TopicPartition) -> None:
+    """Adds a partition to the open transaction before anything is sent to it: the first request for the partitions of
+    messages takes it along, which saves a round trip."""
+    producer._txn_manager.maybe_add_partition_to_txn(place)
+
+
+def failure_of_transaction(producer: Any) -> BaseException | None:
+    """What the open transaction failed with first: the errors of calls after that say only that something failed."""
+    waiter = producer._txn_manager._transaction_waiter
+    if waiter is None or not waiter.done() or waiter.cancelled():
+        return None
+    error: BaseException | None = waiter.exception()
+    return error
+
+
+# -- the end: stop() would still send what it has, and can hang when the broker is gone --------------------------------
+
+
+class _NoTracebacks(logging.Filter):
+    """Whatever ends the sender is raised to us, and told in our own words."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "Unexpected error in sender routine"
+
+
+logging.getLogger("aiokafka.producer.sender").addFilter(_NoTracebacks())
+
+
+def note_tasks(producer: Any) -> None:
+    """Keeps the tasks of the producer's sender from now on, for cut()."""
+    producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
+    for name in _TASKS:
+        setattr(producer._sender, name, _noted(getattr(producer._sender, name), tasks))
+
+
+def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def run(*arguments: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            return await method(*arguments)
+        finally:
+            tasks.discard(task)
+
+    return run
+
+
+async def cut(producer: Any, limit: float) -> None:
+    """Ends a producer whose tasks were noted, so that nothing more leaves: its tasks are ended and the sockets reset
+    before this returns, with what still lay in their buffers. `limit`: seconds for each. Never raises."""
+    producer._closed = True
+    client, sender = producer.client, producer._sender.sender_task
+    client._get_conn = _no_connection  # a task that goes on in spite of all finds no way out
+    for connection in list(client._conns.values()):
+        _reset(connection)
+    tasks = {task for task in (sender, *producer.headrace_tasks) if task is not None and not task.done()}
+    for task in tasks:
+        task.cancel()
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(limit):
+            await client.close()
+    if tasks:
+        await asyncio.wait(tasks, timeout=limit)
+    producer._message_accumulator.fail_all(KafkaError("the producer was ended"))
+    never_drained = [batch for batches in producer._message_accumulator._batches.values() for batch in batches]
+    for future in (producer._txn_manager._transaction_waiter, *(batch._drain_waiter for batch in never_drained)):
+        if future is not None and future.done() and not future.cancelled():
+            future.exception()  # told already; asyncio would log it once more
+
+
+async def _no_connection(*_: Any, **__: Any) -> Any:
+    raise asyncio.CancelledError
+
+
+def _reset(connection: Any) -> None:
+    """An ordinary close would still send what is buffered, here and in the kernel."""
+    writer = connection._writer
+    if writer is None:
+        return
+    with contextlib.suppress(Exception):
+        kernel = writer.transport.get_extra_info("socket")
+        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

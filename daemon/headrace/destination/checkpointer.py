@@ -1,0 +1,131 @@
+"""Stores the confirmed position: the one owner of a destination's guard, and of the version that it has seen stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace.destination.context import Context
+from headrace.destination.publisher import Publisher
+from headrace.errors import Fenced
+from headrace.lease import Guard, Tenure
+from headrace.model import MessageBatch, Position
+from headrace.ports.state import StateChange, StateStore, Stored
+from headrace.tasks import finish
+
+_NO_GUARD = Guard(0, 0)
+
+
+class Checkpointer:
+    """Lives as long as its destination; begin_run() comes before what a run does with it."""
+
+    def __init__(self, context: Context) -> None:
+        self._name, self._status, self._daemon = context.name, context.status, context.daemon
+        self.guard = _NO_GUARD
+        """The newest one."""
+        self.version = 0
+        """Of what is stored, as this daemon last saw or wrote it."""
+        self.loaded = False
+        """Whether the present run has read what is stored."""
+        self.due = asyncio.Event()
+        """A checkpoint is due before its time."""
+        self._confirmed: Position | None = None
+        self._saved: Position | None = None
+        self._entries: list[dict[str, Any]] = []
+        """Of the schema history: confirmed with the position, and not stored yet."""
+        self._transactions = 0
+        """Confirmed since the last checkpoint."""
+        self._publisher: Publisher
+
+    # -- before a run ---------------------------------------------------------------------------------------------
+
+    async def load(self, store: StateStore) -> tuple[Stored, bool]:
+        """Reads what is stored; and whether somebody else has changed it since this daemon last saw it. Raises
+        StateStoreError."""
+        stored = await store.load(self._name)
+        moved = stored.version != self.version
+        self.version, self._status.position, self.loaded = stored.version, stored.position, True
+        return stored, moved
+
+    async def begin_epoch(self, store: StateStore, tenure: Tenure, *, above: int = 0, meanwhile: str) -> int:
+        """Takes the destination over and returns the epoch. Raises StateStoreError, and Fenced when what is stored is
+        not what load() read; `meanwhile` says what was done in between."""
+        guard = await store.begin_epoch(self._name, above=above, tenure=tenure)
+        if guard.version != self.version:
+            raise Fenced(f"the position of {self._name} was moved while {meanwhile}")
+        self._take(guard)
+        return guard.epoch
+
+    async def store_now(self, store: StateStore, change: StateChange) -> None:
+        """Writes a change at once. Raises Fenced or StateStoreError."""
+        self._take(await store.commit(self._name, self.guard, change))
+        self._status.position = change.position
+
+    def begin_run(self, publisher: Publisher) -> None:
+        """A run begins whose messages go through `publisher`."""
+        self._publisher = publisher
+        self._confirmed = self._saved = None
+        self._entries.clear()
+        self._transactions = 0
+        self.due.clear()
+
+    # -- within a run ---------------------------------------------------------------------------------------------
+
+    def confirm(self, batch: MessageBatch) -> None:
+        """Notes a batch that is confirmed, as all before it are."""
+        if batch.position is not None:  # only the last of those taken together
+            self._confirmed = batch.position
+            self._entries += batch.schema_entries
+        self._transactions += batch.transactions
+        if self._transactions >= self._daemon.checkpoint_transactions:
+            self.due.set()
+
+    async def run(self) -> None:
+        """Stores the position after a time and after a number of transactions, until it is cancelled. Raises Fenced or
+        StateStoreError."""
+        interval = self._daemon.checkpoint_interval
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self.due.wait()
+            self.due.clear()
+            self._transactions = 0
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Stores what is confirmed by now, if anything is new. Raises Fenced or StateStoreError; cancelled, it has
+        stored all or nothing, and the guard is right."""
+        publisher, position = self._publisher, self._confirmed
+        if publisher.parking is not None and not publisher.sink.keeps_position:
+            # Before the position: what a crash leaves between the two is parked already when it is read again.
+            await publisher.parking.flush(self.guard)
+        if position is None or (position == self._saved and not self._entries):
+            return
+        if publisher.sink.keeps_position:  # it stored them with the messages that it confirmed
+            self._note_saved(replace(self.guard, version=publisher.sink.version), position, self._entries)
+            return
+        entries = tuple(self._entries)  # kept until they are written: no position may be stored without them
+        change = StateChange(position, entries)
+        commit = asyncio.ensure_future(publisher.store.commit(self._name, self.guard, change))
+        try:
+            # A write that has begun goes on when we are cancelled, and makes the guard that we have void.
+            await finish(commit)
+        except Fenced:
+            self._confirmed = None  # nothing more may be written, not even at the end
+            raise
+        finally:
+            if commit.done() and not commit.cancelled() and commit.exception() is None:
+                self._note_saved(commit.result(), position, entries)
+
+    def _note_saved(self, guard: Guard, position: Position, entries: Sequence[dict[str, Any]]) -> None:
+        self._take(guard)
+        del self._entries[: len(entries)]
+        self._saved = self._status.position = position
+        self._status.last_checkpoint_at = time.monotonic()
+
+    def _take(self, guard: Guard) -> None:
+        self.guard, self.version = guard, guard.version

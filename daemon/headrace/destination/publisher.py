@@ -1,0 +1,209 @@
+"""From the queue to the sink and back, under the lease: in order, resumed after a lapse, cut off when it has to be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from headrace.cluster.watchdog import WATCHDOG, Cover, Watchdog
+from headrace.destination.context import Context
+from headrace.destination.parts import Parts
+from headrace.errors import LeaseLapsed
+from headrace.lease import Lease
+from headrace.model import MessageBatch, State
+from headrace.parking.parking import Parking
+from headrace.pipeline.byte_queue import ByteQueue
+from headrace.ports.sink import Sink
+from headrace.ports.state import StateStore
+from headrace.tasks import beside, result_of
+
+_PROOF_LIMIT = 10.0
+"""Seconds that a lock which has just been taken may wait for its first proof."""
+
+
+class Publisher:
+    """The sink session of one run: the only one that makes a sink, calls publish() and ends it.
+
+    When the lease lapses the sink is cut off, and what it had not confirmed is handed to a new one once the lock is
+    proved again: the successor's messages can't be overtaken by ours, and nothing has to be read twice.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        parts: Parts,
+        lease: Lease,
+        parking: Parking | None = None,
+        watchdog: Watchdog = WATCHDOG,
+    ) -> None:
+        self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
+        self.lease, self.parking = lease, parking
+        self.queue = ByteQueue(context.settings.queue.bytes)
+        self.sink: Sink = parts.new_sink(lease, parking)
+        self.resending: Sink | None = None
+        """The sink while parked messages may be sent again through it: from its start to its end."""
+        self._cover: Cover | None = None
+        self._unsent: deque[MessageBatch] = deque()
+        """Taken from the queue and not handed over."""
+        self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
+        self._handed_event = asyncio.Event()
+        self._nothing_handed = asyncio.Event()
+        """Set while all that was handed over is confirmed."""
+        self._nothing_handed.set()
+        self.suspended = False
+        """Whether the lease has lapsed and the lock is not proved yet."""
+
+    @property
+    def store(self) -> StateStore:
+        """The store of the run: the destination's, unless the sink keeps the position itself."""
+        return self.sink.store or self._parts.store
+
+    @property
+    def idle(self) -> bool:
+        """Whether the sink has nothing of ours that is not confirmed."""
+        return not self._handed and not self._unsent
+
+    # -- the sink -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connects. Raises SinkError, Fenced or LeaseLapsed; the sink is ended then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PROOF_LIMIT):
+                await self.lease.proved()
+        self.lease.check()
+        try:
+            await self.sink.start()
+        except BaseException:
+            await self.abort()
+            raise
+        self.resending = self.sink
+
+    async def rest(self, *, resent: bool) -> None:
+        """Nothing more is handed over in this run. What is not confirmed by now is cut, because nobody looks at the
+        lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked messages
+        that were sent again are answered."""
+        self.resending = None
+        if self.idle and resent:
+            self._uncover()
+        else:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """Cuts everything: after it returns nothing more leaves. Never raises."""
+        self.resending = None
+        await self.sink.abort()
+        self._uncover()
+
+    async def close(self) -> None:
+        """Ends in order after the last confirmation."""
+        self.resending = None
+        await self.sink.close()
+        self._uncover()
+
+    def clear(self) -> None:
+        """Lets go of what is not confirmed, at the end of a run."""
+        self._unsent.clear()
+        self._handed.clear()
+        self.queue.clear()
+
+    def _uncover(self) -> None:
+        cover, self._cover = self._cover, None
+        if cover is not None:
+            self._watchdog.uncover(cover)
+
+    # -- publishing -----------------------------------------------------------------------------------------------
+
+    async def run(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
+        """Publishes what comes through the queue until it is cancelled; `on_confirmed` is called with each batch once
+        it and all before it are confirmed. Raises SinkError, Fenced, and LeaseLapsed when the sink keeps the position
+        itself."""
+        while True:
+            await self._until_lapse(on_confirmed)
+            await self.abort()
+            await self._resume()
+
+    async def _until_lapse(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
+        """Publishes and confirms as long as the lease holds; raises what ends both for good."""
+        if self._cover is None:
+            # From here on the sink may hold what could still leave, so the process ends unless somebody aborts in time
+            # after a lapse. Not before: nobody looks at the lease while a source is opened, and nothing is lost by it.
+            self._cover = self._watchdog.cover(self.lease)
+        works = {"lapsed": self.lease.lapsed(), "publish": self._publish(), "confirm": self._confirm(on_confirmed)}
+        async with beside(works) as tasks:
+            done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            if tasks["lapsed"] in done:  # whatever else happened, it decides
+                return
+            for task in done:
+                try:
+                    result_of(task)
+                except LeaseLapsed:
+                    return
+
+    async def _resume(self) -> None:
+        """Waits for a proof of the lock, and makes ready for handing over again what no one has confirmed."""
+        if not self.lease.lost:
+            self.suspended = True
+            text = "the lock can't be proved, so nothing is published; what is read waits"
+            self._status.enter(State.STALLED, "lock", text)
+            self._log.warning("suspended: the lease has lapsed", unconfirmed=len(self._handed))
+        if self.sink.keeps_position and not self.lease.lost:
+            raise LeaseLapsed(
+                "the lease lapsed within a Kafka transaction, which is given up",
+                remedy="look whether the lock service can be reached",
+            )
+        await self.lease.proved()
+        self.sink = self._parts.new_sink(self.lease, self.parking)
+        await self.start()
+        self._unsent.extendleft(batch for batch, _ in reversed(self._handed))
+        self._handed.clear()
+        self._nothing_handed.set()
+        self.suspended = False
+        self._status.resumes += 1
+        self._log.info("resumed in place: the lock is still ours", again=len(self._unsent))
+
+    async def _publish(self) -> None:
+        sink = self.sink
+        while True:
+            if not self._unsent:
+                self._unsent.append(await self.queue.get())
+            batch = self._unsent[0]
+            apart = batch.barrier and not sink.keeps_position  # such a sink sees to that itself
+            if apart:
+                await self._nothing_handed.wait()
+            confirmation = await sink.publish(batch) if batch.values or sink.keeps_position else None
+            self._unsent.popleft()
+            self._handed.append((batch, confirmation))
+            self._nothing_handed.clear()
+            self._handed_event.set()
+            if apart:
+                await self._nothing_handed.wait()
+
+    async def _confirm(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
+        """In order: the position never passes a message that is not confirmed."""
+        while True:
+            while not self._handed:
+                self._handed_event.clear()
+                await self._handed_event.wait()
+            batch, confirmation = self._handed[0]
+            if confirmation is not None:
+                await confirmation
+            self._handed.popleft()
+            if not self._handed:
+                self._nothing_handed.set()
+            on_confirmed(batch)
+            await self.queue.release(batch.size)
+
+
+@contextlib.asynccontextmanager
+async def publishing(context: Context, parts: Parts, lease: Lease, parking: Parking | None) -> AsyncIterator[Publisher]:
+    """A started publisher, which is cut off when what is done with it fails, and ended in order when it does not."""
+    publisher = Publisher(context, parts, lease, parking)
+    await publisher.start()
+    try:
+        yield publisher
+    except BaseException:
+        await publisher.abort()
+        raise
+    await publisher.close()

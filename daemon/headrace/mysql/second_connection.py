@@ -1,0 +1,113 @@
+"""A destination's second connection to its source: reads and writes its heartbeat row, and asks where the binlog
+ends."""
+
+from __future__ import annotations
+
+import time
+
+from headrace.errors import GrantMissing, HeadraceError, SourceError
+from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, read_beat, write_beat
+from headrace.mysql.role import Role, server_role
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Heartbeat, SecondConnection
+from headrace.settings.destination import SourceSettings
+
+_ROLE_SECONDS = 4.0
+"""How long an answer about the server's role is taken for true: a switch of servers takes longer."""
+_NO_DATABASE, _NO_TABLE = 1049, 1146
+_LOCK_WAIT = 3
+"""Seconds that a heartbeat waits for a lock on the server, well below our own limit."""
+
+
+class MysqlSecondConnection(SecondConnection):
+    """See SecondConnection."""
+
+    def __init__(self, source: SourceSettings, destination: str) -> None:
+        self._source, self._destination = source, destination
+        self._connection: SourceConnection | None = None
+        self._role: Role | None = None
+        self._role_at = 0.0
+
+    async def stored_heartbeat(self) -> Heartbeat | None:
+        """See SecondConnection."""
+        try:
+            return await read_beat(await self._connect(), self._destination)
+        except HeadraceError:
+            await self.close()  # what is really wrong, opening the stream will say
+            return None
+
+    async def write_heartbeat(self, beat: Heartbeat) -> Heartbeat | None:
+        """See SecondConnection."""
+        try:
+            return await self._write(beat)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _write(self, beat: Heartbeat) -> Heartbeat | None:
+        connection = await self._connect()
+        role = await self._role_of(connection)
+        if role.replicates:
+            return None
+        if role.replicates is None:
+            raise SourceError(
+                f"none is written while it can't be seen whether the server is a replica ({role.why_unknown})"
+            )
+        if not role.takes_beats:
+            raise SourceError("the server is read-only, so none is written, even where our account might")
+        try:
+            return await write_beat(connection, beat)
+        except GrantMissing as error:
+            raise self._not_allowed(error) from error
+        except SourceError as error:
+            if getattr(error, "errno", 0) not in (_NO_DATABASE, _NO_TABLE):
+                raise
+        await self._create(connection)
+        return await write_beat(connection, beat)
+
+    async def _role_of(self, connection: SourceConnection) -> Role:
+        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
+            self._role, self._role_at = await server_role(connection), time.monotonic()
+        return self._role
+
+    async def _create(self, connection: SourceConnection) -> None:
+        try:
+            for statement in CREATE_SQL:
+                await connection.query(statement)
+        except GrantMissing as error:
+            raise self._not_allowed(error) from error
+
+    def _not_allowed(self, error: GrantMissing) -> SourceError:
+        grant = GRANT_SQL.format(account=f"'{self._source.user}'@'%'")
+        return SourceError(
+            f"the account may not write headrace.heartbeat ({error.args[0]})",
+            remedy=f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}",
+        )
+
+    async def end(self) -> tuple[str, int]:
+        """See SecondConnection."""
+        connection = await SourceConnection.open(address_of(self._source))
+        try:
+            file, offset, _ = await connection.binlog_end()
+            return file, offset
+        finally:
+            await connection.close()
+
+    async def _connect(self) -> SourceConnection:
+        if self._connection is None:
+            connection = await SourceConnection.open(address_of(self._source))
+            try:
+                await connection.load_variables()
+                waits = f"innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}"
+                await connection.query(f"SET SESSION {waits}, sql_notes = 0")
+            except BaseException:
+                await connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    async def close(self) -> None:
+        """See SecondConnection."""
+        connection, self._connection, self._role = self._connection, None, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,142 @@
+"""What every cluster service promises (ports.cluster.Cluster), tried with each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.cluster.rebalance import Rebalancer, choose
+from headrace.errors import Fenced
+from headrace.ports.state import StateChange
+from headrace.tasks import beside, cancel
+from tests.positions import POSITION
+
+
+async def nothing_known() -> int:
+    return 0
+
+
+async def until(condition: Any, limit: float = 20) -> None:
+    async with asyncio.timeout(limit):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_members_are_seen_as_long_as_they_live(make_cluster: Any) -> None:
+    one, two = await make_cluster("one"), await make_cluster("two")
+    assert sorted((await one.look()).members) == ["one", "two"]
+    assert (await one.look()).members["two"]["address"] == "two:9180"
+    await two.close()
+    await two.close()
+    assert sorted((await one.look()).members) == ["one"]
+
+
+async def test_who_runs_a_destination_and_who_waits_is_seen(make_cluster: Any) -> None:
+    one, two = await make_cluster("one"), await make_cluster("two")
+    held, waiting = one.lock("shop"), two.lock("shop")
+    assert await held.try_acquire(nothing_known)
+    async with beside({"wait": waiting.acquire(nothing_known)}):
+
+        async def seen() -> bool:
+            place = (await one.look()).places["shop"]
+            return (place.holder, place.epoch, place.ready) == ("one", held.tenure.epoch, frozenset({"two"}))
+
+        await until(seen)
+        await waiting.set_ready(False)
+
+        async def not_ready() -> bool:
+            place = (await one.look()).places["shop"]
+            return (place.waiting, place.ready) == (("two",), frozenset())
+
+        await until(not_ready)
+
+
+async def test_a_destination_goes_to_the_daemon_that_it_is_asked_for(make_cluster: Any) -> None:
+    one, two = await make_cluster("one"), await make_cluster("two")
+    held, waiting = one.lock("shop"), two.lock("shop")
+    assert await held.try_acquire(nothing_known)
+    async with beside({"wait": waiting.acquire(nothing_known), "asked": held.asked_away()}) as tasks:
+        await asyncio.sleep(0.1)
+        assert not tasks["asked"].done()
+        await one.ask_to_move("shop", "two", "somebody")
+        async with asyncio.timeout(20):
+            assert "two" in await tasks["asked"]
+            await held.release()
+            await tasks["wait"]
+        place = (await one.look()).places["shop"]
+        assert (place.holder, place.move_to, place.by_hand) == ("two", "", True)
+
+
+async def test_a_drained_daemon_takes_no_lock_until_it_may_again(make_cluster: Any) -> None:
+    one, two = await make_cluster("one"), await make_cluster("two")
+    lock = two.lock("shop")
+    for _ in range(2):
+        await one.drain("two", "somebody")
+
+    async def declined() -> bool:
+        return bool(lock.declined)
+
+    await until(declined)
+    assert not await lock.try_acquire(nothing_known)
+    assert (await one.look()).drained == {"two"}
+    for _ in range(2):
+        await one.undrain("two")
+
+    async def taken() -> bool:
+        return bool(await lock.try_acquire(nothing_known))
+
+    await until(taken)
+
+
+async def test_a_write_under_a_lock_that_somebody_else_has_is_refused(make_cluster: Any) -> None:
+    one, two = await make_cluster("one"), await make_cluster("two")
+    held, next_ = one.lock("shop"), two.lock("shop")
+    assert await held.try_acquire(nothing_known)
+    await one.store.open()
+    await two.store.open()
+    guard = await one.store.begin_epoch("shop", tenure=held.tenure)
+    guard = await one.store.commit("shop", guard, StateChange(POSITION, ({"kind": "x"},)))
+    await held.release()
+    async with asyncio.timeout(20):
+        await next_.acquire(nothing_known)
+    newer = await two.store.begin_epoch("shop", tenure=next_.tenure)
+    with pytest.raises(Fenced):
+        await one.store.commit("shop", guard, StateChange(POSITION))
+    stored = await two.store.load("shop")
+    assert (stored.position, stored.epoch) == (POSITION, newer.epoch)
+    assert await two.store.schema_entries("shop") == [{"kind": "x"}]
+    await two.store.commit("shop", newer, StateChange(POSITION, actor="operator"))
+    assert (await two.store.history("shop"))[0].actor == "operator"
+
+
+async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_cluster: Any) -> None:
+    one, two = await make_cluster("one"), await make_cluster("two")
+    locks = {name: one.lock(name) for name in ("a", "b", "c", "d")}
+    others = {name: two.lock(name) for name in locks}
+    for lock in locks.values():
+        assert await lock.try_acquire(nothing_known)
+    async with beside({name: lock.acquire(nothing_known) for name, lock in others.items()}):
+
+        async def all_wait() -> bool:
+            return all(place.ready for place in (await one.look()).places.values())
+
+        await until(all_wait)
+        view = await one.look()
+        later = max(place.since_us for place in view.places.values()) + 60_000_000
+        chosen = choose(view, "one", later)
+        assert chosen is not None
+        assert chosen[1] == "two"
+        await one.ask_to_move(*chosen, "the balance")
+        async with asyncio.timeout(20):
+            assert await locks[chosen[0]].asked_away()
+
+
+async def test_rebalancing_outlives_a_service_that_does_not_answer(make_cluster: Any) -> None:
+    one = await make_cluster("one")
+    await one.close()
+    running = asyncio.create_task(Rebalancer(one, "one", interval=0.02).run())
+    await asyncio.sleep(0.2)
+    assert not running.done()
+    await cancel(running)

@@ -1,0 +1,178 @@
+"""What a stream of changes promises: waits, the server's last word, going on behind the end, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.errors import NotUnderstood, PositionLost, ServerIdTaken, SourceChanged, SourceEnded
+from headrace.model import Position, RowsChange
+from headrace.mysql.change_stream import MysqlStream
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.opening import Dump as MysqlDump
+from headrace.ports.source import Receiver
+from tests.made_binlog import Binlog
+from tests.streams import START, Dump, Step, error_packet, no_schemas, opened, settings, three, until
+
+SOURCE = settings().source
+
+
+class Site:
+    """A stream over a dump by hand; `further` are the dumps behind it."""
+
+    def __init__(self, *steps: Step, full: int = 1 << 30) -> None:
+        self.changes, self.thrown_out, self.begun = list[RowsChange](), 0, 0
+        self.dump, self.further, self.asked = Dump(*steps), list[MysqlDump](), list[Position]()
+        first = opened(self.dump, START, SOURCE)
+        receiver = Receiver(rows=self.changes.append, begin=self._begin, full=lambda: len(self.changes) >= full)
+        self.stream = MysqlStream(
+            first,
+            no_schemas(first.server),
+            receiver,
+            DecoderOptions(),
+            reopen=self._reopen,
+            thrown_out=self._throw_out,
+        )
+
+    async def read(self, offset: int) -> None:
+        """Reads up to there: a slow machine needs more than one call."""
+        while self.stream.progress().offset < offset:
+            await self.stream.read()
+
+    async def exhaust(self) -> None:
+        """Reads until that raises."""
+        while True:
+            await self.stream.read()
+
+    def _begin(self) -> None:
+        self.begun += 1
+
+    def _throw_out(self) -> None:
+        self.thrown_out += 1
+
+    async def _reopen(self, position: Position) -> MysqlDump:
+        self.asked.append(position)
+        return self.further.pop(0)
+
+
+def again(data: bytes, **start: Any) -> MysqlDump:
+    return opened(Dump(data), replace(START, **start), SOURCE)
+
+
+async def test_a_read_gives_what_came_and_the_position_behind_it() -> None:
+    log, starts, _ = three()
+    site = Site(bytes(log.packets))
+    await site.read(starts[3])
+    assert len(site.changes) == 6
+    assert site.stream.position().offset == starts[3]
+    progress = site.stream.progress()
+    assert (progress.transactions, progress.bytes, progress.offset) == (3, len(log.packets), starts[3])
+    assert site.stream.has_reached(("b.000001", starts[3]))
+    assert not site.stream.has_reached(("b.000001", starts[3] + 1))
+    assert site.begun >= 1
+    await site.stream.close()
+    await site.stream.close()
+
+
+async def test_a_full_receiver_ends_a_read_and_the_next_one_goes_on() -> None:
+    log = Binlog().begin_file()
+    for number in range(1, 101):
+        log.transaction(number, 1_700_000_000_000_000, [(number, "a")])
+    site = Site(bytes(log.packets), full=1)
+    await site.stream.read()
+    assert 0 < len(site.changes) < 20
+    while len(site.changes) < 100:
+        await site.stream.read()
+    assert site.stream.progress().transactions == 100
+
+
+async def test_a_cancelled_read_has_given_nothing_and_may_be_called_again() -> None:
+    log, starts, packets = three()
+    data, more = bytes(log.packets), asyncio.Event()
+    middle = packets[1] + 7  # within an event
+    site = Site(data[:middle], more, data[middle:])
+    await site.read(starts[1])
+    given = len(site.changes)
+    reading = asyncio.create_task(site.stream.read())
+    await asyncio.sleep(0.01)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert len(site.changes) == given
+    site.dump._steps = iter([data[middle:]])
+    await site.read(starts[3])
+    assert [row[0] for change in site.changes for row in change.rows] == [1, 11, 2, 12, 3, 13]
+    assert site.stream.position().offset == starts[3]
+
+
+async def test_what_came_before_the_servers_word_is_given_and_the_next_read_raises_it() -> None:
+    log, starts, _ = three()
+    site = Site(bytes(log.packets) + error_packet(1236, "Could not find first log file name in binary log index file"))
+    for _ in range(2):
+        with pytest.raises(PositionLost):
+            await site.exhaust()
+    assert len(site.changes) == 6
+    assert site.stream.position().offset == starts[3]
+
+
+async def test_an_event_that_is_not_understood_is_raised_at_once() -> None:
+    log = Binlog().begin_file()
+    log.event(99, b"")
+    site = Site(bytes(log.packets))
+    with pytest.raises(NotUnderstood):
+        await site.stream.read()
+
+
+async def test_a_dump_that_ended_is_followed_by_another_and_counts_go_on() -> None:
+    log, starts, packets = three()
+    data = bytes(log.packets)
+    site = Site(data[: packets[2]], SourceEnded("ended"))
+    await site.read(starts[2])
+    before = site.stream.progress()
+    with pytest.raises(SourceEnded):
+        await site.exhaust()
+    site.further = [again(data[packets[2] :], offset=starts[2])]
+    assert await site.stream.reopen() == SOURCE.server_id
+    assert site.dump.closed
+    assert [position.offset for position in site.asked] == [starts[2]]
+    await site.read(starts[3])
+    after = site.stream.progress()
+    assert len(site.changes) == 6
+    assert (before.transactions, after.transactions) == (2, 3)
+    assert after.events > before.events
+    assert after.bytes == len(data)
+
+
+async def test_another_server_is_not_gone_on_with() -> None:
+    log, starts, _ = three()
+    site = Site(bytes(log.packets))
+    await site.read(starts[3])
+    other = again(b"", server_uuid="other")
+    site.further = [other]
+    with pytest.raises(SourceChanged):
+        await site.stream.reopen()
+    assert other.packets.closed  # type: ignore[attr-defined]
+
+
+async def test_that_somebody_took_our_server_id_is_remembered_when_it_is_met() -> None:
+    text = "A replica with the same server_uuid/server_id as this replica has connected to the source"
+    site = Site(error_packet(1236, text))
+    with pytest.raises(ServerIdTaken):
+        await site.exhaust()
+    assert site.thrown_out == 1
+
+
+async def test_silence_is_told_only_while_a_read_waits() -> None:
+    log, starts, _ = three()
+    site = Site(bytes(log.packets))
+    await site.read(starts[3])
+    assert site.stream.silent_since() == 0.0
+    reading = asyncio.create_task(site.stream.read())
+    await until(lambda: site.stream.silent_since() > 0.0)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await site.stream.close()
+    assert site.stream.silent_since() == 0.0

@@ -1,0 +1,99 @@
+"""What is done below the public interfaces of client libraries: in one module each, with versions that are known."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INTERNALS = {
+    "aiokafka": "headrace.adapters.kafka.aiokafka_internals",
+    "aiomysql": "headrace.mysql.wire.aiomysql_internals",
+    "aiormq": "headrace.adapters.rabbitmq.aiormq_internals",
+    "kazoo": "headrace.adapters.zookeeper.kazoo_internals",
+    "rocketmq": "headrace.adapters.rocketmq.rocketmq_internals",
+}
+DOCUMENTED = {
+    "aiokafka": {"aiokafka", "aiokafka.abc", "aiokafka.admin", "aiokafka.admin.config_resource", "aiokafka.errors"},
+    "aiomysql": {"aiomysql"},
+    "pymysql": {"pymysql", "pymysql.err", "pymysql.connections"},
+    "aio_pika": {"aio_pika", "aio_pika.abc", "aio_pika.exceptions"},
+    "aiormq": {"aiormq"},
+    "pamqp": set[str](),
+    "kazoo": {
+        "kazoo.client",
+        "kazoo.exceptions",
+        "kazoo.handlers.threading",
+        "kazoo.protocol.states",
+        "kazoo.retry",
+        "kazoo.security",
+    },
+    "rocketmq": {"rocketmq", "rocketmq.v5.exception"},
+}
+"""Modules of each library that may be imported elsewhere. The parser of mysql-replication takes PyMySQL's packets."""
+OTHERS = {"_exit", "_jvm", "_jsc"}
+"""os._exit(), and Spark's only ways to Java."""
+
+
+@pytest.mark.parametrize("module", INTERNALS.values())
+def test_the_installed_libraries_are_ones_whose_insides_are_known(module: str) -> None:
+    known: dict[str, tuple[str, ...]] = importlib.import_module(module).KNOWN_VERSIONS
+    for name, versions in known.items():
+        assert version(name) in versions, (
+            f"{name} {version(name)} is installed, and {module} knows {', '.join(versions)}: compare what stands below "
+            "its KNOWN_VERSIONS with the new version, run the integration tests of that system, and add the version"
+        )
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    for folder in ("daemon", "spark_consumer"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, ast.parse(path.read_text())
+
+
+def test_no_private_attribute_of_a_library_is_touched_elsewhere() -> None:
+    ours, touched = set[str](), list[tuple[str, str]]()
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                ours.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                ours.add(node.id)
+            elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+                mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                if mine:
+                    ours.add(node.attr)
+                elif not path.name.endswith("_internals.py"):
+                    touched.append((f"{path.relative_to(ROOT)}:{node.lineno}", node.attr))
+    known = ours | OTHERS | {"_replace", "_asdict", "_fields", "_make"}
+    assert [f"{place} touches {name}" for place, name in touched if name not in known] == []
+
+
+def submodule(module: str, name: str) -> str:
+    """The module that `from module import name` takes its name from, or that it imports."""
+    library = module.partition(".")[0]
+    if library in DOCUMENTED and hasattr(importlib.import_module(module), "__path__"):
+        return f"{module}.{name}" if importlib.util.find_spec(f"{module}.{name}") is not None else module
+    return module
+
+
+def test_modules_of_a_library_that_it_does_not_document_are_imported_in_one_place() -> None:
+    found = []
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [submodule(node.module, alias.name) for alias in node.names]
+            for name in names:
+                library = name.partition(".")[0]
+                if library in DOCUMENTED and name not in DOCUMENTED[library]:
+                    found.append((f"{path.relative_to(ROOT)}", name))
+    assert [f"{place} imports {name}" for place, name in found if not place.endswith("_internals.py")] == []

@@ -1,0 +1,98 @@
+"""A change says where it stands: file, transaction, event, its number there, and who made it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.model import Origin, Position, RowsChange, SchemaChange, TransactionMark
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.schema.history import SchemaHistory
+from tests.made_binlog import Binlog, close_all, decoder, feed
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def history() -> SchemaHistory:
+    return SchemaHistory(lambda s, t: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+
+
+def test_rows_statements_and_marks_of_a_transaction_stand_in_their_events() -> None:
+    log, told = Binlog().begin_file(), list[Any]()
+    first = log.at
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    events = []
+    for row in ((1, "a"), (2, "b")):
+        log.table()
+        events.append(log.at)
+        log.insert(row)
+    end = log.at
+    log.event(16, bytes(8))
+    second = log.at
+    log.gtid(2, 1_700_000_000_000_001)
+    ddl = log.at
+    log.query("CREATE TABLE u (id INT PRIMARY KEY)")
+    made = decoder(told, statement=told.append, mark=told.append, history=history())
+    feed(made, bytes(log.packets))
+    expected = [
+        (TransactionMark, Origin("b.000001", first, events[0], 1)),
+        (RowsChange, Origin("b.000001", first, events[0], 1)),
+        (RowsChange, Origin("b.000001", first, events[1], 2)),
+        (TransactionMark, Origin("b.000001", first, end, 2)),
+        (SchemaChange, Origin("b.000001", second, ddl, 0)),
+    ]
+    assert [(type(item), item.origin) for item in told] == expected
+
+
+def test_rows_of_a_table_that_nobody_wants_count_too() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    for name in ("dropped", "t", "dropped", "t"):
+        log.table(name)
+        log.insert((1, "a"))
+    feed(decoder(changes), bytes(log.packets))
+    assert [change.origin.ordinal for change in changes] == [2, 4]
+
+
+def test_a_restart_within_a_transaction_gives_the_rest_the_same_origins() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    start, packet = log.at, len(log.packets)
+    log.transaction(1, 1_700_000_000_000_000, [(1, "a")], [(2, "b")], [(3, "c")])
+    feed(decoder(changes), bytes(log.packets))
+    again = list[RowsChange]()
+    feed(decoder(again, Position("server", "b.000001", start, events_done=2)), bytes(log.packets[packet:]))
+    assert [change.origin for change in again] == [changes[2].origin]
+
+
+def test_rows_of_an_xa_transaction_stand_where_it_is_committed() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("XA START X'61',X'',1")
+    log.table()
+    log.insert((1, "held"))
+    log.query("XA END X'61',X'',1")
+    log.event(38, struct.pack("<BiII", 0, 1, 1, 0) + b"a")
+    group = log.at
+    log.gtid(2, 1_700_000_000_000_001)
+    event = log.at
+    log.query("XA COMMIT X'61',X'',1")
+    feed(decoder(changes), bytes(log.packets))
+    assert [change.origin for change in changes] == [Origin("b.000001", group, event, 1)]
+
+
+def test_the_parts_of_a_change_keep_its_origin() -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.transaction(1, 1_700_000_000_000_000, [(1, "a"), (2, "b"), (3, "c")])
+    feed(decoder(changes, options=DecoderOptions(origins=True)), bytes(log.packets))
+    (change,) = changes
+    assert {part.origin for part in change.parts(1)} == {change.origin}
+    assert (change.origin.server_id, change.origin.thread) == (1, 1)
