@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import pkgutil
+import random
 import select
 import signal
 import socket
@@ -189,6 +190,8 @@ class _Serving:
         os.environ.clear()
         os.environ.update(request["env"])
         time.tzset()
+        # What a process makes up for itself at its import: two daemons forked from us would take each other for one.
+        importlib.import_module("headrace.mysql.replicas").RUN = random.SystemRandom().randint(1, 0xFFFF)
         self._channel.send(str(os.getpid()).encode())
         self._channel.close()
         raise _Child(request["arguments"])
