@@ -284,6 +284,30 @@ def test_why_a_position_is_lost_is_said_until_the_destination_is_well_again() ->
     assert one.status.lost_kind == ""
 
 
+async def test_a_sighup_while_a_failed_run_still_drains_begins_the_next_at_once() -> None:
+    starts, failed = 0, asyncio.Event()
+    reloading = FakeReloading()
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 1:
+            error = NotUnderstood("mended while we drain")
+            status.fail(error)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await until(lambda: reloading.reads == [True])
+            await asyncio.sleep(0.01)
+            failed.set()
+            raise error
+        boss.request_stop()
+        await stop.wait()
+
+    policy = RestartPolicy(not_retriable=1000.0)
+    boss = supervisor(settings("shop"), {"shop": run}, policy, reloading=reloading)
+    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert (starts, failed.is_set()) == (2, True)
+
+
 @pytest.mark.parametrize("by", ["an operator's change in the store", "a SIGHUP"])
 async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
     actors: list[FakeActor] = []

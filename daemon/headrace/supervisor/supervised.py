@@ -112,8 +112,10 @@ class Supervised:
         return self._stop.is_set()
 
     def try_now(self) -> None:
-        """Ends a wait for the next attempt: an operator says that something was mended."""
-        self._try_now.set()
+        """Ends a wait for the next attempt: an operator says that something was mended. After a run that shows its
+        failure and still drains, the next attempt begins at once."""
+        if not self.status.state.healthy:
+            self._try_now.set()
 
     def look(self, now: float) -> None:
         """Forgives failures when the destination was well for long enough; `now` is on the monotonic clock."""
@@ -149,6 +151,7 @@ class Supervised:
 
     async def _attempt(self) -> HeadraceError | None:
         """One run of the actor; None after a stop that was asked for, else why it ended."""
+        self._try_now.clear()
         try:
             if self._actor is None:
                 self._actor = self._factory(self.settings, self.status)
@@ -189,7 +192,6 @@ class Supervised:
 
     async def _wait(self, delay: float) -> None:
         """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
-        self._try_now.clear()
         works: dict[str, tasks.Work] = {"stop": self._stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
