@@ -185,12 +185,13 @@ async def test_what_a_neighbour_writes_in_between_is_no_harm(kafka: Cluster) -> 
 
 async def test_a_neighbour_that_stays_is_waited_for_no_longer_than_the_brokers_would(kafka: Cluster) -> None:
     name = new_name()
-    async with run(kafka.settings(transaction_timeout=60.0), neighbour_of(name)) as neighbour:
-        async with run(kafka.settings(), name) as first:
+    alone = {"state_topic": new_name()}  # the transaction stays open for a minute, and no other test is to wait for it
+    async with run(kafka.settings(transaction_timeout=60.0, **alone), neighbour_of(name)) as neighbour:
+        async with run(kafka.settings(**alone), name) as first:
             await leave_open(neighbour)
             await first.commit(100)
         with pytest.raises(StateStoreError, match="another destination's transaction is open there"):
-            async with run(kafka.settings(request_timeout=1.0, transaction_timeout=0.5), name):
+            async with run(kafka.settings(request_timeout=1.0, transaction_timeout=0.5, **alone), name):
                 pass
 
 
