@@ -233,4 +233,4 @@ def test_the_place_is_right_across_a_server_s_restart(
     wait_for(out, "2", limit=90)
     equal(again, out)
     assert json.dumps(again.table())
-    server.stop()
+    server.kill()

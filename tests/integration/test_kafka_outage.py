@@ -87,4 +87,4 @@ async def test_a_partition_without_a_leader_for_a_minute_loses_nothing(
     assert replay(messages) == table
     assert replay_by_pos(messages) == table
     assert process.terminate() == 0
-    cluster.stop()
+    cluster.kill()

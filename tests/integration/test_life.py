@@ -76,7 +76,7 @@ def test_pos_grows_and_no_row_is_missing_across_a_failover_to_a_replica(
     assert ids == list(range(1, 9))
     assert numbers(out) == sorted(set(numbers(out)))
     assert process.terminate() == 0
-    second.stop()
+    second.kill()
 
 
 def test_one_broken_destination_does_not_disturb_the_others(
@@ -133,7 +133,7 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for(
     assert headers.keys() == {"headrace-id", "headrace-pos", "headrace-position", "headrace-epoch"}
     assert headers["headrace-id"].decode().endswith("#1")
     assert process.terminate() == 0
-    cluster.stop()
+    cluster.kill()
 
 
 def test_check_says_what_is_missing_with_the_sql(
@@ -162,4 +162,4 @@ def test_settings_of_the_server_that_check_finds_wrong(stack: Stack, daemon: Cal
     assert "writes no binlog" in done.stdout
     with pymysql.connect(**bare.connection("root")):
         pass  # the server itself is well: the finding is about its settings
-    bare.stop()
+    bare.kill()

@@ -25,7 +25,7 @@ def server(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     else:
         made = stack.mariadb(None, "--binlog-row-metadata=NO_LOG", name="life-mariadb", server_id=52)
     yield made
-    made.stop()
+    made.kill()
 
 
 @pytest.fixture

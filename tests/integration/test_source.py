@@ -160,7 +160,7 @@ def test_a_restart_in_the_middle_of_a_transaction_goes_on_behind_what_was_confir
     for message in read_jsonl(out):
         assert by_pos.setdefault(message["_pos"], message["data"]) == message["data"]
     if not gtid:
-        server.stop()
+        server.kill()
 
 
 def test_rows_before_the_start_are_not_published_and_those_behind_it_are(
@@ -265,4 +265,4 @@ def test_settings_that_lose_columns_are_refused_with_the_sql(
     assert "SET PERSIST binlog_row_image = 'FULL'" in status["last_error"]
     server.sql("SET PERSIST binlog_format = 'ROW'; SET PERSIST binlog_row_image = 'FULL'")
     process.wait_state("shop", "STREAMING", 70)
-    server.stop()
+    server.kill()
