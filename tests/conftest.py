@@ -21,6 +21,7 @@ TOGETHER = {
     "tests/consume/": "heavy",
     "tests/e2e/": "heavy",
     "tests/spark/": "heavy",
+    "tests/contracts/test_sinks.py": "rocketmq",
     "tests/integration/test_devstack_queues.py": "rocketmq",
     "tests/integration/test_rocketmq.py": "rocketmq",
 }

@@ -194,6 +194,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_under_the_binlogs_is_degraded_and_afterwards_no_row_is_missing(
     stack: Stack, small_disk: Path, daemon: Make, tmp_path: Path
 ) -> None:

@@ -191,20 +191,6 @@ async def test_a_place_carries_the_gtids_that_were_executed_before_it(written: W
     assert (await finder.first_missing(holed)).place == (written.files[3], written.groups(written.files[3])[3][0])
 
 
-@pytest.mark.parametrize("written", ["mariadb"], indirect=True)  # MySQL's GTID sets are kept as they are
-async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: Written) -> None:
-    file = written.files[4]
-    groups = written.groups(file)
-    state = written.run(f"SELECT BINLOG_GTID_POS('{file}', {groups[2][0]})")[0][0]
-    move = await relocate(written.source, parse_where(state), None, reason="operator")
-    assert (move.position.file, move.position.offset, move.position.gtid_set) == (file, groups[2][0], "")
-    with pytest.raises(PlaceError, match="no place"):
-        await relocate(written.source, parse_where("0-31-99999"), None, reason="operator")
-    theirs = parse_where("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")
-    with pytest.raises(PlaceError, match="MySQL"):
-        await relocate(written.source, theirs, None, reason="operator")
-
-
 async def test_retention_is_what_would_be_purged_before_ours(written: Written) -> None:
     inventory = replace(await written.inventory(), expire_seconds=1000)
     heads = FileHeads(written.source)
@@ -269,3 +255,18 @@ async def test_compressed_and_xa_transactions_and_ddl_begin_where_the_server_say
     if not written.mariadb:
         assert counts == list(range(counts[0], counts[0] + len(starts)))
     assert (await finder.at(*inventory.end)).place == inventory.end
+
+
+# Last: pytest orders by the number of a parameter, and would begin with another server in between.
+@pytest.mark.parametrize("written", ["mariadb"], indirect=True)  # MySQL's GTID sets are kept as they are
+async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: Written) -> None:
+    file = written.files[4]
+    groups = written.groups(file)
+    state = written.run(f"SELECT BINLOG_GTID_POS('{file}', {groups[2][0]})")[0][0]
+    move = await relocate(written.source, parse_where(state), None, reason="operator")
+    assert (move.position.file, move.position.offset, move.position.gtid_set) == (file, groups[2][0], "")
+    with pytest.raises(PlaceError, match="no place"):
+        await relocate(written.source, parse_where("0-31-99999"), None, reason="operator")
+    theirs = parse_where("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")
+    with pytest.raises(PlaceError, match="MySQL"):
+        await relocate(written.source, theirs, None, reason="operator")
