@@ -91,7 +91,7 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
                 # Read out of the script: running one would install things.
                 assert (ROOT / word).exists() or word in script.read_text(), words
         elif program == "headrace":
-            headrace_cli._parser().parse_args(words[1:])
+            headrace_cli.make_parser(words[1:]).parse_args(words[1:])
         elif program == "headrace-spark":
             spark_cli._parser().parse_args(words[1:])
         elif program == "headrace-consume":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
+from headrace.cli.common import add_config
 from headrace.cli.decode import printing_settings
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
@@ -26,7 +27,6 @@ from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
 from headrace.settings.destination import DestinationSettings, Settings
 
-HELP = "connect to everything and say what is missing"
 DESCRIPTION = (
     "Looks at the state store, and at source, rules and sink of each destination, and changes nothing. A line for each "
     "thing looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status "
@@ -38,8 +38,9 @@ LIMIT = 60.0
 """Seconds for one source or sink, beyond the limits that they keep themselves."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own arguments."""
+    parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument(
         "--second-opinion",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import aligned
-from headrace.cli.position_common import destination as named
+from headrace.cli.common import add_config, aligned
+from headrace.cli.common import destination as named
 from headrace.cli.wiring import new_format
 from headrace.errors import ConfigError, SourceError
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
@@ -17,7 +16,6 @@ from headrace.mysql.schema.current import layouts_now
 from headrace.pipeline.planning import Planner
 from headrace.settings.destination import DestinationSettings, Settings
 
-HELP = "show where the changes of a table go, and which rule says so"
 DESCRIPTION = (
     "Asks the rules of one destination, or of all, about a table. The table's columns are asked from the source; when "
     "it can't be reached or has no such table, they are those of --row, and --key names the primary key. Exit status "
@@ -25,8 +23,9 @@ DESCRIPTION = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument("table", metavar="SCHEMA.TABLE", help="the table")
     parser.add_argument("--destination", metavar="DEST", help="one destination (default: all)")
