@@ -21,7 +21,7 @@ from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import layouts_now
 from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import addresses
-from headrace.pipeline.routing import Routing
+from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
@@ -159,7 +159,7 @@ async def _compare_readers(settings: Settings, count: int) -> int:
     async def look(destination: DestinationSettings) -> Opinion:
         with TemporaryDirectory(prefix="headrace-") as folder:
             decode = functools.partial(decode_file, plain, Path(folder))
-            captures = Routing(destination).captures
+            captures = Projections(destination).captures
             return await second_opinion(destination.source, captures, count, decode, Path(folder))
 
     for name, destination in settings.destinations.items():

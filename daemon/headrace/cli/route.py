@@ -13,7 +13,7 @@ from headrace.cli.wiring import new_format
 from headrace.errors import ConfigError, SourceError
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
 from headrace.mysql.schema.current import layouts_now
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.projection import Projections
 from headrace.settings.destination import DestinationSettings, Settings
 
 DESCRIPTION = (
@@ -56,10 +56,10 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
 async def _answer(
     settings: DestinationSettings, schema: str, table: str, row: dict[str, Any] | None, key: list[str] | None
 ) -> dict[str, Any]:
-    planner = Planner(settings, new_format(settings))
-    if not planner.routing.captures(schema, table):
+    projections = Projections(settings, new_format(settings))
+    if not projections.captures(schema, table):
         return {"published": False, "why": "[filter] include and exclude leave the table out"}
-    route = planner.routing.route(schema, table)
+    route = projections.route(schema, table)
     answer: dict[str, Any] = {
         "published": True,
         "topic": route.topic,
@@ -68,13 +68,13 @@ async def _answer(
         "partitions": route.partitions,
     }
     if not route.spreads:
-        answer |= {"partition": route.partition, "address": planner.routing.address(route, route.partition)}
+        answer |= {"partition": route.partition, "address": projections.address(route, route.partition)}
     layout, note = await _layout(settings, schema, table, row, key)
     if note:
         answer["note"] = note
     if layout is None:
         return answer
-    plan = planner.plan(layout)
+    plan = projections.project(layout)
     answer["columns"] = [column.name for column in plan.schema.columns]
     if row is None:
         return answer
