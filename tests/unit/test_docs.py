@@ -235,3 +235,29 @@ def test_the_readme_stays_short_and_the_licence_is_whole() -> None:
     licence = read("LICENSE")
     assert "Apache License\n                           Version 2.0, January 2004" in licence
     assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_every_step_of_the_walks_is_a_file_and_a_function() -> None:
+    page = read("docs/architecture.md")
+    walks = page.partition("## The way of a row\n")[2].partition("\n## A run\n")[0]
+    steps = re.findall(r"`([\w/]+\.py)`,\s+`(?:(\w+)\.)?(\w+)`", walks)
+    assert len(steps) > 15
+    for file, owner, function in steps:
+        text = (ROOT / "daemon" / "headrace" / file).read_text()
+        assert not owner or f"class {owner}" in text, (file, owner)
+        assert re.search(rf"def {function}\(", text), (file, function)
+
+
+def test_files_and_rooms_that_the_architecture_names_exist() -> None:
+    page = read("docs/architecture.md")
+    folder = ROOT / "daemon" / "headrace"
+    for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
+        beside = "cli" if file == "wiring.py" else "mysql"  # the room that the line is about
+        assert (folder / file).is_file() or (folder / beside / file).is_file(), file
+    table = page.partition("## Rooms of the daemon\n")[2].partition("\n###")[0]
+    rooms = {
+        name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)
+    }
+    folder = ROOT / "daemon" / "headrace"
+    there = {one.name for one in folder.iterdir() if one.name not in ("__init__.py", "__pycache__", "py.typed")}
+    assert rooms == there
