@@ -9,7 +9,7 @@ from typing import Any
 from headrace.cli.wiring import ADAPTERS, new_format
 from headrace.destination.parts import Parts
 from headrace.mysql.source import MysqlSource
-from headrace.pipeline.routing import Routing
+from headrace.pipeline.projection import Projections
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
@@ -25,7 +25,7 @@ def destination_of(raw: dict[str, Any]) -> DestinationSettings:
 
 def parts_of(config: DestinationSettings, *, store: Any = None, lock: Any = None, sink: Any = None) -> Parts:
     """Parts of a destination with one sink for all its runs."""
-    source = MysqlSource(config, DaemonSettings(node="test"), Routing(config).captures)
+    source = MysqlSource(config, DaemonSettings(node="test"), Projections(config).captures)
     return Parts(
         store, lock, lambda: source, lambda: new_format(config), lambda _, __: sink, lambda: sink, lambda _: store
     )

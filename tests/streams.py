@@ -27,7 +27,7 @@ from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.server import Server
-from headrace.pipeline.message_builder import make_outlet
+from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
@@ -242,7 +242,7 @@ class Run:
             return MysqlStream(dump, self.schemas, receiver, options, reopen=again, thrown_out=lambda: None)
 
         source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close)
-        builder = make_outlet(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)
+        builder = make_builder(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)
         made: Any = module.Run(
             context,
             source,

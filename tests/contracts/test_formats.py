@@ -17,7 +17,7 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.pipeline.message_builder import make_outlet
+from headrace.pipeline.message_builder import make_builder
 from tests.contracts.conftest import TOYS, loader
 
 TABLE = TableSchema(
@@ -38,11 +38,11 @@ def settings(fmt: str, **message: Any) -> Any:
     return loader().make_destination(raw)
 
 
-def builder(fmt: str, **message: Any) -> Any:
+def made_builder(fmt: str, **message: Any) -> Any:
     made = settings(fmt, **message)
-    outlet = make_outlet(made, TOYS.format_adapter(fmt).format(made.message, "shop"), "server", 3)
-    outlet.tick()
-    return outlet
+    builder = make_builder(made, TOYS.format_adapter(fmt).format(made.message, "shop"), "server", 3)
+    builder.tick()
+    return builder
 
 
 def change(operation: Operation, *rows: Any, before: Any = None) -> RowsChange:
@@ -60,9 +60,9 @@ def change(operation: Operation, *rows: Any, before: Any = None) -> RowsChange:
     ],
 )
 def test_rows_become_messages_with_id_and_number(fmt: str, operation: Operation, rows: Any, before: Any) -> None:
-    outlet = builder(fmt)
-    outlet.emit(change(operation, *rows, before=before))
-    (batch,) = outlet.take(POSITION, 1.0)
+    builder = made_builder(fmt)
+    builder.emit(change(operation, *rows, before=before))
+    (batch,) = builder.take(POSITION, 1.0)
     assert batch.topic == "shop"
     assert batch.position == POSITION
     assert batch.values
@@ -78,28 +78,30 @@ def test_rows_become_messages_with_id_and_number(fmt: str, operation: Operation,
 def test_the_same_change_has_the_same_ids_again(fmt: str) -> None:
     ids = []
     for _ in range(2):
-        outlet = builder(fmt)
-        outlet.emit(change(Operation.INSERT, (1, "a"), (2, "b")))
-        (batch,) = outlet.take(POSITION, 1.0)
+        builder = made_builder(fmt)
+        builder.emit(change(Operation.INSERT, (1, "a"), (2, "b")))
+        (batch,) = builder.take(POSITION, 1.0)
         ids.append([dict(one)["headrace-id"] for one in batch.headers])
     assert ids[0] == ids[1]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_one_row_a_message_is_one_row_a_message(fmt: str) -> None:
-    outlet = builder(fmt, rows_per_message=1)
-    outlet.emit(change(Operation.INSERT, (1, "a"), (2, "b"), (3, "c")))
-    (batch,) = outlet.take(POSITION, 1.0)
+    builder = made_builder(fmt, rows_per_message=1)
+    builder.emit(change(Operation.INSERT, (1, "a"), (2, "b"), (3, "c")))
+    (batch,) = builder.take(POSITION, 1.0)
     assert len(batch.values) == 3
     assert [int(dict(one)["headrace-pos"]) - (1 << 40) for one in batch.headers] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_statements_and_marks_are_taken_or_passed_over(fmt: str) -> None:
-    outlet = builder(fmt)
+    builder = made_builder(fmt)
     origin = Origin("b.000001", 4, 100, 1)
     sql = "ALTER TABLE t ADD c INT"
-    outlet.emit_schema(SchemaChange(DdlKind.ALTER, True, "shop", "t", sql, (), 9, 1_700_000_000_000_000, "u:1", origin))
-    outlet.emit_mark(TransactionMark(True, "u:1", 9, 1_700_000_000_000_000, "u:1", origin=origin))
-    for batch in outlet.take(POSITION, 1.0):
+    builder.emit_schema(
+        SchemaChange(DdlKind.ALTER, True, "shop", "t", sql, (), 9, 1_700_000_000_000_000, "u:1", origin)
+    )
+    builder.emit_mark(TransactionMark(True, "u:1", 9, 1_700_000_000_000_000, "u:1", origin=origin))
+    for batch in builder.take(POSITION, 1.0):
         assert len(batch.headers) == len(batch.values)

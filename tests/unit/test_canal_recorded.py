@@ -20,8 +20,8 @@ from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.wire.binlog_file import packets
-from headrace.pipeline.message_builder import Outlet
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
 from headrace.ports.source import Receiver
 from tests.streams import settings as stream_settings
 
@@ -45,19 +45,19 @@ def ours() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Canal's messages and ours."""
     head, *recorded = map(json.loads, (FOLDER / "messages.jsonl").read_text().splitlines())
     fmt = CompatFormat("latin1", enum_index=True)
-    outlet = Outlet(fmt, Planner(stream_settings(route={"topic": "rows"}), fmt), one_log=True)
-    outlet.tick()
+    builder = MessageBuilder(fmt, Projections(stream_settings(route={"topic": "rows"}), fmt), one_log=True)
+    builder.tick()
 
     def captures(schema: str, table: str) -> bool:
         return schema == "inv"
 
     def rows(change: RowsChange) -> None:
         if change.origin.transaction >= head["begin"]:
-            outlet.emit(change)
+            builder.emit(change)
 
     def statement(change: SchemaChange) -> None:
         if change.origin.transaction >= head["begin"]:
-            outlet.emit_schema(change)
+            builder.emit_schema(change)
 
     decoder = Decoder(
         DumpStart(Position("", "mysql-bin.000001", 4), checksums=True),
@@ -70,7 +70,7 @@ def ours() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         at, more = 0, True
         while more:
             at, more = decoder.feed(chunk, at, lambda: False)
-    (batch,) = outlet.take(decoder.position(), 0)
+    (batch,) = builder.take(decoder.position(), 0)
     return recorded, [json.loads(value) for value in batch.values if value is not None]
 
 

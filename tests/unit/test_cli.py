@@ -247,3 +247,35 @@ def test_console_logs_and_levels(log_stream: io.StringIO) -> None:
     (line,) = log_stream.getvalue().splitlines()
     assert "shown" in line
     assert "a=1" in line
+
+
+def test_the_version_is_told_without_the_daemons_libraries() -> None:
+    code = "import sys; from headrace.cli.main import main\ntry: main(['--version'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    version, modules = done.stdout.splitlines()
+    assert version.startswith("headrace ")
+    heavy = {"asyncio", "pydantic", "structlog", "aiomysql", "headrace.settings.load", "headrace.cli.run"}
+    assert not heavy & set(modules.split())
+
+
+def test_a_destination_loads_only_the_adapters_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "destinations").mkdir()
+    (tmp_path / "headrace.toml").write_text('[http]\nlisten = ""\n')
+    shop = '[source]\nhost = "h"\nuser = "u"\npassword = ""\n[sink]\ntype = "jsonl"\npath = "-"\n'
+    (tmp_path / "destinations" / "shop.toml").write_text(shop)
+    code = (
+        "import pathlib, sys\n"
+        "from headrace.cli import run\n"
+        "from headrace.cli.wiring import ADAPTERS, Wiring\n"
+        "from headrace.lease import Lease\n"
+        "from headrace.settings.load import Loader\n"
+        "settings = Loader(ADAPTERS, {}).load(pathlib.Path(sys.argv[1]))\n"
+        "parts = Wiring(settings).parts(settings.destinations['shop'])\n"
+        "parts.new_source(), parts.new_format(), parts.new_sink(Lease(), None)\n"
+        "print(*sys.modules)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "headrace.toml")]
+    modules = set(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split())
+    assert "headrace.adapters.jsonl.sink" in modules
+    others = {"aiokafka", "kazoo", "aiormq", "aio_pika", "aiohttp", "rocketmq", "uvicorn", "pymysqlreplication"}
+    assert not others & modules

@@ -21,8 +21,8 @@ from headrace.mysql.decoder import Decoder
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets
-from headrace.pipeline.message_builder import Outlet
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
 from headrace.ports.source import Receiver
 from tests.streams import settings as stream_settings
 
@@ -46,8 +46,8 @@ Record = tuple[str, Any, Any, list[str]]
 def ours(name: str, begin: int) -> list[Record]:
     settings = DebeziumSettings(name="srv", transaction_topic="srv.transaction", schema_topic="srv", **SETTINGS[name])
     fmt = DebeziumFormat(settings)
-    outlet = Outlet(fmt, Planner(stream_settings(route={"topic": "rows"}), fmt), one_log=True)
-    outlet.tick()
+    builder = MessageBuilder(fmt, Projections(stream_settings(route={"topic": "rows"}), fmt), one_log=True)
+    builder.tick()
     (path,) = (FOLDER / name).glob("mysql-bin.*")
 
     def captures(schema: str, table: str) -> bool:
@@ -55,15 +55,15 @@ def ours(name: str, begin: int) -> list[Record]:
 
     def rows(change: RowsChange) -> None:
         if change.origin.transaction >= begin:
-            outlet.emit(change)
+            builder.emit(change)
 
     def statement(change: SchemaChange) -> None:
         if change.origin.transaction >= begin:
-            outlet.emit_schema(change)
+            builder.emit_schema(change)
 
     def mark(change: TransactionMark) -> None:
         if change.origin.transaction >= begin:
-            outlet.emit_mark(change)
+            builder.emit_mark(change)
 
     decoder = Decoder(
         DumpStart(Position("", path.name, 4), checksums=True),
@@ -76,7 +76,7 @@ def ours(name: str, begin: int) -> list[Record]:
         while more:
             at, more = decoder.feed(chunk, at, lambda: False)
     records: list[Record] = []
-    for batch in outlet.take(decoder.position(), 0):
+    for batch in builder.take(decoder.position(), 0):
         keys = batch.keys or [None] * len(batch.values)
         for key, value, headers in zip(keys, batch.values, batch.headers, strict=True):
             names = sorted(name for name, _ in headers if name.startswith("__"))

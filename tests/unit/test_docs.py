@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import cluster
 from headrace.cli import main as headrace_cli
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LostKind
@@ -91,7 +90,7 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
                 # Read out of the script: running one would install things.
                 assert (ROOT / word).exists() or word in script.read_text(), words
         elif program == "headrace":
-            headrace_cli._parser().parse_args(words[1:])
+            headrace_cli.make_parser(words[1:]).parse_args(words[1:])
         elif program == "headrace-spark":
             spark_cli._parser().parse_args(words[1:])
         elif program == "headrace-consume":
@@ -114,7 +113,7 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
 def test_inline_commands_exist(page: Path) -> None:
     text = FENCE.sub("", page.read_text())
     for program, command in re.findall(r"`(headrace|headrace-spark|headrace-consume) ([a-z-]+)\b[^`]*`", text):
-        ours = {"run", "check", "decode", "position", "route", "failed", *cluster.HELP}
+        ours = headrace_cli.COMMANDS.keys()
         known = {
             "headrace": ours,
             "headrace-spark": {"run", "check"},
@@ -249,3 +248,29 @@ def test_the_readme_stays_short_and_the_licence_is_whole() -> None:
     licence = read("LICENSE")
     assert "Apache License\n                           Version 2.0, January 2004" in licence
     assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_every_step_of_the_walks_is_a_file_and_a_function() -> None:
+    page = read("docs/architecture.md")
+    walks = page.partition("## The way of a row\n")[2].partition("\n## A run\n")[0]
+    steps = re.findall(r"`([\w/]+\.py)`,\s+`(?:(\w+)\.)?(\w+)`", walks)
+    assert len(steps) > 15
+    for file, owner, function in steps:
+        text = (ROOT / "daemon" / "headrace" / file).read_text()
+        assert not owner or f"class {owner}" in text, (file, owner)
+        assert re.search(rf"def {function}\(", text), (file, function)
+
+
+def test_files_and_rooms_that_the_architecture_names_exist() -> None:
+    page = read("docs/architecture.md")
+    folder = ROOT / "daemon" / "headrace"
+    for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
+        beside = "cli" if file == "wiring.py" else "mysql"  # the room that the line is about
+        assert (folder / file).is_file() or (folder / beside / file).is_file(), file
+    table = page.partition("## Rooms of the daemon\n")[2].partition("\n###")[0]
+    rooms = {
+        name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)
+    }
+    folder = ROOT / "daemon" / "headrace"
+    there = {one.name for one in folder.iterdir() if one.name not in ("__init__.py", "__pycache__", "py.typed")}
+    assert rooms == there

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
+from headrace.cli.common import add_config
 from headrace.cli.decode import printing_settings
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
@@ -20,13 +21,12 @@ from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import layouts_now
 from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import addresses
-from headrace.pipeline.routing import Routing
+from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
 from headrace.settings.destination import DestinationSettings, Settings
 
-HELP = "connect to everything and say what is missing"
 DESCRIPTION = (
     "Looks at the state store, and at source, rules and sink of each destination, and changes nothing. A line for each "
     "thing looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status "
@@ -38,8 +38,9 @@ LIMIT = 60.0
 """Seconds for one source or sink, beyond the limits that they keep themselves."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own arguments."""
+    parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument(
         "--second-opinion",
@@ -158,7 +159,7 @@ async def _compare_readers(settings: Settings, count: int) -> int:
     async def look(destination: DestinationSettings) -> Opinion:
         with TemporaryDirectory(prefix="headrace-") as folder:
             decode = functools.partial(decode_file, plain, Path(folder))
-            captures = Routing(destination).captures
+            captures = Projections(destination).captures
             return await second_opinion(destination.source, captures, count, decode, Path(folder))
 
     for name, destination in settings.destinations.items():

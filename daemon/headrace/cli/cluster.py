@@ -7,28 +7,24 @@ import asyncio
 import getpass
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import CommandRefused, coordinated, time_text
+from headrace.cli.common import CommandRefused, add_config, coordinated, time_text
 from headrace.cli.wiring import Wiring
 from headrace.ports.cluster import Cluster, View
 from headrace.settings.destination import Settings
 
-HELP = {
-    "cluster": "show which daemon runs which destination",
-    "move": "give a destination to another daemon",
-    "drain": "have a daemon give all its destinations away, before maintenance",
-}
 _LIMIT = 60.0
 _LOOK = 0.2
 
 
-def add_arguments(name: str, parser: argparse.ArgumentParser, add_config: Callable[..., None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of one of the three."""
+    name = parser.prog.rpartition(" ")[2]
     add_config(parser)
     if name == "cluster":
         parser.add_argument("--json", action="store_true", help="as JSON")

@@ -23,7 +23,6 @@ from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
 from headrace.settings.values import Start, StartAt, StartTime, compile_filter, parse_place, parse_start
 
-HELP = "print binlog files, or a server's binlog, as JSON lines"
 DESCRIPTION = (
     "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "
     "no configuration. Exit status 0: all was decoded; 1: something was not, said on standard error; 2: the command is "
@@ -33,6 +32,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own arguments."""
+    parser.description = DESCRIPTION
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="binlog files, in order")
     parser.add_argument("--format", choices=("canal", "debezium"), default="canal", help="default: %(default)s")
     parser.add_argument(
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     password.add_argument("--password-env", metavar="NAME", help="the environment variable that holds its password")
     password.add_argument("--ask-password", action="store_true", help="ask for it on the terminal")
     server.add_argument("--follow", action="store_true", help="go on with what the server writes, until interrupted")
-    parser.set_defaults(parser=parser)
+    parser.set_defaults(parser=parser, run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

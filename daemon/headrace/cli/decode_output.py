@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 from headrace.cli.wiring import new_format
 from headrace.model import Position, RowsChange, SchemaChange
-from headrace.pipeline.message_builder import Outlet
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
 from headrace.settings.destination import DestinationSettings
 
 _NOWHERE = Position("", "", 0)
@@ -45,29 +45,29 @@ class Lines(Output):
 
     def __init__(self, settings: DestinationSettings, out: BinaryIO) -> None:
         fmt = new_format(settings)
-        self._outlet = Outlet(fmt, Planner(settings, fmt), one_log=True)
-        self._outlet.tick()
+        self._builder = MessageBuilder(fmt, Projections(settings, fmt), one_log=True)
+        self._builder.tick()
         self._out = out
 
     def emit(self, change: RowsChange) -> None:
         """See Output."""
-        self._outlet.emit(change)
+        self._builder.emit(change)
 
     def emit_schema(self, change: SchemaChange) -> None:
         """See Output."""
-        self._outlet.emit_schema(change)
+        self._builder.emit_schema(change)
 
     def full(self) -> bool:
         """See Output."""
-        return self._outlet.full()
+        return self._builder.full()
 
     def write(self, transactions: int, events: int) -> None:
         """See Output."""
-        for batch in self._outlet.take(_NOWHERE, 0.0):
+        for batch in self._builder.take(_NOWHERE, 0.0):
             if batch.values:
                 self._out.write(b"".join(value + b"\n" for value in batch.values if value is not None))
                 self._out.flush()
-        self._outlet.tick()
+        self._builder.tick()
 
     def finish(self, out: BinaryIO) -> None:
         """See Output."""

@@ -20,7 +20,7 @@ from headrace.mysql.schema.states import file_number
 from headrace.mysql.source import MysqlSource
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.pipeline.routing import Routing
+from headrace.pipeline.projection import Projections
 from headrace.ports.source import Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
@@ -96,7 +96,7 @@ def read_files(
                 decoder = Decoder(
                     DumpStart(Position("", path.name, 4), checksums=False),
                     window.receiver(output),
-                    captures=Routing(settings).captures,
+                    captures=Projections(settings).captures,
                     history=_history(path, chunk, settings),
                     options=DecoderOptions.of(settings, DaemonSettings(spool=spool)),
                 )
@@ -137,7 +137,7 @@ def _history(path: Path, chunk: bytes, settings: DestinationSettings) -> SchemaH
         raise NotUnderstood(f"{path} does not begin with an event that describes its format")
     version = chunk[26:76].rstrip(b"\0").decode("ascii", "replace")
     return SchemaHistory(
-        Routing(settings).captures, mariadb="mariadb" in version.lower(), version=version, lower_case_table_names=0
+        Projections(settings).captures, mariadb="mariadb" in version.lower(), version=version, lower_case_table_names=0
     )
 
 
@@ -157,7 +157,7 @@ async def read_server(
 ) -> None:
     """Decodes a server's binlog up to the end that it has now, or without end. Raises SourceError and NotUnderstood."""
     end = None if follow else await _present_end(settings)
-    source = MysqlSource(settings, DaemonSettings(spool=spool), Routing(settings).captures, named=False)
+    source = MysqlSource(settings, DaemonSettings(spool=spool), Projections(settings).captures, named=False)
     opened = await source.open(None)
     stream = opened.stream(window.receiver(output))
     try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import (
+from headrace.cli.common import (
     CommandRefused,
+    add_config,
     aligned,
     confirmed,
     coordinated,
@@ -20,12 +21,11 @@ from headrace.cli.position_common import (
     require_answer,
     time_text,
 )
-from headrace.cli.position_common import destination as named
+from headrace.cli.common import destination as named
 from headrace.ports.parking import FailedContent, FailedEntry, FailedState, FailedStore
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings, Settings
 
-HELP = "show, send again or give up messages that the sink refused"
 DESCRIPTION = (
     "Messages that the sink refused wait where [failed] says, with those behind them that are about the same rows. The "
     "daemon sends them again by itself until [failed] attempts; then they are MANUAL. Exit status 0: done; 1: "
@@ -34,8 +34,9 @@ DESCRIPTION = (
 _LIST = 50
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands below `headrace failed`."""
+    parser.description = DESCRIPTION
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, text: str, call: Any) -> argparse.ArgumentParser:

@@ -3,52 +3,68 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
-import functools
+import importlib
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.cli import check, cluster, decode, failed, position, route, run
-from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
-from headrace.settings.destination import Settings
-from headrace.settings.load import Loader
-from headrace.supervisor import logs
 
-Command = Callable[[Settings], Coroutine[Any, Any, int]]
+if TYPE_CHECKING:
+    import asyncio
+
+COMMANDS = {
+    "run": ("run", "run all destinations"),
+    "check": ("check", "connect to everything and say what is missing"),
+    "position": ("position", "show and move the positions of destinations"),
+    "route": ("route", "show where the changes of a table go, and which rule says so"),
+    "failed": ("failed", "show, send again or give up messages that the sink refused"),
+    "cluster": ("cluster", "show which daemon runs which destination"),
+    "move": ("cluster", "give a destination to another daemon"),
+    "drain": ("cluster", "have a daemon give all its destinations away, before maintenance"),
+    "decode": ("decode", "print binlog files, or a server's binlog, as JSON lines"),
+}
+"""Module and help of each command. A module is imported when its command is given: help and --version need none."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status: 0 well, 1 something failed, 2 the configuration or the command is wrong."""
-    arguments = _parser().parse_args(argv)
-    if "config" not in arguments:
-        return _guarded(lambda: decode.run(arguments))
-    try:
-        settings = Loader(ADAPTERS, os.environ).load(arguments.config)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
-        return 2
-    command: Command = functools.partial(_with, arguments) if "call" in arguments else arguments.command
-
-    logging = contextlib.nullcontext() if command is run.command else logs.for_commands()
-
-    def run_command() -> int:
-        with logging, asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
-            return runner.run(command(settings))
-
-    return _guarded(run_command)
+    arguments = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    if "run" in arguments:
+        return _guarded(lambda: int(arguments.run(arguments)))
+    return _guarded(lambda: _run_configured(arguments))
 
 
-def _with(arguments: argparse.Namespace, settings: Settings) -> Coroutine[Any, Any, int]:
-    """A command that has arguments of its own."""
-    made: Coroutine[Any, Any, int] = arguments.call(settings, arguments)
-    return made
+def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a command line; of the commands only the one that is given knows its arguments."""
+    given = next((word for word in argv if not word.startswith("-")), "")
+    parser = argparse.ArgumentParser(
+        prog="headrace", description="Carries row changes out of MySQL.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (module, text) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        if name == given:
+            importlib.import_module(f"headrace.cli.{module}").add_arguments(command)
+    return parser
+
+
+def _run_configured(arguments: argparse.Namespace) -> int:
+    """A command with a configuration. Raises HeadraceError."""
+    import asyncio
+
+    from headrace.cli.wiring import ADAPTERS
+    from headrace.settings.load import Loader
+    from headrace.supervisor import logs
+
+    settings = Loader(ADAPTERS, os.environ).load(arguments.config)
+    logging = contextlib.nullcontext() if "own_log" in arguments else logs.for_commands()
+    with logging, asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
+        return int(runner.run(arguments.call(settings, arguments)))
 
 
 def _guarded(call: Callable[[], int]) -> int:
@@ -62,54 +78,13 @@ def _guarded(call: Callable[[], int]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        print(*error.problems, sep="\n", file=sys.stderr)
         return 2
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headrace", description="Carries row changes out of MySQL.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    command = commands.add_parser("run", help=run.HELP, description=run.DESCRIPTION, allow_abbrev=False)
-    _add_config(command)
-    command.set_defaults(command=run.command)
-    check.add_arguments(
-        commands.add_parser("check", help=check.HELP, description=check.DESCRIPTION, allow_abbrev=False), _add_config
-    )
-    position.add_arguments(
-        commands.add_parser("position", help=position.HELP, description=position.DESCRIPTION, allow_abbrev=False),
-        _add_config,
-    )
-    route.add_arguments(
-        commands.add_parser("route", help=route.HELP, description=route.DESCRIPTION, allow_abbrev=False), _add_config
-    )
-    failed.add_arguments(
-        commands.add_parser("failed", help=failed.HELP, description=failed.DESCRIPTION, allow_abbrev=False), _add_config
-    )
-    for name, text in cluster.HELP.items():
-        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.", allow_abbrev=False)
-        cluster.add_arguments(name, command, _add_config)
-    decode.add_arguments(
-        commands.add_parser("decode", help=decode.HELP, description=decode.DESCRIPTION, allow_abbrev=False)
-    )
-    return parser
-
-
-def _add_config(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--config",
-        type=Path,
-        default=Path("config/headrace.toml"),
-        metavar="FILE",
-        help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
-    )
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headrace.cli import position_history, position_set, position_show
+from headrace.cli.common import add_config
 from headrace.mysql.position.move import Where, parse_where
 from headrace.settings.destination import Settings
 
-HELP = "show and move the positions of destinations"
 DESCRIPTION = (
     "Shows and moves the positions that destinations go on from. Exit status 0: done, or all is well; 1: something "
     "failed, is refused, or is not well; 2: the configuration or the command is wrong."
@@ -21,8 +21,9 @@ WHERE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands below `headrace position`."""
+    parser.description = DESCRIPTION
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, text: str, call: Call) -> argparse.ArgumentParser:

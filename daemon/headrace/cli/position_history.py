@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import coordinated, destination, gap_of, open_store, short, time_text
+from headrace.cli.common import coordinated, destination, gap_of, open_store, short, time_text
 from headrace.mysql.position.move import place_text
 from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import Settings

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from headrace.cli.position_common import (
+from headrace.cli.common import (
     CommandRefused,
     aligned,
     confirmed,

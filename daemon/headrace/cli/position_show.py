@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import (
+from headrace.cli.common import (
     aligned,
     coordinated,
     destination,

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from headrace.cli.position_common import aligned
-from headrace.cli.position_common import destination as named
+from headrace.cli.common import add_config, aligned
+from headrace.cli.common import destination as named
 from headrace.cli.wiring import new_format
 from headrace.errors import ConfigError, SourceError
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
 from headrace.mysql.schema.current import layouts_now
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.projection import Projections
 from headrace.settings.destination import DestinationSettings, Settings
 
-HELP = "show where the changes of a table go, and which rule says so"
 DESCRIPTION = (
     "Asks the rules of one destination, or of all, about a table. The table's columns are asked from the source; when "
     "it can't be reached or has no such table, they are those of --row, and --key names the primary key. Exit status "
@@ -25,8 +23,9 @@ DESCRIPTION = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_config: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument("table", metavar="SCHEMA.TABLE", help="the table")
     parser.add_argument("--destination", metavar="DEST", help="one destination (default: all)")
@@ -57,10 +56,10 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
 async def _answer(
     settings: DestinationSettings, schema: str, table: str, row: dict[str, Any] | None, key: list[str] | None
 ) -> dict[str, Any]:
-    planner = Planner(settings, new_format(settings))
-    if not planner.routing.captures(schema, table):
+    projections = Projections(settings, new_format(settings))
+    if not projections.captures(schema, table):
         return {"published": False, "why": "[filter] include and exclude leave the table out"}
-    route = planner.routing.route(schema, table)
+    route = projections.route(schema, table)
     answer: dict[str, Any] = {
         "published": True,
         "topic": route.topic,
@@ -69,13 +68,13 @@ async def _answer(
         "partitions": route.partitions,
     }
     if not route.spreads:
-        answer |= {"partition": route.partition, "address": planner.routing.address(route, route.partition)}
+        answer |= {"partition": route.partition, "address": projections.address(route, route.partition)}
     layout, note = await _layout(settings, schema, table, row, key)
     if note:
         answer["note"] = note
     if layout is None:
         return answer
-    plan = planner.plan(layout)
+    plan = projections.project(layout)
     answer["columns"] = [column.name for column in plan.schema.columns]
     if row is None:
         return answer

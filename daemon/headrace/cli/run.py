@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
+from typing import Any
 
 import structlog
 
 from headrace import __version__
+from headrace.cli.common import add_config
 from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
-from headrace.http.server import HttpServer
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 from headrace.supervisor import logs
@@ -19,7 +21,6 @@ from headrace.supervisor.reload import Reloader
 from headrace.supervisor.supervisor import Supervisor
 from headrace.supervisor.systemd import Notifier
 
-HELP = "run all destinations"
 DESCRIPTION = (
     "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0. Files of destinations "
     "that are added, changed or removed are taken over while it runs, at SIGHUP at once."
@@ -36,6 +37,13 @@ def spare_collector() -> None:
     gc.set_threshold(50_000, 10, 10)
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.description = DESCRIPTION
+    add_config(parser)
+    parser.set_defaults(call=lambda settings, _: command(settings), own_log=True)
+
+
 async def command(settings: Settings) -> int:
     """Runs the daemon; the exit status. Raises HeadraceError when the state store or HTTP can't be opened."""
     logs.configure(settings.log)
@@ -49,10 +57,12 @@ async def command(settings: Settings) -> int:
     reloader = Reloader(settings, Loader(ADAPTERS, os.environ))
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     address = settings.http.address
-    server: HttpServer | None = None
+    server: Any = None
     try:
         await wiring.open()
         if address:
+            from headrace.http.server import HttpServer  # a daemon without HTTP needs none of its libraries
+
             node, counts = settings.daemon.node, wiring.counts
             server = HttpServer(address, supervisor.statuses, node, reloader.errors, counts)
             await server.start()

@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.cluster.rebalance import Rebalancer
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
-from headrace.pipeline.routing import Routing
+from headrace.pipeline.projection import Projections
 from headrace.ports.cluster import Cluster, ClusterCounts, Lock, Member
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import FailedStore
@@ -147,7 +147,7 @@ class Wiring:
         """The destination's source, not opened."""
         from headrace.mysql.source import MysqlSource
 
-        return MysqlSource(destination, self._settings.daemon, Routing(destination).captures)
+        return MysqlSource(destination, self._settings.daemon, Projections(destination).captures)
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:
         """A sink for check() alone, which disturbs no other."""

@@ -22,7 +22,7 @@ from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import Fenced, PositionLost, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Parking, ensure_delivered
-from headrace.pipeline.message_builder import make_outlet
+from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
@@ -183,7 +183,7 @@ class Destination:
         stop: asyncio.Event,
     ) -> None:
         epoch = self._checkpointer.guard.epoch
-        builder = make_outlet(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
+        builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
         run = Run(self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed)
         await run.run(stop)
 

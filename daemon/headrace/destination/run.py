@@ -16,7 +16,7 @@ from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
 from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
-from headrace.pipeline.message_builder import Outlet
+from headrace.pipeline.message_builder import MessageBuilder
 from headrace.ports.source import OpenSource, Progress, Receiver
 from headrace.tasks import Task, beside, cancel, result_of
 
@@ -36,7 +36,7 @@ class Run:
         self,
         context: Context,
         source: OpenSource,
-        builder: Outlet,
+        builder: MessageBuilder,
         publisher: Publisher,
         checkpointer: Checkpointer,
         heartbeats: HeartbeatWriter,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
-from headrace.pipeline.planning import Planner
-from headrace.pipeline.projection import TablePlan
+from headrace.pipeline.projection import Projections
+from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import Header, KeyedFormat, Messages, ValueFormat
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings
@@ -27,7 +27,7 @@ _SECOND = 2
 Change = RowsChange | SchemaChange | TransactionMark
 
 
-class Outlet:
+class MessageBuilder:
     """Collects the messages of changes, until somebody takes them.
 
     `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
@@ -37,7 +37,7 @@ class Outlet:
     def __init__(
         self,
         fmt: ValueFormat | KeyedFormat,
-        planner: Planner,
+        projections: Projections,
         *,
         rows_per_message: int = 0,
         server_uuid: str = "",
@@ -46,7 +46,7 @@ class Outlet:
         units: bool = False,
         tag: Template | None = None,
     ) -> None:
-        self._format, self._planner = fmt, planner
+        self._format, self._projections = fmt, projections
         self._values: ValueFormat
         self._keyed: KeyedFormat
         self._add: Callable[[MessageBatch, RowsChange, bool], Sequence[int]]
@@ -62,7 +62,7 @@ class Outlet:
         """Whether the rows of an event may be formatted together and dealt out one by one."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         # Each partition's part should be worth a request of its own.
-        self._full_bytes = _BATCH_BYTES * min(planner.routing.widest, _WIDEST)
+        self._full_bytes = _BATCH_BYTES * min(projections.widest, _WIDEST)
         self._now_ms = 0
         self.clear()
 
@@ -95,7 +95,7 @@ class Outlet:
 
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
-        plan = self._planner.of(change.schema)
+        plan = self._projections.of(change.schema)
         if plan.simple:
             self._put_rows(plan, plan.partition, change, lone=True)
             return
@@ -106,7 +106,7 @@ class Outlet:
         for partition, part in plan.cut(change):
             self._put_rows(plan, partition, part, lone=lone)
 
-    def _put_rows(self, plan: TablePlan, partition: int, change: RowsChange, *, lone: bool) -> None:
+    def _put_rows(self, plan: TableProjection, partition: int, change: RowsChange, *, lone: bool) -> None:
         """`lone`: one message for it says all of the event, so it needs no row's number in its id."""
         batch = self._batch(plan.address(partition), partition)
         size, count = batch.size, len(batch.values)
@@ -121,7 +121,7 @@ class Outlet:
         self._size += batch.size - size
         self._count += len(batch.values) - count
 
-    def _put_each(self, plan: TablePlan, partitions: list[int], change: RowsChange) -> None:
+    def _put_each(self, plan: TableProjection, partitions: list[int], change: RowsChange) -> None:
         """A message a row, where each row stays what it is and goes to a partition of its own."""
         base, where = self._named(change)
         rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
@@ -188,7 +188,7 @@ class Outlet:
         _put(batch, made, id_, change.pos, where, numbers, again=_SECOND if _is_second(change) else 0)
         return made.rows
 
-    def _add_units(self, batch: MessageBatch, plan: TablePlan, change: RowsChange, firsts: Sequence[int]) -> None:
+    def _add_units(self, batch: MessageBatch, plan: TableProjection, change: RowsChange, firsts: Sequence[int]) -> None:
         keys, tables = plan.keys(change), plan.tables
         if self._rows_per_message == 1 or len(keys) == 1 or isinstance(self._format, KeyedFormat):
             units = [Unit(tables, keys[row]) for row in firsts]
@@ -202,7 +202,7 @@ class Outlet:
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
         id_ = f"{self._group(change)}#{change.origin.ordinal}q"
-        places, barrier = self._planner.routing.statement_places(change.schema, change.table)
+        places, barrier = self._projections.statement_places(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):
             if messages.topic or not barrier:
                 place = (messages.topic, 0) if messages.topic else places[0]
@@ -218,7 +218,7 @@ class Outlet:
     def emit_mark(self, mark: TransactionMark) -> None:
         """Formats the begin or end of a transaction."""
         id_ = f"{self._group(mark)}#{'begin' if mark.begin else 'end'}"
-        places, _ = self._planner.routing.statement_places("", "")
+        places, _ = self._projections.statement_places("", "")
         for messages in self._format.mark(mark, self._now_ms):
             self._put_few((messages.topic, 0) if messages.topic else places[0], messages, id_, mark, Unit(()))
 
@@ -329,12 +329,14 @@ def _put(
     batch.size += sum(len(key) for key in messages.keys if key) + _MESSAGE_OVERHEAD * len(messages.values)
 
 
-def make_outlet(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, server_uuid: str, epoch: int) -> Outlet:
+def make_builder(
+    settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, server_uuid: str, epoch: int
+) -> MessageBuilder:
     """What turns the destination's changes into messages."""
     sink = settings.sink.capabilities
-    return Outlet(
+    return MessageBuilder(
         fmt,
-        Planner(settings, fmt),
+        Projections(settings, fmt),
         rows_per_message=settings.message.rows_per_message,
         server_uuid=server_uuid,
         epoch=epoch,

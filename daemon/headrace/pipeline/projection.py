@@ -1,303 +1,207 @@
-"""What becomes of a table's changes on their way out: rows dropped, columns left out or masked, parts by partition."""
+"""The rules of one destination, compiled once: which tables are captured, where their changes go, and what of them."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from hashlib import blake2b
-from operator import itemgetter
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
-import orjson
-
 from headrace.errors import NotUnderstood
-from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
-from headrace.pipeline.routing import Route
-from headrace.rules.hashes import canal_partition, kafka_partitions
-from headrace.rules.numbers import float_text
-from headrace.rules.predicates import ColumnAbsent
+from headrace.model import ABSENT, Column, Row, TableSchema
+from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
+from headrace.ports.format import KeyedFormat, PerLayout, ValueFormat
+from headrace.rules.columns import ColumnRules
+from headrace.rules.hashes import canal_table_partition, kafka_partition
+from headrace.rules.keys import KeyRules
+from headrace.rules.masks import Mask
+from headrace.rules.patterns import Pattern, compile_filter
+from headrace.rules.predicates import Predicate, parse
+from headrace.rules.topics import TopicPartitions, TopicRules
+from headrace.settings.destination import DestinationSettings
 
-KeyBytes = Callable[[Row], bytes]
-Part = tuple[int, RowsChange]
-"""A partition, and the rows of a change that go there."""
-_KEY_LIMIT = 64
-"""Bytes of a key that are kept as they are in what tells messages apart."""
+OWN_SCHEMA = "headrace"
+"""headrace's own tables live here and are never published, whatever the filter says."""
+OWN_TABLES = frozenset({"headrace_failed_message", "headrace_failed_owner"})
+"""Nor are these, which live where [failed] says."""
+Mapped = Callable[[Any], Any]
 
 
-class TablePlan:
-    """One table layout's: `source` is the layout of the rows that come in, `schema` that of those that are published.
-    `simple` says that a change goes out as a whole."""
+class Projections:
+    """The rules of [filter] and [route], and the projection of each table layout.
 
-    def __init__(
-        self,
-        route: Route,
-        source: TableSchema,
-        schema: TableSchema,
-        *,
-        project: Callable[[Row], Row] | None = None,
-        keeps: Callable[[Row], bool | None] | None = None,
-        address: Callable[[int], str],
-        key_columns: Sequence[int] = (),
-        key_bytes: KeyBytes | None = None,
-        canal_hash: bool = False,
-        database: str | None = None,
-        hidden_key: bool = False,
-        secret: bytes = b"",
-    ) -> None:
-        self.route, self.schema = route, schema
-        self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
-        self.tables = (f"{route.schema}.{route.table}",)
-        self._project, self._keeps = project, keeps
-        self._columns = tuple(key_columns)
-        self._key_columns, self._primary_key = _getter(key_columns), _getter(source.keys)
-        self._key = key_bytes or key_of(source, key_columns)
-        self._identity = source.keys if self._columns != source.keys else ()
-        """The columns of the primary key, where others decide on the partition."""
-        self._identity_key = key_of(source, self._identity)
-        self._hidden, self._secret = hidden_key, blake2b(secret).digest()
-        self.family = family(route)
-        self._spread: Callable[[Sequence[Row]], list[int]] | None = None
-        """The partitions of rows."""
-        if route.spreads:
-            n, key = route.partitions, self._key
-            if canal_hash:
-                self._spread = _canal_spread(source, key_columns, n, database)
-            else:
-                self._spread = lambda rows: kafka_partitions(map(key, rows), n)
-        self.simple = self._spread is None and keeps is None
+    A rule that does not fit a table's columns stops the destination when rows of the table come by: what it was meant
+    to hide or to drop must not go out.
+    """
 
-    def whole(self, change: RowsChange) -> RowsChange:
-        """A change that is not cut, as it is published."""
-        if self._project is None:
-            return change
-        return self._part(change, change.operation, change.rows, change.before, change.pos, change.places)
+    def __init__(self, settings: DestinationSettings, fmt: ValueFormat | KeyedFormat | None = None) -> None:
+        self._format = fmt
+        wanted = settings.filter
+        self._tables = settings.filter.include_patterns
+        self._not_tables = settings.filter.exclude_patterns
+        route = settings.route
+        self._topic, self._partition, self._partitions = route.topic, route.partition, route.partitions
+        self._topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names)
+        self._keys = KeyRules.parse(route.partition_hash)
+        self._counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+        self.hash, self.hashes_database = route.hash, route.canal_hash_database
+        self._ddl_everywhere = route.ddl_partition == "all"
+        self._address = settings.sink.capabilities.address
+        self.widest = max(self._partitions, self._counts.most) if route.partition_hash else 1
+        """Over how many partitions a topic is spread at most."""
+        self.captures = lru_cache(maxsize=10_000)(self._captures)
+        self.route = lru_cache(maxsize=10_000)(self._route)
+        self._include = ColumnRules.parse(wanted.include_columns)
+        self._exclude = ColumnRules.parse(wanted.exclude_columns, "filter.exclude_columns")
+        self._where = [(compile_filter(one.tables, "filter.where"), parse(one.rows)) for one in wanted.where]
+        self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
+        self._secret = "".join(one.salt.get_secret_value() for one in wanted.mask).encode()
+        """Makes hashes of hidden keys, where there is one."""
+        self.of = PerLayout(self.project).of
 
-    def spread_evenly(self, change: RowsChange) -> list[int] | None:
-        """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
-        NotUnderstood."""
-        spread, before = self._spread, change.before
-        if spread is None or self._keeps is not None:
-            return None
-        if before is not None:
-            for same in (self._key_columns, self._primary_key):
-                if list(map(same, before)) != list(map(same, change.rows)):
-                    return None
+    def project(self, schema: TableSchema) -> TableProjection:
+        """The projection of one layout, made anew. Raises NotUnderstood."""
         try:
-            return spread(change.rows)
-        except ColumnAbsent as error:
-            raise self._absent(error.name) from error
+            route = self.route(schema.schema, schema.table)
+            published, project, masked = self._projection(schema)
+            left_out = set(range(len(schema.columns))) - set(self._kept(schema))
+            keys = _key_columns(schema, route)
+            return TableProjection(
+                route,
+                schema,
+                published,
+                project=project,
+                keeps=self._condition(schema),
+                address=partial(self.address, route),
+                key_columns=keys,
+                key_bytes=self._record_key(schema, route),
+                canal_hash=self.hash == "canal",
+                database=schema.schema if self.hashes_database else None,
+                hidden_key=bool((masked | left_out) & set(keys)),
+                secret=self._secret,
+            )
+        except ValueError as error:
+            raise NotUnderstood(
+                f"the configuration does not fit the table {schema.name}: {error}",
+                remedy="mend [filter] or [route]; `headrace check` names every rule that does not fit",
+            ) from error
 
-    def cut(self, change: RowsChange) -> list[Part]:
-        """The parts of a change, for each partition in the order of its rows.
+    def _record_key(self, schema: TableSchema, route: Route) -> KeyBytes | None:
+        """Where messages have a record's key of their own, that is what Kafka's partitioner would hash."""
+        by_primary_key = route.key is None or route.key.kind == "primary_key"
+        if isinstance(self._format, KeyedFormat) and schema.keys and by_primary_key:
+            return self._format.record_key(schema)
+        return None
 
-        A row whose key is another one afterwards, and whose partition is, becomes a DELETE there and an INSERT here;
-        one that comes under the filter's condition an INSERT, one that leaves it a DELETE. `pos` of a part is its
-        first row's; a row that becomes two parts takes two numbers, the DELETE the lower one. Raises NotUnderstood
-        when a row lacks a column that decides.
-        """
-        try:
-            return self._cut_plain(change) if change.before is None else self._cut_update(change, change.before)
-        except ColumnAbsent as error:
-            raise self._absent(error.name) from error
+    def _condition(self, schema: TableSchema) -> Callable[[Row], bool | None] | None:
+        predicate: Predicate | None = next((one for tables, one in self._where if _names(tables, schema)), None)
+        return predicate.bind(schema.columns) if predicate is not None else None
 
-    def keys(self, change: RowsChange) -> list[tuple[str, ...]]:
-        """The keys of each row of a part or a whole change, before it is projected; empty without a key. An update that
-        changes the key has both. A key begins with whose it is: see family."""
-        new = [self._names(row) for row in change.rows]
-        if change.before is None:
-            return new
-        every = {*self._columns, *self._identity}
-        old = [
-            names if any(row[i] is ABSENT for i in every) else self._names(row)
-            for row, names in zip(change.before, new, strict=True)
-        ]
-        return [b if a == b else tuple(dict.fromkeys((*a, *b))) for a, b in zip(old, new, strict=True)]
-
-    # -- how -------------------------------------------------------------------------------------------------------
-
-    def _names(self, row: Row) -> tuple[str, ...]:
-        """By the columns that decide on the partition, and by the primary key where that is another: the halves of an
-        update that moves a row share the latter."""
-        names: tuple[str, ...] = (self._name(self.family, self._key(row)),) if self._columns else ()
-        return (*names, self._name(self.tables[0], self._identity_key(row))) if self._identity else names
-
-    def _name(self, whose: str, key: bytes) -> str:
-        if self._hidden or len(key) > _KEY_LIMIT:
-            return f"{whose} {blake2b(key, digest_size=16, key=self._secret).hexdigest()}"
-        return f"{whose} {key.decode('utf-8', 'replace')}"
-
-    def _cut_plain(self, change: RowsChange) -> list[Part]:
-        rows, keeps, spread = change.rows, self._keeps, self._spread
-        kept: Sequence[int] = range(len(rows))
-        if keeps is not None:
-            kept = [i for i in kept if keeps(rows[i])]
-            if not kept:
-                return []
-        if spread is None:
-            return [(self.partition, self._chosen(change, kept))]
-        groups: dict[int, list[int]] = {}
-        for i, partition in zip(kept, spread([rows[i] for i in kept]), strict=True):
-            group = groups.get(partition)
-            if group is None:
-                groups[partition] = [i]
-            else:
-                group.append(i)
-        return [(partition, self._chosen(change, places)) for partition, places in groups.items()]
-
-    def _chosen(self, change: RowsChange, places: Sequence[int]) -> RowsChange:
-        """Some rows of a change without before images."""
-        rows = change.rows
-        if len(places) == len(rows):
-            return change
-        return self._part(
-            change, change.operation, [rows[i] for i in places], None, change.pos + places[0], places, raw=True
-        )
-
-    def _cut_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
-        keeps, spread, same, name = self._keeps, self._spread, self._key_columns, self._primary_key
-        parts: list[tuple[int, Operation, list[int], int]] = []
-        runs: dict[int, list[int]] = {}
-        """By partition: the rows of the last part there, as long as it is one of updates. Row i of a part counts as
-        `pos` + i, which may be less than its own number: that does no harm while nobody else has the row."""
-        number = change.pos
-        for i, (old, new) in enumerate(zip(before, change.rows, strict=True)):
-            was, now = keeps is None or bool(keeps(old)), keeps is None or bool(keeps(new))
-            here = self.partition if spread is None or not now else spread((new,))[0]
-            there = here if spread is None or not was or (now and same(old) == same(new)) else spread((old,))[0]
-            if was and now and here == there:
-                if name(old) != name(new):  # a row of another partition may have had the name: its number is exact
-                    runs.pop(here, None)
-                    parts.append((here, Operation.UPDATE, [i], number))
-                elif here in runs:
-                    runs[here].append(i)
-                else:
-                    runs[here] = [i]
-                    parts.append((here, Operation.UPDATE, runs[here], number))
-                number += 1
-                continue
-            if was:
-                parts.append((there, Operation.DELETE, [i], number))
-                runs.pop(there, None)
-            number += was and now
-            if now:
-                parts.append((here, Operation.INSERT, [i], number))
-                runs.pop(here, None)
-            number += 1
-        return [
-            (partition, self._made(change, before, operation, places, pos))
-            for partition, operation, places, pos in parts
-        ]
-
-    def _made(
-        self, change: RowsChange, before: list[Row], operation: Operation, places: list[int], pos: int
-    ) -> RowsChange:
-        rows = change.rows
-        if operation is Operation.UPDATE:
-            if len(places) == len(rows):
-                return change
-            old, new = [before[i] for i in places], [rows[i] for i in places]
-            return self._part(change, operation, new, old, pos, places, raw=True)
-        i = places[0]
-        gone = operation is Operation.DELETE
-        row, other = (before[i], rows[i]) if gone else (rows[i], before[i])
-        return self._part(change, operation, [row], None, pos, places, other=other, raw=True)
-
-    def _part(
-        self,
-        change: RowsChange,
-        operation: Operation,
-        rows: list[Row],
-        before: list[Row] | None,
-        pos: int,
-        places: Sequence[int] | None,
-        *,
-        other: Row | None = None,
-        raw: bool = False,
-    ) -> RowsChange:
-        """`raw`: not projected yet."""
-        schema, project = change.schema, self._project
-        if project is not None and not raw:
-            schema, rows = self.schema, [project(row) for row in rows]
-            before = [project(row) for row in before] if before is not None else None
-            other = change.other if other is None else other
-            other = project(other) if other is not None else None
-        return RowsChange(
+    def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
+        """The published layout, what makes its rows, and which columns are masked."""
+        kept = self._kept(schema)
+        columns, maps = list(schema.columns), dict[int, Mapped]()
+        for i, column in enumerate(schema.columns):
+            mask = self._mask(schema, column)
+            if mask is not None:
+                columns[i], maps[i] = mask.bind(column, key=i in schema.keys)
+        if len(kept) == len(columns) and not maps:
+            return schema, None, set()
+        published = replace(
             schema,
-            operation,
-            rows,
-            before,
-            pos,
-            change.commit_time_us,
-            change.gtid,
-            change.partial,
-            change.origin,
-            places,
-            other,
+            columns=tuple(columns[i] for i in kept),
+            keys=tuple(kept.index(i) for i in schema.keys),
         )
+        return published, _projector(kept, maps), set(maps)
 
-    def _absent(self, name: str) -> NotUnderstood:
-        return NotUnderstood(
-            f"a row of {self.tables[0]} lacks the column {name}, which decides where it goes",
-            remedy="SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect",
-        )
+    def _kept(self, schema: TableSchema) -> list[int]:
+        wanted = self._include.choose(schema.schema, schema.table)
+        unwanted = self._exclude.choose(schema.schema, schema.table) or frozenset()
+        for name in sorted((wanted or frozenset()) | unwanted):
+            _place(schema, name)
+        return [
+            i
+            for i, column in enumerate(schema.columns)
+            if i in schema.keys
+            or ((wanted is None or column.name.lower() in wanted) and column.name.lower() not in unwanted)
+        ]
 
+    def _mask(self, schema: TableSchema, column: Column) -> Mask | None:
+        for tables, columns, mask in self._masks:
+            if any(name.lower() == column.name.lower() for name in columns) and _names(tables, schema):
+                return mask
+        return None
 
-def family(route: Route) -> str:
-    """Whose keys are the same: of tables that a rule spreads by a column, that a rule brings together in one topic, or
-    of one table."""
-    if route.key is not None and route.key.kind == "columns":
-        return route.key.rule
-    return route.topic_rule or f"{route.schema}.{route.table}"
+    # -- where it goes ----------------------------------------------------------------------------------------------
 
+    def _captures(self, schema: str, table: str) -> bool:
+        """Whether rows of the table are published."""
+        if schema == OWN_SCHEMA or table in OWN_TABLES:
+            return False
+        name = f"{schema}.{table}"
+        if self._tables and not any(pattern.fullmatch(name) for pattern in self._tables):
+            return False
+        return not any(pattern.fullmatch(name) for pattern in self._not_tables)
 
-def _getter(columns: Sequence[int]) -> Callable[[Row], Any]:
-    return itemgetter(*columns) if columns else lambda _: None
-
-
-def key_of(schema: TableSchema, columns: Sequence[int]) -> KeyBytes:
-    """Prints the key of a row: one column's text as it is, of several a JSON list; NULL is empty in the first case.
-    The function raises ColumnAbsent."""
-    if len(columns) != 1:
-        text = text_of(schema, columns)
-        return lambda row: orjson.dumps(text(row))
-    (only,) = columns
-    rest = text_of(schema, columns)
-
-    def key(row: Row) -> bytes:
-        value = row[only]
-        if type(value) is str:
-            return value.encode()
-        if type(value) is int:
-            return b"%d" % value
-        return (rest(row)[0] or "").encode()
-
-    return key
-
-
-def text_of(schema: TableSchema, columns: Sequence[int]) -> Callable[[Row], list[str | None]]:
-    """Prints values of a row as text: binary strings byte by byte, as Canal shows them. The function raises
-    ColumnAbsent."""
-
-    def text(row: Row) -> list[str | None]:
-        texts: list[str | None] = []
-        for i in columns:
-            value: Any = row[i]
-            if value is ABSENT:
-                raise ColumnAbsent(schema.columns[i].name)
-            if value is None:
-                texts.append(None)
-            elif type(value) is bytes:
-                texts.append(value.decode("latin-1"))
+    def _route(self, schema: str, table: str) -> Route:
+        """Of a table, or with "" of what is about the whole schema, or about none."""
+        choice = self._topics.choose(schema, table) if schema else None
+        topic, rule = (choice.topic, choice.rule) if choice is not None else (self._topic, "")
+        partitions = self._counts.of(topic) or self._partitions
+        key = self._keys.choose(schema, table) if table and partitions > 1 else None
+        partition = self._partition
+        if key is not None and key.kind == "table":
+            name = f"{schema}.{table}"
+            if self.hash == "canal":
+                partition = canal_table_partition(table, partitions)
             else:
-                texts.append(float_text(value) if type(value) is float else str(value))
-        return texts
+                partition = kafka_partition(name.encode(), partitions)
+        return Route(schema, table, topic, rule, partition, partitions, key)
 
-    return text
+    def address(self, route: Route, partition: int) -> str:
+        """What a sink takes for a topic: the topic, or the routing key that is made of it."""
+        return self._address.render(topic=route.topic, schema=route.schema, table=route.table, partition=str(partition))
+
+    def statement_places(self, schema: str, table: str) -> tuple[list[tuple[str, int]], bool]:
+        """Address and partition of each copy of a statement; and whether rows of its topic go to several partitions,
+        so that it has to wait for them, and they for it."""
+        route = self.route(schema, table)
+        spreads = route.partitions > 1 and bool(self._keys.rules)
+        everywhere = spreads and self._ddl_everywhere
+        partitions = range(route.partitions) if everywhere else (route.partition,)
+        return [(self.address(route, partition), partition) for partition in partitions], spreads
 
 
-def _canal_spread(
-    schema: TableSchema, columns: Sequence[int], partitions: int, database: str | None
-) -> Callable[[Sequence[Row]], list[int]]:
-    """Canal's hash; `database` is that of the table where its name counts."""
-    text = text_of(schema, columns)
-    return lambda rows: [canal_partition(text(row), partitions, database=database) for row in rows]
+def _names(tables: Sequence[Pattern], schema: TableSchema) -> bool:
+    return any(pattern.fullmatch(schema.name) for pattern in tables)
+
+
+def _key_columns(schema: TableSchema, route: Route) -> tuple[int, ...]:
+    """The columns that tell which rows have to stay in order."""
+    if route.key is not None and route.key.kind == "columns":
+        return tuple(_place(schema, name) for name in route.key.columns)
+    return schema.keys
+
+
+def _place(schema: TableSchema, name: str) -> int:
+    names = [column.name.lower() for column in schema.columns]
+    if name.lower() in names:
+        return names.index(name.lower())
+    near = difflib.get_close_matches(name.lower(), names, 1)
+    raise ValueError(f"it has no column {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _projector(kept: Sequence[int], maps: dict[int, Mapped]) -> Callable[[Row], Row]:
+    """A function generated for the layout; its source holds only numbers and identifiers made here."""
+    constants: dict[str, Any] = {f"f{i}": _guarded(function) for i, function in maps.items()}
+    cells = [f"f{i}(r[{i}])" if i in maps else f"r[{i}]" for i in kept]
+    exec(
+        compile(f"def project(r):\n    return ({''.join(f'{cell}, ' for cell in cells)})\n", "<row>", "exec"), constants
+    )
+    project: Callable[[Row], Row] = constants["project"]
+    return project
+
+
+def _guarded(function: Mapped) -> Mapped:
+    return lambda value: value if value is None or value is ABSENT else function(value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.errors import HeadraceError
 from headrace.model import TableSchema
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.projection import Projections
 from headrace.ports.finding import Finding
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.rules.columns import ColumnRules
@@ -21,11 +21,11 @@ Tables = Mapping[tuple[str, str], TableSchema]
 def check_rules(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, tables: Tables) -> list[Finding]:
     """`tables`: all of the source, by schema and table. A rule that fits nothing today may fit a table of tomorrow, so
     that is a note; one that does not fit a table that is there would stop the destination."""
-    planner = Planner(settings, fmt)
-    captured = {name: schema for name, schema in tables.items() if planner.routing.captures(*name)}
-    found = _misfits(planner, captured)
+    projections = Projections(settings, fmt)
+    captured = {name: schema for name, schema in tables.items() if projections.captures(*name)}
+    found = _misfits(projections, captured)
     found += _idle_filters(settings, tables, captured)
-    found += _idle_routes(settings, planner, captured)
+    found += _idle_routes(settings, projections, captured)
     if not captured:
         found.append(_note("filter", "no table of the source is published now", _why_nothing(settings)))
     if not found:
@@ -33,12 +33,12 @@ def check_rules(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, t
     return found
 
 
-def _misfits(planner: Planner, captured: Tables) -> list[Finding]:
+def _misfits(projections: Projections, captured: Tables) -> list[Finding]:
     found = []
     for name, schema in sorted(captured.items()):
         try:
-            planner.plan(schema)
-            planner.routing.address(planner.routing.route(*name), 0)
+            projections.project(schema)
+            projections.address(projections.route(*name), 0)
         except HeadraceError as error:
             found.append(Finding("rules", False, str(error.args[0]), error.remedy))
     return found
@@ -62,9 +62,9 @@ def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Table
     return found
 
 
-def _idle_routes(settings: DestinationSettings, planner: Planner, captured: Tables) -> list[Finding]:
+def _idle_routes(settings: DestinationSettings, projections: Projections, captured: Tables) -> list[Finding]:
     route = settings.route
-    chosen = [planner.routing.route(*name) for name in captured]
+    chosen = [projections.route(*name) for name in captured]
     topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names).rules
     used = {one.topic_rule for one in chosen}
     found = [_idle("route.dynamic_topic", rule) for rule in topics if rule not in used]

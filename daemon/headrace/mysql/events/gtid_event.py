@@ -95,6 +95,8 @@ class MariadbGtid(NamedTuple):
 
 def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
     """The event whose body is data[at:stop]; its header stands before it. Raises struct.error or ValueError."""
+    if at + 13 > stop:
+        raise ValueError("a GTID event is shorter than its parts")
     sequence, domain, flags = _MARIADB(data, at)
     (server,) = struct.unpack_from("<I", data, at - 14)
     xid = ""

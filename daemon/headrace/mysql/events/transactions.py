@@ -291,7 +291,9 @@ class Transactions:
     def on_skipped(self, whole: bool) -> None:
         """An event was passed over at the operator's word. With `whole`, or outside of BEGIN and COMMIT, it was all of
         its group."""
-        if self.in_group and (whole or not self.inside):
+        if not self.in_group:  # it may be what would have begun the next one
+            self.start, self.gtid = self._cursor.event_start, ""
+        elif whole or not self.inside:
             self.commit()
 
     # -- the position ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The outlet with several partitions: what each message is called and numbered, and where schema changes stand."""
+"""The builder with several partitions: what each message is called and numbered, and where schema changes stand."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from headrace.model import (
     TransactionMark,
     Unit,
 )
-from headrace.pipeline.message_builder import Outlet
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
 from headrace.rules.hashes import kafka_partition
 from headrace.rules.templates import Template
 from tests.streams import settings
@@ -38,10 +38,11 @@ PARTITIONS = 4
 KEY = {"partition_hash": r"shop\.t:$pk$", "partitions": PARTITIONS}
 
 
-def outlet(fmt: Any = None, *, sink: dict[str, Any] | None = None, **more: Any) -> Outlet:
+def builder(fmt: Any = None, *, sink: dict[str, Any] | None = None, **more: Any) -> MessageBuilder:
     fmt = fmt or CanalFormat()
     route = {"topic": "shop", **KEY, **more.pop("route", {})}
-    return Outlet(fmt, Planner(settings(route=route, sink=sink or {"type": "null"}), fmt), server_uuid="uuid", **more)
+    projections = Projections(settings(route=route, sink=sink or {"type": "null"}), fmt)
+    return MessageBuilder(fmt, projections, server_uuid="uuid", **more)
 
 
 def insert(*ids: int) -> RowsChange:
@@ -81,7 +82,7 @@ def read(batch: MessageBatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("operation", ["insert", "update"])
 def test_a_message_a_row_goes_to_its_partition_with_the_number_it_has_in_the_event(operation: str) -> None:
     change = insert(*range(40)) if operation == "insert" else update(*[((i, 1), (i, 2)) for i in range(40)])
-    made, alone = outlet(rows_per_message=1), outlet(rows_per_message=1, route={"partitions": 1})
+    made, alone = builder(rows_per_message=1), builder(rows_per_message=1, route={"partitions": 1})
     made.emit(change)
     alone.emit(change)
     batches, (whole,) = made.take(END, 1.0), alone.take(END, 1.0)
@@ -102,7 +103,7 @@ def test_a_message_a_row_goes_to_its_partition_with_the_number_it_has_in_the_eve
 
 
 def test_messages_of_many_rows_hold_those_of_their_partition() -> None:
-    made = outlet()
+    made = builder()
     made.emit(insert(*range(40)))
     batches = made.take(END, 1.0)
     rows = [[int(row["id"]) for row in read(batch)[0]["data"]] for batch in batches]
@@ -114,7 +115,7 @@ def test_messages_of_many_rows_hold_those_of_their_partition() -> None:
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_moved_row_is_two_messages_with_ids_and_numbers_of_their_own(size: int) -> None:
     new = moving(1)
-    made = outlet(rows_per_message=size)
+    made = builder(rows_per_message=size)
     made.emit(update(((5, 1), (5, 2)), ((1, 1), (new, 1)), ((5, 2), (5, 3))))
     batches = made.take(END, 1.0)
     told = {
@@ -130,7 +131,7 @@ def test_a_moved_row_is_two_messages_with_ids_and_numbers_of_their_own(size: int
 
 
 def test_a_lone_moved_row_keeps_the_event_s_id() -> None:
-    made = outlet()
+    made = builder()
     made.emit(update(((1, 1), (moving(1), 1))))
     assert headers(made.take(END, 1.0), "headrace-id") == ["g:1#2", "g:1#2/2"]
 
@@ -138,7 +139,7 @@ def test_a_lone_moved_row_keeps_the_event_s_id() -> None:
 def test_debezium_s_halves_name_each_other_and_its_records_keep_their_keys() -> None:
     new, fmt = moving(1), DebeziumFormat(DebeziumSettings(schemas=False))
     key = json.dumps({"id": 1}, separators=(",", ":")).encode()
-    made = outlet(fmt)
+    made = builder(fmt)
     place = kafka_partition(key, PARTITIONS)
     other = next(i for i in range(new, new + 99) if kafka_partition(b'{"id":%d}' % i, PARTITIONS) != place)
     made.emit(update(((1, 1), (other, 1)), ((1, 7), (1, 8))))
@@ -157,7 +158,7 @@ def test_debezium_s_halves_name_each_other_and_its_records_keep_their_keys() -> 
 
 @pytest.mark.parametrize(("where", "copies"), [("first", [0]), ("all", [0, 1, 2, 3])])
 def test_a_schema_change_stands_apart_from_the_rows_before_and_behind_it(where: str, copies: list[int]) -> None:
-    made = outlet(route={"ddl_partition": where})
+    made = builder(route={"ddl_partition": where})
     made.emit(insert(*range(9)))
     made.emit_schema(ddl())
     made.emit(insert(*range(9)))
@@ -174,7 +175,7 @@ def test_a_schema_change_stands_apart_from_the_rows_before_and_behind_it(where: 
 
 
 def test_without_partitions_a_schema_change_needs_no_barrier() -> None:
-    made = outlet(route={"partitions": 1})
+    made = builder(route={"partitions": 1})
     made.emit(insert(1))
     made.emit_schema(ddl())
     (batch,) = made.take(END, 1.0)
@@ -182,7 +183,7 @@ def test_without_partitions_a_schema_change_needs_no_barrier() -> None:
 
 
 def test_what_may_be_parked_says_what_it_is_about() -> None:
-    made = outlet(units=True, route={"partitions": 1})
+    made = builder(units=True, route={"partitions": 1})
     made.emit(insert(1, 2))
     made.emit(update(((1, 1), (3, 1))))
     made.emit_schema(ddl())
@@ -191,7 +192,7 @@ def test_what_may_be_parked_says_what_it_is_about() -> None:
     tables = ("shop.t",)
     one, two, three = "shop.t 1", "shop.t 2", "shop.t 3"
     assert batch.units == [Unit(tables, (one, two)), Unit(tables, (one, three)), Unit(tables), Unit(())]
-    each = outlet(units=True, rows_per_message=1)
+    each = builder(units=True, rows_per_message=1)
     each.emit(insert(*range(9)))
     for batch in each.take(END, 1.0):
         ids = [str(message["data"][0]["id"]) for message in read(batch)]
@@ -199,7 +200,7 @@ def test_what_may_be_parked_says_what_it_is_about() -> None:
 
 
 def test_debezium_s_messages_are_about_their_row() -> None:
-    made = outlet(DebeziumFormat(DebeziumSettings(schemas=False)), units=True, route={"partitions": 1})
+    made = builder(DebeziumFormat(DebeziumSettings(schemas=False)), units=True, route={"partitions": 1})
     change = RowsChange(SCHEMA, Operation.DELETE, [(1, 1), (2, 1)], None, 100, 5, "g:1", origin=ORIGIN)
     made.emit(change)
     (batch,) = made.take(END, 1.0)
@@ -217,7 +218,7 @@ def test_routing_keys_and_tags_are_made_of_names() -> None:
         "exchange": "ex",
         "routing_key": "{schema}.{table}.{partition}",
     }
-    made = outlet(sink=sink, tag=Template.parse("{table}-{type}", ("table", "type")))
+    made = builder(sink=sink, tag=Template.parse("{table}-{type}", ("table", "type")))
     made.emit(insert(1, 2, 3))
     for batch in made.take(END, 1.0):
         assert batch.topic == f"shop.t.{batch.partition}"

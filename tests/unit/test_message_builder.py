@@ -1,4 +1,4 @@
-"""The outlet: which batch a message goes into, in what order, with what headers, and which batch moves the position."""
+"""The message builder: which batch a message goes into, in what order, with what headers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headrace.model import (
     TableSchema,
     TransactionMark,
 )
-from headrace.pipeline.message_builder import Outlet
-from headrace.pipeline.planning import Planner
+from headrace.pipeline.message_builder import MessageBuilder
+from headrace.pipeline.projection import Projections
 from headrace.ports.format import KeyedFormat, Messages, ValueFormat
 from tests.streams import settings
 
@@ -57,9 +57,9 @@ class TwoTopics(KeyedFormat):
         return [made]
 
 
-def outlet(fmt: ValueFormat | KeyedFormat, *, rows_per_message: int = 0, one_log: bool = False) -> Outlet:
-    planner = Planner(settings(route={"topic": "shop"}), fmt)
-    return Outlet(fmt, planner, rows_per_message=rows_per_message, server_uuid="uuid", one_log=one_log)
+def builder(fmt: ValueFormat | KeyedFormat, *, rows_per_message: int = 0, one_log: bool = False) -> MessageBuilder:
+    projections = Projections(settings(route={"topic": "shop"}), fmt)
+    return MessageBuilder(fmt, projections, rows_per_message=rows_per_message, server_uuid="uuid", one_log=one_log)
 
 
 def rows(*values: tuple[Any, ...], gtid: str = "g:1", pos: int = 100, partial: bool = False) -> RowsChange:
@@ -83,12 +83,12 @@ def told(batches: list[MessageBatch]) -> list[tuple[str, list[bytes | None]]]:
 
 
 def test_nothing_gives_one_batch_that_only_moves_the_position() -> None:
-    (batch,) = outlet(CanalFormat()).take(END, 1.5)
+    (batch,) = builder(CanalFormat()).take(END, 1.5)
     assert (batch.values, batch.position, batch.received) == ([], END, 1.5)
 
 
 def test_a_statement_stands_between_the_rows_around_it() -> None:
-    made = outlet(CanalFormat())
+    made = builder(CanalFormat())
     made.emit(rows((1, "a")))
     made.emit_schema(statement())
     made.emit(rows((2, "b")))
@@ -100,14 +100,14 @@ def test_a_statement_stands_between_the_rows_around_it() -> None:
 
 
 def test_without_gtids_the_id_is_the_place() -> None:
-    made = outlet(CanalFormat())
+    made = builder(CanalFormat())
     made.emit_schema(statement(gtid=""))
     assert ids(made.take(END, 0)[0]) == ["uuid/bin.000001:4#2q"]
 
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_rows_that_lack_columns_say_so_in_a_header(size: int) -> None:
-    made = outlet(CanalFormat(), rows_per_message=size)
+    made = builder(CanalFormat(), rows_per_message=size)
     made.emit(rows((1, "a"), (2, "b"), partial=True))
     made.emit(rows((3, "c")))
     (batch,) = made.take(END, 0)
@@ -116,7 +116,7 @@ def test_rows_that_lack_columns_say_so_in_a_header(size: int) -> None:
 
 
 def test_keys_tombstones_and_headers_run_beside_the_values() -> None:
-    made = outlet(TwoTopics())
+    made = builder(TwoTopics())
     made.emit(rows((1, "a"), (2, "b")))
     (batch,) = made.take(END, 0)
     assert batch.values == [b"row", None, b"row", None]
@@ -128,7 +128,7 @@ def test_keys_tombstones_and_headers_run_beside_the_values() -> None:
     assert batch.commit_time_us == 5_000_000
 
 
-def emit_two_transactions(made: Outlet) -> None:
+def emit_two_transactions(made: MessageBuilder) -> None:
     for _ in range(2):
         made.emit_mark(mark(True))
         made.emit(rows((1, "a")))
@@ -136,7 +136,7 @@ def emit_two_transactions(made: Outlet) -> None:
 
 
 def test_topics_of_a_broker_fill_beside_each_other() -> None:
-    made = outlet(TwoTopics())
+    made = builder(TwoTopics())
     emit_two_transactions(made)
     made.emit_schema(statement())
     batches = made.take(END, 7.0)
@@ -150,7 +150,7 @@ def test_topics_of_a_broker_fill_beside_each_other() -> None:
 
 
 def test_one_log_keeps_the_order_of_the_binlog() -> None:
-    made = outlet(TwoTopics(), one_log=True)
+    made = builder(TwoTopics(), one_log=True)
     emit_two_transactions(made)
     batches = made.take(END, 0)
     assert told(batches) == [
@@ -165,7 +165,7 @@ def test_one_log_keeps_the_order_of_the_binlog() -> None:
 
 @pytest.mark.parametrize("one_log", [False, True])
 def test_every_topic_counts_for_when_a_batch_is_full(one_log: bool) -> None:
-    made = outlet(TwoTopics(), one_log=one_log)
+    made = builder(TwoTopics(), one_log=one_log)
     for _ in range(320):
         made.emit_mark(mark(True))
         made.emit(rows((1, "a")))

@@ -1,12 +1,14 @@
-"""What the commands below `headrace position` share: the store, the destination, its lock, and texts."""
+"""What commands share: the option --config, the store of a destination, its lock, and texts."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from headrace.cli.wiring import Wiring
@@ -19,6 +21,17 @@ from headrace.settings.destination import DestinationSettings, Settings
 _PATIENCE = 1.5
 """Seconds that a command waits for a destination's lock."""
 _POLL = 0.1
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The option of every command that needs a configuration."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=Path("config/headrace.toml"),
+        metavar="FILE",
+        help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
+    )
 
 
 class CommandRefused(HeadraceError):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, Operation, Row, RowsChange, TableSchema
-from headrace.pipeline.planning import Planner
-from headrace.pipeline.projection import Part, TablePlan
+from headrace.pipeline.projection import Projections
+from headrace.pipeline.table_projection import Part, TableProjection
 from headrace.rules.hashes import kafka_partition
 from tests.streams import settings
 
@@ -33,8 +33,8 @@ START = 1000
 PARTITIONS = 4
 
 
-def plan(route: dict[str, Any] | None = None, **filters: Any) -> TablePlan:
-    return Planner(settings(route={"topic": "shop", **(route or {})}, filter=filters)).of(SCHEMA)
+def plan(route: dict[str, Any] | None = None, **filters: Any) -> TableProjection:
+    return Projections(settings(route={"topic": "shop", **(route or {})}, filter=filters)).of(SCHEMA)
 
 
 def spread(columns: str = "$pk$") -> dict[str, Any]:

@@ -1,0 +1,325 @@
+"""What becomes of a table's changes on their way out: rows dropped, columns left out or masked, parts by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Any
+
+import orjson
+
+from headrace.errors import NotUnderstood
+from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
+from headrace.rules.hashes import canal_partition, kafka_partitions
+from headrace.rules.keys import KeyRule
+from headrace.rules.numbers import float_text
+from headrace.rules.predicates import ColumnAbsent
+
+KeyBytes = Callable[[Row], bytes]
+Part = tuple[int, RowsChange]
+"""A partition, and the rows of a change that go there."""
+_KEY_LIMIT = 64
+"""Bytes of a key that are kept as they are in what tells messages apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the changes of one table go, and which rules said so ("" for a default)."""
+
+    schema: str
+    table: str
+    topic: str
+    topic_rule: str
+    partition: int
+    """Of all its messages, unless `key` spreads them."""
+    partitions: int
+    """Of the topic, as far as [route] spreads over them."""
+    key: KeyRule | None
+    """What decides on the partition; None: `partition` does."""
+
+    @property
+    def spreads(self) -> bool:
+        """Whether rows of the table go to several partitions."""
+        return self.key is not None and self.key.kind != "table" and self.partitions > 1
+
+
+class TableProjection:
+    """One table layout's: `source` is the layout of the rows that come in, `schema` that of those that are published.
+    `simple` says that a change goes out as a whole."""
+
+    def __init__(
+        self,
+        route: Route,
+        source: TableSchema,
+        schema: TableSchema,
+        *,
+        project: Callable[[Row], Row] | None = None,
+        keeps: Callable[[Row], bool | None] | None = None,
+        address: Callable[[int], str],
+        key_columns: Sequence[int] = (),
+        key_bytes: KeyBytes | None = None,
+        canal_hash: bool = False,
+        database: str | None = None,
+        hidden_key: bool = False,
+        secret: bytes = b"",
+    ) -> None:
+        self.route, self.schema = route, schema
+        self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
+        self.tables = (f"{route.schema}.{route.table}",)
+        self._project, self._keeps = project, keeps
+        self._columns = tuple(key_columns)
+        self._key_columns, self._primary_key = _getter(key_columns), _getter(source.keys)
+        self._key = key_bytes or key_of(source, key_columns)
+        self._identity = source.keys if self._columns != source.keys else ()
+        """The columns of the primary key, where others decide on the partition."""
+        self._identity_key = key_of(source, self._identity)
+        self._hidden, self._secret = hidden_key, blake2b(secret).digest()
+        self.family = family(route)
+        self._spread: Callable[[Sequence[Row]], list[int]] | None = None
+        """The partitions of rows."""
+        if route.spreads:
+            n, key = route.partitions, self._key
+            if canal_hash:
+                self._spread = _canal_spread(source, key_columns, n, database)
+            else:
+                self._spread = lambda rows: kafka_partitions(map(key, rows), n)
+        self.simple = self._spread is None and keeps is None
+
+    def whole(self, change: RowsChange) -> RowsChange:
+        """A change that is not cut, as it is published."""
+        if self._project is None:
+            return change
+        return self._part(change, change.operation, change.rows, change.before, change.pos, change.places)
+
+    def spread_evenly(self, change: RowsChange) -> list[int] | None:
+        """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
+        NotUnderstood."""
+        spread, before = self._spread, change.before
+        if spread is None or self._keeps is not None:
+            return None
+        if before is not None:
+            for same in (self._key_columns, self._primary_key):
+                if list(map(same, before)) != list(map(same, change.rows)):
+                    return None
+        try:
+            return spread(change.rows)
+        except ColumnAbsent as error:
+            raise self._absent(error.name) from error
+
+    def cut(self, change: RowsChange) -> list[Part]:
+        """The parts of a change, for each partition in the order of its rows.
+
+        A row whose key is another one afterwards, and whose partition is, becomes a DELETE there and an INSERT here;
+        one that comes under the filter's condition an INSERT, one that leaves it a DELETE. `pos` of a part is its
+        first row's; a row that becomes two parts takes two numbers, the DELETE the lower one. Raises NotUnderstood
+        when a row lacks a column that decides.
+        """
+        try:
+            return self._cut_plain(change) if change.before is None else self._cut_update(change, change.before)
+        except ColumnAbsent as error:
+            raise self._absent(error.name) from error
+
+    def keys(self, change: RowsChange) -> list[tuple[str, ...]]:
+        """The keys of each row of a part or a whole change, before it is projected; empty without a key. An update that
+        changes the key has both. A key begins with whose it is: see family."""
+        new = [self._names(row) for row in change.rows]
+        if change.before is None:
+            return new
+        every = {*self._columns, *self._identity}
+        old = [
+            names if any(row[i] is ABSENT for i in every) else self._names(row)
+            for row, names in zip(change.before, new, strict=True)
+        ]
+        return [b if a == b else tuple(dict.fromkeys((*a, *b))) for a, b in zip(old, new, strict=True)]
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    def _names(self, row: Row) -> tuple[str, ...]:
+        """By the columns that decide on the partition, and by the primary key where that is another: the halves of an
+        update that moves a row share the latter."""
+        names: tuple[str, ...] = (self._name(self.family, self._key(row)),) if self._columns else ()
+        return (*names, self._name(self.tables[0], self._identity_key(row))) if self._identity else names
+
+    def _name(self, whose: str, key: bytes) -> str:
+        if self._hidden or len(key) > _KEY_LIMIT:
+            return f"{whose} {blake2b(key, digest_size=16, key=self._secret).hexdigest()}"
+        return f"{whose} {key.decode('utf-8', 'replace')}"
+
+    def _cut_plain(self, change: RowsChange) -> list[Part]:
+        rows, keeps, spread = change.rows, self._keeps, self._spread
+        kept: Sequence[int] = range(len(rows))
+        if keeps is not None:
+            kept = [i for i in kept if keeps(rows[i])]
+            if not kept:
+                return []
+        if spread is None:
+            return [(self.partition, self._chosen(change, kept))]
+        groups: dict[int, list[int]] = {}
+        for i, partition in zip(kept, spread([rows[i] for i in kept]), strict=True):
+            group = groups.get(partition)
+            if group is None:
+                groups[partition] = [i]
+            else:
+                group.append(i)
+        return [(partition, self._chosen(change, places)) for partition, places in groups.items()]
+
+    def _chosen(self, change: RowsChange, places: Sequence[int]) -> RowsChange:
+        """Some rows of a change without before images."""
+        rows = change.rows
+        if len(places) == len(rows):
+            return change
+        return self._part(
+            change, change.operation, [rows[i] for i in places], None, change.pos + places[0], places, raw=True
+        )
+
+    def _cut_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
+        keeps, spread, same, name = self._keeps, self._spread, self._key_columns, self._primary_key
+        parts: list[tuple[int, Operation, list[int], int]] = []
+        runs: dict[int, list[int]] = {}
+        """By partition: the rows of the last part there, as long as it is one of updates. Row i of a part counts as
+        `pos` + i, which may be less than its own number: that does no harm while nobody else has the row."""
+        number = change.pos
+        for i, (old, new) in enumerate(zip(before, change.rows, strict=True)):
+            was, now = keeps is None or bool(keeps(old)), keeps is None or bool(keeps(new))
+            here = self.partition if spread is None or not now else spread((new,))[0]
+            there = here if spread is None or not was or (now and same(old) == same(new)) else spread((old,))[0]
+            if was and now and here == there:
+                if name(old) != name(new):  # a row of another partition may have had the name: its number is exact
+                    runs.pop(here, None)
+                    parts.append((here, Operation.UPDATE, [i], number))
+                elif here in runs:
+                    runs[here].append(i)
+                else:
+                    runs[here] = [i]
+                    parts.append((here, Operation.UPDATE, runs[here], number))
+                number += 1
+                continue
+            if was:
+                parts.append((there, Operation.DELETE, [i], number))
+                runs.pop(there, None)
+            number += was and now
+            if now:
+                parts.append((here, Operation.INSERT, [i], number))
+                runs.pop(here, None)
+            number += 1
+        return [
+            (partition, self._made(change, before, operation, places, pos))
+            for partition, operation, places, pos in parts
+        ]
+
+    def _made(
+        self, change: RowsChange, before: list[Row], operation: Operation, places: list[int], pos: int
+    ) -> RowsChange:
+        rows = change.rows
+        if operation is Operation.UPDATE:
+            if len(places) == len(rows):
+                return change
+            old, new = [before[i] for i in places], [rows[i] for i in places]
+            return self._part(change, operation, new, old, pos, places, raw=True)
+        i = places[0]
+        gone = operation is Operation.DELETE
+        row, other = (before[i], rows[i]) if gone else (rows[i], before[i])
+        return self._part(change, operation, [row], None, pos, places, other=other, raw=True)
+
+    def _part(
+        self,
+        change: RowsChange,
+        operation: Operation,
+        rows: list[Row],
+        before: list[Row] | None,
+        pos: int,
+        places: Sequence[int] | None,
+        *,
+        other: Row | None = None,
+        raw: bool = False,
+    ) -> RowsChange:
+        """`raw`: not projected yet."""
+        schema, project = change.schema, self._project
+        if project is not None and not raw:
+            schema, rows = self.schema, [project(row) for row in rows]
+            before = [project(row) for row in before] if before is not None else None
+            other = change.other if other is None else other
+            other = project(other) if other is not None else None
+        return RowsChange(
+            schema,
+            operation,
+            rows,
+            before,
+            pos,
+            change.commit_time_us,
+            change.gtid,
+            change.partial,
+            change.origin,
+            places,
+            other,
+        )
+
+    def _absent(self, name: str) -> NotUnderstood:
+        return NotUnderstood(
+            f"a row of {self.tables[0]} lacks the column {name}, which decides where it goes",
+            remedy="SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect",
+        )
+
+
+def family(route: Route) -> str:
+    """Whose keys are the same: of tables that a rule spreads by a column, that a rule brings together in one topic, or
+    of one table."""
+    if route.key is not None and route.key.kind == "columns":
+        return route.key.rule
+    return route.topic_rule or f"{route.schema}.{route.table}"
+
+
+def _getter(columns: Sequence[int]) -> Callable[[Row], Any]:
+    return itemgetter(*columns) if columns else lambda _: None
+
+
+def key_of(schema: TableSchema, columns: Sequence[int]) -> KeyBytes:
+    """Prints the key of a row: one column's text as it is, of several a JSON list; NULL is empty in the first case.
+    The function raises ColumnAbsent."""
+    if len(columns) != 1:
+        text = text_of(schema, columns)
+        return lambda row: orjson.dumps(text(row))
+    (only,) = columns
+    rest = text_of(schema, columns)
+
+    def key(row: Row) -> bytes:
+        value = row[only]
+        if type(value) is str:
+            return value.encode()
+        if type(value) is int:
+            return b"%d" % value
+        return (rest(row)[0] or "").encode()
+
+    return key
+
+
+def text_of(schema: TableSchema, columns: Sequence[int]) -> Callable[[Row], list[str | None]]:
+    """Prints values of a row as text: binary strings byte by byte, as Canal shows them. The function raises
+    ColumnAbsent."""
+
+    def text(row: Row) -> list[str | None]:
+        texts: list[str | None] = []
+        for i in columns:
+            value: Any = row[i]
+            if value is ABSENT:
+                raise ColumnAbsent(schema.columns[i].name)
+            if value is None:
+                texts.append(None)
+            elif type(value) is bytes:
+                texts.append(value.decode("latin-1"))
+            else:
+                texts.append(float_text(value) if type(value) is float else str(value))
+        return texts
+
+    return text
+
+
+def _canal_spread(
+    schema: TableSchema, columns: Sequence[int], partitions: int, database: str | None
+) -> Callable[[Sequence[Row]], list[int]]:
+    """Canal's hash; `database` is that of the table where its name counts."""
+    text = text_of(schema, columns)
+    return lambda rows: [canal_partition(text(row), partitions, database=database) for row in rows]
