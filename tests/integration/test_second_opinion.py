@@ -16,7 +16,7 @@ import pytest
 
 from headrace.cli import check
 from headrace.model import RowsChange
-from headrace.settings.load import load
+from tests.configured import load
 from tests.support import DaemonProcess, destination_toml
 
 pytestmark = pytest.mark.server

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import structlog
-from headrace.cli.position_common import duration_text, gap_of, time_text
 
 from headrace.adapters.local.lock import FileLock
 from headrace.adapters.sqlite.state import SqliteStore
+from headrace.cli.common import duration_text, gap_of, time_text
 from headrace.cli.main import main
 from headrace.cli.position_show import _Source, judge, remedy
 from headrace.model import Gap, OpenXa, Position
