@@ -128,14 +128,12 @@ class _Changes(Output):
         self.changes: list[RowsChange] = []
 
     def emit(self, change: RowsChange) -> None:
-        """See Output."""
         self.changes.append(change)
 
     def emit_schema(self, change: SchemaChange) -> None:
         """See Output."""
 
     def full(self) -> bool:
-        """See Output."""
         return False
 
     def write(self, transactions: int, events: int) -> None:

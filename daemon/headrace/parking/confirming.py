@@ -102,7 +102,6 @@ class ConfirmingSink(Sink):
 
     @property
     def failure(self) -> HeadraceError | None:
-        """See Sink."""
         return self._error
 
     # -- handing over -----------------------------------------------------------------------------------------------
@@ -129,7 +128,6 @@ class ConfirmingSink(Sink):
         return entry.done
 
     async def resend(self, batch: MessageBatch) -> None:
-        """See Sink."""
         self._check()
         entry = self._entry(batch, alone=True)
         at = 0

@@ -12,5 +12,4 @@ class StateParkingAdapter(ParkingAdapter):
     section = ParkingSettings
 
     def store(self, settings: ParkingSettings, destination: str) -> FailedStore:
-        """See ParkingAdapter."""
         raise LookupError('store = "state" is no store of its own')

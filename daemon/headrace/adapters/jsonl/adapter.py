@@ -7,12 +7,9 @@ from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 
 
 class JsonlAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = JsonlSinkSettings
 
     def sink(self, settings: JsonlSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter."""
         from headrace.adapters.jsonl.rotation import Rotation
         from headrace.adapters.jsonl.sink import JsonlSink
 

@@ -123,7 +123,6 @@ class JsonlSink(Sink):
         await self.close()
 
     async def close(self) -> None:
-        """See Sink."""
         self._ended = True
         clock, self._clock = self._clock, None
         if clock is not None:
@@ -143,7 +142,6 @@ class JsonlSink(Sink):
                 self._out.close()
 
     async def check(self) -> list[str]:
-        """See Sink."""
         return await asyncio.to_thread(self._check)
 
     def _check(self) -> list[str]:

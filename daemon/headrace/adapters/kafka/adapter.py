@@ -10,8 +10,6 @@ from headrace.ports.state import StateStore
 
 
 class KafkaAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = KafkaSinkSettings
 
     def sink(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
@@ -39,13 +37,11 @@ class KafkaAdapter(SinkAdapter):
         return KafkaSink(settings, use.lease, use.desk, use.plan)
 
     def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
-        """See SinkAdapter."""
         from headrace.adapters.kafka.state import KafkaStore
 
         return KafkaStore(settings, destination, lease=lease)
 
     def parking_store(self, settings: KafkaSinkSettings, destination: str) -> FailedStore:
-        """See SinkAdapter."""
         from headrace.adapters.kafka.parking import KafkaFailedStore
 
         return KafkaFailedStore(settings, destination, settings.parked_topic)

@@ -216,7 +216,6 @@ class ExactlyOnceKafkaSink(Sink):
 
     @property
     def failure(self) -> HeadraceError | None:
-        """See Sink."""
         return self._error
 
     def _check(self) -> None:
@@ -237,7 +236,6 @@ class ExactlyOnceKafkaSink(Sink):
             await asyncio.gather(clock, return_exceptions=True)
 
     async def abort(self) -> None:
-        """See Sink."""
         self._error = self._error or SinkError("the producer was ended")
         await self._transactor.abort()
         await self._stop_clock()

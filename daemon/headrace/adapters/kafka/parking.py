@@ -22,7 +22,6 @@ class KafkaFailedStore(FailedStore):
         self.writer: Writer | None = None
 
     async def open(self) -> None:
-        """See FailedStore."""
         await self.topic.topic.ensure()
 
     async def begin(self, guard: Guard) -> None:
@@ -30,12 +29,10 @@ class KafkaFailedStore(FailedStore):
         self.topic.log = FailedLog(self.topic.log.destination)
 
     async def entries(self) -> list[FailedEntry]:
-        """See FailedStore."""
         log = await self.topic.refresh(settled=True)
         return [stored.entry for _, stored in sorted(log.entries.items())]
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
-        """See FailedStore."""
         return await self.topic.contents(numbers)
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
@@ -54,7 +51,6 @@ class KafkaFailedStore(FailedStore):
         return len(numbers)
 
     async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
-        """See FailedStore."""
         await self.topic.refresh()
         records = self.topic.updated(entries)
         if guard is None:
@@ -64,11 +60,9 @@ class KafkaFailedStore(FailedStore):
         return len(records)
 
     async def changes(self) -> int:
-        """See FailedStore."""
         return (await self.topic.refresh()).changes
 
     async def problems(self) -> list[str]:
-        """See FailedStore."""
         return await self.topic.topic.problems()
 
     async def close(self) -> None:

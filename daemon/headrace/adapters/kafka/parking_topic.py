@@ -46,7 +46,6 @@ class FailedLog:
     """Where each piece lies, by message and piece."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """See Readable."""
         name, _, rest = (key or b"").decode(errors="replace").partition("/")
         if name != self.destination:
             return

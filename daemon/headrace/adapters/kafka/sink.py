@@ -37,7 +37,6 @@ class KafkaSink(Sink):
         self._error: SinkError | None = None
 
     async def start(self) -> None:
-        """See Sink."""
         self._producer = producer = producers.make_producer(self._settings)
         try:
             async with asyncio.timeout(self._settings.request_timeout):
@@ -132,7 +131,6 @@ class KafkaSink(Sink):
 
     @property
     def failure(self) -> SinkError | None:
-        """See Sink."""
         return self._error
 
     def _end(self, error: SinkError) -> None:

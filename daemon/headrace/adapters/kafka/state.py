@@ -114,11 +114,9 @@ class KafkaStore(StateStore):
         return (await self._read(destination)).schema_entries()
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        """See StateStore."""
         return await self._topic.problems(must_exist=must_exist)
 
     def describe(self) -> str:
-        """See StateStore."""
         return f"the topic {self._settings.state_topic}"
 
     async def _read(self, destination: str) -> Content:

@@ -125,7 +125,6 @@ class Content:
     """The state record, not parsed: only the last one counts."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """See Readable."""
         self.add(key, value)
 
     def add(self, key: bytes | None, value: bytes | None) -> None:

@@ -77,7 +77,6 @@ class MySqlFailedStore(FailedStore):
         return f"`{self._database}`.headrace_failed_owner"
 
     async def open(self) -> None:
-        """See FailedStore."""
         if await self._missing():
             async with self._connected() as connection:
                 # Nothing that is there is made again: the statement would be in the binlog.
@@ -109,7 +108,6 @@ class MySqlFailedStore(FailedStore):
         return [_entry(row) for row in rows]
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
-        """See FailedStore."""
         if not numbers:
             return {}
         marks = ", ".join(["%s"] * len(numbers))
@@ -124,7 +122,6 @@ class MySqlFailedStore(FailedStore):
         }
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        """See FailedStore."""
         if not messages:
             return
         marks = ", ".join(["%s"] * 20)
@@ -142,7 +139,6 @@ class MySqlFailedStore(FailedStore):
                 await connection.execute(insert, (self._destination, *_values(one)))
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """See FailedStore."""
         if not numbers:
             return 0
         count = 0
@@ -155,7 +151,6 @@ class MySqlFailedStore(FailedStore):
         return count
 
     async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
-        """See FailedStore."""
         return sum([await self._update(guard, some) for some in _chunks(entries)])
 
     async def _update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
@@ -183,7 +178,6 @@ class MySqlFailedStore(FailedStore):
         return count
 
     async def changes(self) -> int:
-        """See FailedStore."""
         async with self._connected() as connection:
             rows = await connection.execute(
                 f"SELECT changes FROM {self._owners} WHERE destination = %s", (self._destination,)
@@ -191,7 +185,6 @@ class MySqlFailedStore(FailedStore):
         return int(rows[0][0]) if rows else 0
 
     async def problems(self) -> list[str]:
-        """See FailedStore."""
         try:
             await self._missing()
         except StateStoreError as error:
@@ -199,7 +192,6 @@ class MySqlFailedStore(FailedStore):
         return []
 
     async def close(self) -> None:
-        """See FailedStore."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -21,7 +21,6 @@ class NullSinkSettings(SinkSettings):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """See SinkSettings."""
         return SinkCapabilities(topic_names=KAFKA)
 
 
@@ -36,7 +35,6 @@ class NullSink(Sink):
         """See Sink."""
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink."""
         self._lease.check()
         self.messages += len(batch.values)
         self.rows += batch.rows
@@ -52,15 +50,11 @@ class NullSink(Sink):
         """See Sink."""
 
     async def check(self) -> list[str]:
-        """See Sink."""
         return []
 
 
 class NullAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = NullSinkSettings
 
     def sink(self, settings: NullSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter."""
         return NullSink(use.lease)

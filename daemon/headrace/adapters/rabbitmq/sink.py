@@ -58,7 +58,6 @@ class RabbitMqSink(ConfirmingSink):
         )
 
     async def abort(self) -> None:
-        """See Sink."""
         line, self._line = self._line, None
         if line is not None:
             await line.cut()

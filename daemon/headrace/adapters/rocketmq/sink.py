@@ -34,7 +34,6 @@ class RocketMqSink(ConfirmingSink):
         """By group: what stands behind the message that is under way."""
 
     async def start(self) -> None:
-        """See Sink."""
         await self._reach()
         try:
             from headrace.adapters.rocketmq.client import RocketMqClient
@@ -119,7 +118,6 @@ class RocketMqSink(ConfirmingSink):
         return batch.topic
 
     async def abort(self) -> None:
-        """See Sink."""
         self._lost(SinkError("the producer was ended"))
         client, self._client = self._client, None
         if client is not None:

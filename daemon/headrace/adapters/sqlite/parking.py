@@ -22,21 +22,18 @@ class SqliteFailedStore(FailedStore):
         self._store, self._destination = store, destination
 
     async def open(self) -> None:
-        """See FailedStore."""
         await self._store.open()
 
     async def begin(self, guard: Guard) -> None:
         """See FailedStore. The epoch stands in the state store already."""
 
     async def entries(self) -> list[FailedEntry]:
-        """See FailedStore."""
         query = f"select {_ENTRY} from failed_messages where destination = ? order by number"
         return await self._store.run(
             "read", lambda db: [_entry(row) for row in db.execute(query, (self._destination,))], write=False
         )
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
-        """See FailedStore."""
         marks = ",".join("?" * len(numbers))
         query = (
             "select number, body, key, headers, tag, commit_time_us from failed_messages where destination = ?"
@@ -53,7 +50,6 @@ class SqliteFailedStore(FailedStore):
         return await self._store.run("read", read, write=False)
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        """See FailedStore."""
         columns = f"destination, {_ENTRY}, tag, commit_time_us, headers, key, body"
         marks = ",".join("?" * 19)
         replaced = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name != "destination")
@@ -69,8 +65,6 @@ class SqliteFailedStore(FailedStore):
         await self._store.run("write", write, write=True)
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """See FailedStore."""
-
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(
@@ -82,8 +76,6 @@ class SqliteFailedStore(FailedStore):
         return await self._store.run("write", write, write=True)
 
     async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
-        """See FailedStore."""
-
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(
@@ -99,7 +91,6 @@ class SqliteFailedStore(FailedStore):
         return await self._store.run("write", write, write=True)
 
     async def changes(self) -> int:
-        """See FailedStore."""
         query = "select coalesce(max(changes), 0) from failed_changes where destination = ?"
         return await self._store.run(
             "read", lambda db: int(db.execute(query, (self._destination,)).fetchone()[0]), write=False

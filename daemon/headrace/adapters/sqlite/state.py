@@ -121,7 +121,6 @@ class SqliteStore(StateStore):
         return await self._call(verb, call)
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        """See StateStore."""
         if must_exist and not self._path.exists():
             return [
                 f"there is no state store {self._path.absolute()}: no daemon has run with this configuration -> run "
@@ -130,7 +129,6 @@ class SqliteStore(StateStore):
         return inspect(self._path)
 
     def describe(self) -> str:
-        """See StateStore."""
         return str(self._path)
 
     async def close(self) -> None:

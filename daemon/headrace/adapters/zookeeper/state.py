@@ -142,11 +142,9 @@ class ZooKeeperStore(StateStore):
     # -- for commands ---------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """See StateStore."""
         return f"ZooKeeper at {','.join(self._session.settings.hosts)}"
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        """See StateStore."""
         paths = self._session.paths.destination(destination)
         try:
             head, node = await self._read(destination)

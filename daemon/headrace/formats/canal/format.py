@@ -48,7 +48,6 @@ class CanalFormat(ValueFormat):
         self._id = 0
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        """See Format."""
         table = self._table(change.schema)
         self._id += 1
         rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
@@ -149,11 +148,9 @@ class CompatFormat(CanalFormat):
     _keys_sorted = True
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        """See Format."""
         return _without_pos(super().encode(_whole_seconds(change), now_ms))
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
-        """See Format."""
         return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
@@ -162,7 +159,6 @@ class CompatFormat(CanalFormat):
         return [_all_without_pos(messages) for messages in super().schema_change(change, now_ms)]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        """See Format."""
         return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), now_ms)]
 
 
