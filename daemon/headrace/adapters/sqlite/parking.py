@@ -28,7 +28,7 @@ class SqliteFailedStore(FailedStore):
         """See FailedStore. The epoch stands in the state store already."""
 
     async def entries(self) -> list[FailedEntry]:
-        query = f"select {_ENTRY} from failed_messages where destination = ? order by number"
+        query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
         return await self._store.run(
             "read", lambda db: [_entry(row) for row in db.execute(query, (self._destination,))], write=False
         )
@@ -36,7 +36,7 @@ class SqliteFailedStore(FailedStore):
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
         marks = ",".join("?" * len(numbers))
         query = (
-            "select number, body, key, headers, tag, commit_time_us from failed_messages where destination = ?"
+            "select number, body, key, headers, tag, commit_time_us from parked_messages where destination = ?"
             f" and number in ({marks})"
         )
 
@@ -57,7 +57,7 @@ class SqliteFailedStore(FailedStore):
         def write(db: sqlite3.Connection) -> None:
             self._check(db, guard)
             db.executemany(
-                f"insert into failed_messages ({columns}) values ({marks})"
+                f"insert into parked_messages ({columns}) values ({marks})"
                 f" on conflict (destination, id, topic, partition) do update set {replaced}",
                 [(self._destination, *_values(one.entry), *_content(one.content)) for one in messages],
             )
@@ -68,7 +68,7 @@ class SqliteFailedStore(FailedStore):
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(
-                "delete from failed_messages where destination = ? and number = ?",
+                "delete from parked_messages where destination = ? and number = ?",
                 [(self._destination, number) for number in numbers],
             )
             return done.rowcount
@@ -79,7 +79,7 @@ class SqliteFailedStore(FailedStore):
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(
-                "update failed_messages set reason = ?, attempts = ?, state = ?, tried_us = ?, due_us = ?"
+                "update parked_messages set reason = ?, attempts = ?, state = ?, tried_us = ?, due_us = ?"
                 " where destination = ? and number = ?",
                 [
                     (one.reason, one.attempts, str(one.state), one.tried_us, one.due_us, self._destination, one.number)
@@ -91,7 +91,7 @@ class SqliteFailedStore(FailedStore):
         return await self._store.run("write", write, write=True)
 
     async def changes(self) -> int:
-        query = "select coalesce(max(changes), 0) from failed_changes where destination = ?"
+        query = "select coalesce(max(changes), 0) from parked_changes where destination = ?"
         return await self._store.run(
             "read", lambda db: int(db.execute(query, (self._destination,)).fetchone()[0]), write=False
         )
@@ -107,7 +107,7 @@ class SqliteFailedStore(FailedStore):
         """Compares epochs or, without a guard, lets the daemon know that somebody writes."""
         if guard is None:
             db.execute(
-                "insert into failed_changes (destination, changes) values (?, 1)"
+                "insert into parked_changes (destination, changes) values (?, 1)"
                 " on conflict (destination) do update set changes = changes + 1",
                 (self._destination,),
             )
