@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import Fenced
 from headrace.lease import Guard
-from headrace.parking.packing import packed_headers, packed_unit, unpacked_headers, unpacked_unit
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
+from headrace.parking.packing import ENTRY_FIELDS, content_of, content_row, entry_of, entry_row
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedStore
 
-_ENTRY = "number, id, scope, topic, partition, unit, reason, attempts, state, created_us, tried_us, due_us, size"
+_ENTRY = ", ".join(ENTRY_FIELDS)
+_CONTENT = "body, key, headers, tag, commit_time_us"
 
 
 class SqliteFailedStore(FailedStore):
@@ -30,27 +30,21 @@ class SqliteFailedStore(FailedStore):
     async def entries(self) -> list[FailedEntry]:
         query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
         return await self._store.run(
-            "read", lambda db: [_entry(row) for row in db.execute(query, (self._destination,))], write=False
+            "read", lambda db: [entry_of(row) for row in db.execute(query, (self._destination,))], write=False
         )
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
         marks = ",".join("?" * len(numbers))
-        query = (
-            "select number, body, key, headers, tag, commit_time_us from parked_messages where destination = ?"
-            f" and number in ({marks})"
-        )
+        query = f"select number, {_CONTENT} from parked_messages where destination = ? and number in ({marks})"
 
         def read(db: sqlite3.Connection) -> dict[int, FailedContent]:
             rows = db.execute(query, (self._destination, *numbers))
-            return {
-                number: FailedContent(body, key, unpacked_headers(headers), tag, when)
-                for number, body, key, headers, tag, when in rows
-            }
+            return {number: content_of(content) for number, *content in rows}
 
         return await self._store.run("read", read, write=False)
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        columns = f"destination, {_ENTRY}, tag, commit_time_us, headers, key, body"
+        columns = f"destination, {_ENTRY}, {_CONTENT}"
         marks = ",".join("?" * 19)
         replaced = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name != "destination")
 
@@ -59,7 +53,7 @@ class SqliteFailedStore(FailedStore):
             db.executemany(
                 f"insert into parked_messages ({columns}) values ({marks})"
                 f" on conflict (destination, id, topic, partition) do update set {replaced}",
-                [(self._destination, *_values(one.entry), *_content(one.content)) for one in messages],
+                [(self._destination, *entry_row(one.entry), *content_row(one.content)) for one in messages],
             )
 
         await self._store.run("write", write, write=True)
@@ -118,29 +112,3 @@ class SqliteFailedStore(FailedStore):
                 f"{self._destination} is held under epoch {row[0] if row else 0}, ours is {guard.epoch}, so no failed "
                 "message was written"
             )
-
-
-def _entry(row: Sequence[Any]) -> FailedEntry:
-    return FailedEntry(*[*row[:5], unpacked_unit(row[5]), row[6], row[7], FailedState(row[8]), *row[9:]])
-
-
-def _values(entry: FailedEntry) -> tuple[Any, ...]:
-    return (
-        entry.number,
-        entry.id,
-        entry.scope,
-        entry.topic,
-        entry.partition,
-        packed_unit(entry.unit),
-        entry.reason,
-        entry.attempts,
-        str(entry.state),
-        entry.created_us,
-        entry.tried_us,
-        entry.due_us,
-        entry.size,
-    )
-
-
-def _content(content: FailedContent) -> tuple[Any, ...]:
-    return content.tag, content.commit_time_us, packed_headers(content.headers), content.key, content.body

@@ -43,9 +43,9 @@ create table schema_entries (
 create index schema_entries_of on schema_entries (destination, id);
 create table parked_messages (
     destination text not null, number integer not null, id text not null, scope text not null, topic text not null,
-    partition integer not null, unit blob not null, reason text not null, attempts integer not null,
+    partition integer not null, unit text not null, reason text not null, attempts integer not null,
     state text not null, created_us integer not null, tried_us integer not null, due_us integer not null,
-    size integer not null, tag text not null, commit_time_us integer not null, headers blob not null, key blob,
+    size integer not null, tag text not null, commit_time_us integer not null, headers text not null, key blob,
     body blob, primary key (destination, number), unique (destination, id, topic, partition)
 );
 create table parked_changes (destination text primary key, changes integer not null) without rowid;
