@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, SinkError
 from headrace.model import MessageBatch, Position
 from headrace.ports.parking import FailedMessage
 from headrace.ports.sink import Desk, Sink, SinkPlan
+from headrace.ports.state import StateChange
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
@@ -200,9 +201,8 @@ class ExactlyOnceKafkaSink(Sink):
         if self._failed is not None and self._desk is not None:
             aside = self._desk.unstored()
             await self._write(self._failed, self._failed.added(aside))
-        head, records = self._transactor.head.moved(position, self._entries)
         began = asyncio.get_running_loop().time()
-        await self._transactor.commit(head, records)
+        await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if aside and self._desk is not None:
             self._desk.stored(aside)
         waiting, self._waiting = self._waiting, []
