@@ -10,8 +10,6 @@ class JsonlAdapter(SinkAdapter):
     section = JsonlSinkSettings
 
     def sink(self, settings: JsonlSinkSettings, use: SinkUse) -> Sink:
-        from headrace.adapters.jsonl.rotation import Rotation
         from headrace.adapters.jsonl.sink import JsonlSink
 
-        rotation = Rotation(settings.rotate_bytes, settings.rotate_after, settings.keep_files, settings.compression)
-        return JsonlSink(settings.path, use.lease, rotation)
+        return JsonlSink(settings.path, use.lease, settings.rotate_bytes, settings.keep_files)
