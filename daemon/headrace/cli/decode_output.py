@@ -66,7 +66,7 @@ class Lines(Output):
         self._outlet.tick()
 
     def finish(self, out: BinaryIO) -> None:
-        """See Output."""
+        """Does nothing."""
 
 
 class Stats(Output):

@@ -107,7 +107,7 @@ class ConfirmingSink(Sink):
     # -- handing over -----------------------------------------------------------------------------------------------
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink. Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
+        """Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
         self._check()
         entry = self._entry(batch)
         self._window.entries.append(entry)

@@ -7,7 +7,7 @@ from headrace.settings.parking import ParkingSettings
 
 
 class StateParkingAdapter(ParkingAdapter):
-    """See ParkingAdapter. The store itself comes from the state store."""
+    """The store itself comes from the state store."""
 
     section = ParkingSettings
 

@@ -82,7 +82,7 @@ class Parking(Desk):
         return bool(self._entries) and self._blocks.blocks(scope, unit)
 
     def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
-        """See Desk. One that is set aside already, and comes again because the position is before it, goes to the end:
+        """One that is set aside already, and comes again because the position is before it, goes to the end:
         what was before it in the binlog may have been set aside behind it since."""
         headers = batch.headers[index]
         id_ = headers[0][1].decode("utf-8", "replace") if headers else ""

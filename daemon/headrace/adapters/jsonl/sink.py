@@ -89,7 +89,7 @@ class JsonlSink(Sink):
         self._lease.check()
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink; the batch is on disk when this returns."""
+        """The batch is on disk when this returns."""
         data = b"".join(value + b"\n" for value in batch.values if value is not None)
         await self._run(lambda: self._write(data), doing="written")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,7 +97,7 @@ class JsonlSink(Sink):
         return done
 
     async def abort(self) -> None:
-        """See Sink. A write that has begun can only be waited for."""
+        """A write that has begun can only be waited for."""
         await self.close()
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ class KafkaAdapter(SinkAdapter):
     section = KafkaSinkSettings
 
     def sink(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter. Exactly once the sink has a transactional producer, which its stores write through too."""
+        """Exactly once the sink has a transactional producer, which its stores write through too."""
         if not settings.capabilities.exactly_once:
             return self.probe(settings, use)
         from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
@@ -31,7 +31,7 @@ class KafkaAdapter(SinkAdapter):
         return sink
 
     def probe(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter. A plain sink, because a transactional producer would fence the active one."""
+        """A plain sink, because a transactional producer would fence the active one."""
         from headrace.adapters.kafka.sink import KafkaSink
 
         return KafkaSink(settings, use.lease, use.desk, use.plan)

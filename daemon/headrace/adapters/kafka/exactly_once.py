@@ -75,13 +75,13 @@ class ExactlyOnceKafkaSink(Sink):
         return self._transactor.head.version
 
     async def start(self) -> None:
-        """See Sink. From here on an older producer of this destination can't write any more."""
+        """From here on an older producer of this destination can't write any more."""
         await self._transactor.start()
         self._committed_at = asyncio.get_running_loop().time()
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink; confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
+        """Confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
         being committed. Raises SinkError, Fenced, LeaseLapsed."""
         loop = asyncio.get_running_loop()
         async with self._turn:
@@ -123,7 +123,7 @@ class ExactlyOnceKafkaSink(Sink):
             await self._transactor.settle()
 
     async def resend(self, batch: MessageBatch) -> None:
-        """See Sink: within the present Kafka transaction, or one of its own; confirmed once it is committed."""
+        """Within the present Kafka transaction, or one of its own; confirmed once it is committed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
         self._check()
@@ -244,7 +244,7 @@ class ExactlyOnceKafkaSink(Sink):
             done.cancel()
 
     async def close(self) -> None:
-        """See Sink. What is complete and not committed yet is committed first."""
+        """What is complete and not committed yet is committed first."""
         try:
             async with self._turn:
                 if self._error is None:
@@ -258,7 +258,7 @@ class ExactlyOnceKafkaSink(Sink):
             await self._transactor.close()
 
     async def check(self) -> list[str]:
-        """See Sink: looks at the brokers and the state topic, and fences nobody."""
+        """Looks at the brokers and the state topic, and fences nobody."""
         return await self._transactor.topic.problems()
 
 

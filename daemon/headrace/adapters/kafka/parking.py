@@ -25,7 +25,7 @@ class KafkaFailedStore(FailedStore):
         await self.topic.topic.ensure()
 
     async def begin(self, guard: Guard) -> None:
-        """See FailedStore. Whoever was before us is fenced by the brokers; what he took away we have to see."""
+        """Whoever was before us is fenced by the brokers; what he took away we have to see."""
         self.topic.log = FailedLog(self.topic.log.destination)
 
     async def entries(self) -> list[FailedEntry]:
@@ -36,10 +36,10 @@ class KafkaFailedStore(FailedStore):
         return await self.topic.contents(numbers)
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        """See FailedStore: the sink writes them, so there is nothing left to do."""
+        """The sink writes them, so there is nothing left to do."""
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """See FailedStore. What the sink has sent again it has removed in the same transaction; an entry may be there
+        """What the sink has sent again it has removed in the same transaction; an entry may be there
         again all the same, when an operator changed it at that moment."""
         log = await self.topic.refresh()
         known = [number for number in numbers if number in log.entries]
@@ -66,4 +66,4 @@ class KafkaFailedStore(FailedStore):
         return await self.topic.topic.problems()
 
     async def close(self) -> None:
-        """See FailedStore."""
+        """Does nothing."""

@@ -49,7 +49,6 @@ class KafkaStore(StateStore):
         """Nothing to give back: the transactor belongs to the sink."""
 
     async def load(self, destination: str) -> Stored:
-        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         self._check_name(destination)
         if self._transactor is not None:
             self._content = await self._transactor.read()
@@ -103,7 +102,6 @@ class KafkaStore(StateStore):
         return (await self._read(destination)).history()[:limit]
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written. Raises StateStoreError."""
         return (await self._read(destination)).schema_entries()
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:

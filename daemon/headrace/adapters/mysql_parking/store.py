@@ -90,7 +90,7 @@ class MySqlFailedStore(FailedStore):
         self._made = True
 
     async def begin(self, guard: Guard) -> None:
-        """See FailedStore. Raises Fenced when somebody has a later epoch."""
+        """Raises Fenced when somebody has a later epoch."""
         async with self._transaction(None) as connection:
             await connection.execute(
                 f"INSERT INTO {self._owners} (destination, epoch) VALUES (%s, %s)"
@@ -100,7 +100,7 @@ class MySqlFailedStore(FailedStore):
             await self._check(connection, guard)
 
     async def entries(self) -> list[FailedEntry]:
-        """See FailedStore. None while there are no tables."""
+        """None while there are no tables."""
         if not self._made and await self._missing():
             return []
         async with self._connected() as connection:

@@ -32,7 +32,7 @@ class NullSink(Sink):
         self.messages = self.rows = self.bytes = 0
 
     async def start(self) -> None:
-        """See Sink."""
+        """Does nothing."""
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         self._lease.check()
@@ -44,10 +44,10 @@ class NullSink(Sink):
         return done
 
     async def abort(self) -> None:
-        """See Sink."""
+        """Does nothing."""
 
     async def close(self) -> None:
-        """See Sink."""
+        """Does nothing."""
 
     async def check(self) -> list[str]:
         return []

@@ -126,11 +126,11 @@ class RocketMqSink(ConfirmingSink):
         await self._end_tasks()
 
     async def close(self) -> None:
-        """See Sink. All is confirmed already."""
+        """All is confirmed already."""
         await self.abort()
 
     async def check(self) -> list[str]:
-        """See Sink: whether the proxy can be reached."""
+        """Whether the proxy can be reached."""
         try:
             await self._reach()
         except SinkError as error:

@@ -25,7 +25,7 @@ class SqliteFailedStore(FailedStore):
         await self._store.open()
 
     async def begin(self, guard: Guard) -> None:
-        """See FailedStore. The epoch stands in the state store already."""
+        """The epoch stands in the state store already."""
 
     async def entries(self) -> list[FailedEntry]:
         query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
@@ -91,11 +91,11 @@ class SqliteFailedStore(FailedStore):
         )
 
     async def problems(self) -> list[str]:
-        """See FailedStore. The state store's own are told by itself."""
+        """The state store's own are told by itself."""
         return []
 
     async def close(self) -> None:
-        """See FailedStore."""
+        """Does nothing."""
 
     def _check(self, db: sqlite3.Connection, guard: Guard | None) -> None:
         """Compares epochs or, without a guard, lets the daemon know that somebody writes."""

@@ -86,7 +86,6 @@ class SqliteStore(StateStore):
                 raise
 
     async def load(self, destination: str) -> Stored:
-        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         return await self._call("read", lambda: self._load(destination))
 
     async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
@@ -99,11 +98,9 @@ class SqliteStore(StateStore):
         return await self._call("write", lambda: self._commit(destination, guard, change))
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        """The last position changes, newest first. Raises StateStoreError."""
         return await self._call("read", lambda: self._history(destination, limit))
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written. Raises StateStoreError."""
         return await self._call("read", lambda: self._entries(destination))
 
     async def run(self, verb: str, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:

@@ -57,7 +57,6 @@ class ZooKeeperStore(StateStore):
         """Nothing to give back."""
 
     async def load(self, destination: str) -> Stored:
-        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         with _as_store_error():
             head, _ = await self._read(destination)
         return Stored(head.position, head.epoch, head.version, head.last_pos)
@@ -132,7 +131,6 @@ class ZooKeeperStore(StateStore):
         return sorted(found.values(), key=lambda entry: entry.version, reverse=True)[:limit]
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written. Raises StateStoreError."""
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             head, _ = await self._read(destination)

@@ -204,7 +204,7 @@ class DebeziumFormat(KeyedFormat):
     # -- schema changes -------------------------------------------------------------------------------------------
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """See Format. Only DDL has a place in Debezium's messages."""
+        """Only DDL has a place in Debezium's messages."""
         if not self._settings.schema_topic or not change.is_ddl:
             return []
         head, tail = self._source(change.origin, change.schema, change.table, change.commit_time_us, change.gtid)
