@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import sys
 from pathlib import Path
 
-import zstandard
-
-from headrace.adapters.jsonl.rotation import Rotation
 from headrace.adapters.jsonl.sink import JsonlSink
 from headrace.lease import Lease
 from headrace.model import MessageBatch
@@ -25,24 +21,14 @@ def rotated(path: Path) -> list[Path]:
     return sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{path.stem}-"))
 
 
-def unpacked(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        return gzip.decompress(content)
-    if path.suffix == ".zst":
-        with zstandard.ZstdDecompressor().stream_reader(content) as reader:
-            return reader.read()
-    return content
-
-
 def whole(path: Path) -> bytes:
     """All that was ever written, as the files' names put it."""
-    return b"".join(map(unpacked, rotated(path))) + (path.read_bytes() if path.exists() else b"")
+    return b"".join(one.read_bytes() for one in rotated(path)) + (path.read_bytes() if path.exists() else b"")
 
 
-async def _main(path: str, confirmed: Path, number: int, compression: str) -> None:
+async def _main(path: str, confirmed: Path, number: int) -> None:
     """Publishes numbered rows, from `number` on, until it is killed."""
-    sink = JsonlSink(path, Lease(), Rotation(bytes=30_000, after=0.5, compression=compression))  # type: ignore[arg-type]
+    sink = JsonlSink(path, Lease(), rotate_bytes=30_000)
     await sink.start()
     print("started", flush=True)
     while True:
@@ -56,4 +42,4 @@ async def _main(path: str, confirmed: Path, number: int, compression: str) -> No
 
 if __name__ == "__main__":
     last = Path(sys.argv[2])
-    asyncio.run(_main(sys.argv[1], last, int(last.read_text()) + 1 if last.exists() else 0, sys.argv[3]))
+    asyncio.run(_main(sys.argv[1], last, int(last.read_text()) + 1 if last.exists() else 0))

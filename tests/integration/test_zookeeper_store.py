@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.adapters.zookeeper import state_records as zookeeper_records
+from headrace.adapters.zookeeper import state as zookeeper_state
 from headrace.adapters.zookeeper.lock import ZooKeeperLock
 from headrace.adapters.zookeeper.session import Session
 from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Tenure
+from headrace.ports import state_records
 from headrace.ports.state import Guard, StateChange, Stored
 from tests.positions import POSITION
 from tests.proxy import Proxy
@@ -157,8 +158,8 @@ async def test_the_history_keeps_moves_a_checkpoint_a_minute_and_the_first(
     for offset in range(5):
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))
     assert [entry.position.offset for entry in await store.history("shop") if entry.position] == [4, 0]
-    monkeypatch.setattr(zookeeper_records, "CHECKPOINT_US", 0)
-    monkeypatch.setitem(zookeeper_records.RINGS, "checkpoint", 4)
+    monkeypatch.setattr(state_records, "CHECKPOINT_US", 0)
+    monkeypatch.setitem(zookeeper_state.RINGS, "checkpoint", 4)
     guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=100), actor="operator"))
     for offset in range(5, 20):
         guard = await store.commit("shop", guard, StateChange(replace(POSITION, offset=offset)))

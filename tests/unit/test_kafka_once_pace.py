@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Position
+from headrace.ports.state import StateChange
 from tests import virtual_time
 
 
 class Head:
     version = 0
     position = None
-
-    def moved(self, position: Position, entries: list[Any]) -> tuple[Head, list[Any]]:
-        return self, []
 
 
 class SlowTransactor:
@@ -41,7 +38,7 @@ class SlowTransactor:
         await asyncio.sleep(0.01)
         self.sent += len(part.values)
 
-    async def commit(self, head: Head, records: list[Any]) -> None:
+    async def commit(self, change: StateChange) -> None:
         await asyncio.sleep(self.commit_takes)
         self.commits.append(self.sent)
 

@@ -10,34 +10,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
 import pytest
 
 from headrace.adapters.sqlite.state import HISTORY_LENGTH, SqliteStore, StoreDamagedError, inspect
 from headrace.errors import Fenced, StateStoreError
 from headrace.ports.state import Guard, StateChange, Stored
 from tests.positions import POSITION
-
-LAYOUT_1 = """
-create table destinations (
-    name text primary key, epoch integer not null, version integer not null, position blob, changed_us integer not null
-) without rowid;
-create table history (
-    id integer primary key, destination text not null, actor text not null, epoch integer not null,
-    version integer not null, position blob not null, details blob not null, changed_us integer not null
-);
-create index history_of on history (destination, actor, id);
-create table schema_entries (
-    id integer primary key, destination text not null, entry blob not null, changed_us integer not null
-);
-create index schema_entries_of on schema_entries (destination, id);
-create table parked (
-    id integer primary key, destination text not null, message blob not null, changed_us integer not null
-);
-create index parked_of on parked (destination, id);
-pragma application_id = 0x68647263;
-pragma user_version = 1;
-"""
 
 
 @pytest.fixture
@@ -140,30 +118,6 @@ async def test_a_position_that_is_taken_away_leaves_the_numbers_and_the_history(
     assert await store.schema_entries("shop") == [{"kind": "doubt"}]
     await store.commit("shop", guard, StateChange(replace(POSITION, last_pos=7)))
     assert (await store.load("shop")).last_pos == 7
-
-
-async def test_a_store_of_the_first_layout_is_brought_up_to_date(path: Path) -> None:
-    path.parent.mkdir()
-    connection = sqlite3.connect(path)
-    connection.executescript(LAYOUT_1)
-    connection.execute(
-        "insert into destinations values ('shop', 3, 9, ?, 1), ('new', 1, 0, null, 1)",
-        (orjson.dumps(POSITION.to_dict()),),
-    )
-    connection.commit()
-    connection.close()
-    assert inspect(path) == []
-    for _ in range(2):  # the second time it is one of today's
-        store = SqliteStore(path)
-        await store.open()
-        assert await store.load("shop") == Stored(POSITION, 3, 9, POSITION.last_pos)
-        assert await store.load("new") == Stored(None, 1, 0)
-        await store.close()
-    await store.open()
-    guard = await store.begin_epoch("shop")
-    await store.commit("shop", guard, StateChange(None))
-    assert await store.load("shop") == Stored(None, 4, 10, POSITION.last_pos)
-    await store.close()
 
 
 async def test_it_is_durable_and_private(store: SqliteStore, path: Path) -> None:

@@ -15,10 +15,12 @@ from tests.certificates import Authority
 
 USES = {
     "rabbitmq": """
+import asyncio
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
-from headrace.adapters.rabbitmq.connection import _tls
+from headrace.adapters.rabbitmq.connection import Line
 given = {"type": "rabbitmq", "servers": "127.0.0.1:1", "user": "u", "password": "p", "tls": True}
-_tls(RabbitMqSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key}))
+settings = RabbitMqSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key})
+asyncio.run(Line(settings, None, None, None).open())
 """,
     "kafka": """
 from headrace.adapters.kafka.connection import connection_arguments
@@ -28,9 +30,9 @@ connection_arguments(KafkaSinkSettings.model_validate(given | {"tls_certificate"
 """,
     "zookeeper": """
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
-from headrace.adapters.zookeeper.sockets import _context
+from headrace.adapters.zookeeper.sockets import Connector
 given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_ca": certificate, "tls_cert": certificate, "tls_key": key}
-_context(ZooKeeperSettings.model_validate(given))
+Connector(ZooKeeperSettings.model_validate(given))
 """,
     "consumer": """
 from headrace_consume.broker import _tls_context

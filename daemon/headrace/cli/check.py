@@ -129,21 +129,19 @@ class _Changes(Output):
         self.changes: list[RowsChange] = []
 
     def emit(self, change: RowsChange) -> None:
-        """See Output."""
         self.changes.append(change)
 
     def emit_schema(self, change: SchemaChange) -> None:
-        """See Output."""
+        """Does nothing."""
 
     def full(self) -> bool:
-        """See Output."""
         return False
 
     def write(self, transactions: int, events: int) -> None:
-        """See Output."""
+        """Does nothing."""
 
     def finish(self, out: BinaryIO) -> None:
-        """See Output."""
+        """Does nothing."""
 
 
 def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Sequence[RowsChange]:

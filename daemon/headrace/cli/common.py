@@ -7,10 +7,10 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headrace import times
 from headrace.cli.wiring import Wiring
 from headrace.errors import ConfigError, HeadraceError
 from headrace.lease import Tenure
@@ -100,10 +100,7 @@ async def holder(shared: Wiring, destination: DestinationSettings) -> str:
 
 def time_text(micros: int) -> str:
     """A time in microseconds since 1970 for people, in UTC; "-" for 0."""
-    if not micros:
-        return "-"
-    seconds, rest = divmod(micros, 1_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06}Z"
+    return times.time_text(micros) if micros else "-"
 
 
 def duration_text(seconds: float) -> str:

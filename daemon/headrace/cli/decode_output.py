@@ -50,19 +50,15 @@ class Lines(Output):
         self._out = out
 
     def emit(self, change: RowsChange) -> None:
-        """See Output."""
         self._builder.emit(change)
 
     def emit_schema(self, change: SchemaChange) -> None:
-        """See Output."""
         self._builder.emit_schema(change)
 
     def full(self) -> bool:
-        """See Output."""
         return self._builder.full()
 
     def write(self, transactions: int, events: int) -> None:
-        """See Output."""
         for batch in self._builder.take(_NOWHERE, 0.0):
             if batch.values:
                 self._out.write(b"".join(value + b"\n" for value in batch.values if value is not None))
@@ -70,7 +66,7 @@ class Lines(Output):
         self._builder.tick()
 
     def finish(self, out: BinaryIO) -> None:
-        """See Output."""
+        """Does nothing."""
 
 
 class Stats(Output):
@@ -82,26 +78,21 @@ class Stats(Output):
         self._read: tuple[int, int] | None = None
 
     def emit(self, change: RowsChange) -> None:
-        """See Output."""
         key = (change.schema.name, str(change.operation))
         self._events[key] += 1
         self._rows[key] += len(change.rows)
 
     def emit_schema(self, change: SchemaChange) -> None:
-        """See Output."""
         name = f"{change.schema}.{change.table}" if change.table else change.schema or "-"
         self._events[name, str(change.kind)] += 1
 
     def full(self) -> bool:
-        """See Output."""
         return False
 
     def write(self, transactions: int, events: int) -> None:
-        """See Output."""
         self._read = transactions, events
 
     def finish(self, out: BinaryIO) -> None:
-        """See Output."""
         names = sorted(self._events)
         width = max([len(name) for name, _ in names] + [5])
         lines = [f"{'table':<{width}}  {'kind':<8}  {'events':>10}  {'rows':>12}"]

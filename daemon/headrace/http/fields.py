@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from headrace.destination.status import DestinationStatus
+from headrace.times import time_text
 
 Read = Callable[[DestinationStatus], Any]
 
@@ -33,10 +34,7 @@ def age(at: float) -> float | None:
 
 def rfc3339(at_us: int) -> str | None:
     """The time of `at_us` microseconds since 1970, in UTC; None for 0."""
-    if not at_us:
-        return None
-    seconds, micros = divmod(at_us, 1_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"
+    return time_text(at_us) if at_us else None
 
 
 def _plain(health: str, attribute: str = "") -> Field:

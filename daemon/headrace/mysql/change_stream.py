@@ -48,7 +48,6 @@ class MysqlStream(ChangeStream):
         )
 
     async def read(self) -> None:
-        """See ChangeStream."""
         if self._end is not None:
             raise self._end
         decoder, described = self._decoder, self._decoder.described
@@ -74,11 +73,9 @@ class MysqlStream(ChangeStream):
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
 
     def position(self) -> Position:
-        """See ChangeStream."""
         return self._decoder.position()
 
     def progress(self) -> Progress:
-        """See ChangeStream."""
         decoder, before = self._decoder, self._before
         cursor, transactions = decoder.cursor, decoder.transactions
         return Progress(
@@ -93,24 +90,19 @@ class MysqlStream(ChangeStream):
         )
 
     def in_transaction(self) -> bool:
-        """See ChangeStream."""
         return self._decoder.transactions.in_group
 
     def silent_since(self) -> float:
-        """See ChangeStream."""
         packets = self._dump.packets
         return max(packets.waiting_since, packets.last_receive) if packets.waiting_since else 0.0
 
     def has_reached(self, end: tuple[str, int]) -> bool:
-        """See ChangeStream."""
         return reached((self._decoder.cursor.file, self._decoder.cursor.end), end)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:
-        """See ChangeStream."""
         return self._schemas.history.take_entries()
 
     async def reopen(self) -> int:
-        """See ChangeStream."""
         await self._dump.close()
         position = self.position()
         dump = await self._reopen(position)
@@ -124,6 +116,5 @@ class MysqlStream(ChangeStream):
         return dump.server.settings.server_id
 
     async def close(self) -> None:
-        """See ChangeStream."""
         self._decoder.close()
         await self._dump.close()

@@ -20,8 +20,6 @@ _LOCK_WAIT = 3
 
 
 class MysqlSecondConnection(SecondConnection):
-    """See SecondConnection."""
-
     def __init__(self, source: SourceSettings, destination: str) -> None:
         self._source, self._destination = source, destination
         self._connection: SourceConnection | None = None
@@ -29,7 +27,6 @@ class MysqlSecondConnection(SecondConnection):
         self._role_at = 0.0
 
     async def stored_heartbeat(self) -> Heartbeat | None:
-        """See SecondConnection."""
         try:
             return await read_beat(await self._connect(), self._destination)
         except HeadraceError:
@@ -37,7 +34,6 @@ class MysqlSecondConnection(SecondConnection):
             return None
 
     async def write_heartbeat(self, beat: Heartbeat) -> Heartbeat | None:
-        """See SecondConnection."""
         try:
             return await self._write(beat)
         except BaseException:
@@ -85,7 +81,6 @@ class MysqlSecondConnection(SecondConnection):
         )
 
     async def end(self) -> tuple[str, int]:
-        """See SecondConnection."""
         connection = await SourceConnection.open(address_of(self._source))
         try:
             file, offset, _ = await connection.binlog_end()
@@ -107,7 +102,6 @@ class MysqlSecondConnection(SecondConnection):
         return self._connection
 
     async def close(self) -> None:
-        """See SecondConnection."""
         connection, self._connection, self._role = self._connection, None, None
         if connection is not None:
             await connection.close()

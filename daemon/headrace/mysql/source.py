@@ -57,7 +57,6 @@ class MysqlSource(Source):
     async def open(
         self, stored: Position | None, *, last_pos: int = 0, entries: Sequence[dict[str, Any]] = ()
     ) -> OpenSource:
-        """See Source."""
         here = self.settings.host, self.settings.port
         candidates = addresses(self._destination.source)
         candidates.sort(key=lambda one: (one.host, one.port) != here)
@@ -69,20 +68,16 @@ class MysqlSource(Source):
 
     @property
     def address(self) -> str:
-        """See Source."""
         return f"{self.settings.host}:{self.settings.port}"
 
     async def check(self) -> None:
-        """See Source."""
         connection = await SourceConnection.open(address_of(self.settings))
         await connection.close()
 
     def second_connection(self) -> SecondConnection:
-        """See Source."""
         return MysqlSecondConnection(self.settings, self._destination.name)
 
     async def retention(self, position: Position) -> Retention:
-        """See Source."""
         if self._heads is None or self._heads[0] != self.address:
             self._heads = self.address, FileHeads(self.settings)
         connection = await SourceConnection.open(address_of(self.settings))
@@ -92,7 +87,6 @@ class MysqlSource(Source):
             await connection.close()
 
     async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
-        """See Source."""
         return await relocate_by_policy(self.settings, policy, lost, stored)
 
     async def _open(

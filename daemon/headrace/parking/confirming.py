@@ -102,13 +102,12 @@ class ConfirmingSink(Sink):
 
     @property
     def failure(self) -> HeadraceError | None:
-        """See Sink."""
         return self._error
 
     # -- handing over -----------------------------------------------------------------------------------------------
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink. Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
+        """Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
         self._check()
         entry = self._entry(batch)
         self._window.entries.append(entry)
@@ -129,7 +128,6 @@ class ConfirmingSink(Sink):
         return entry.done
 
     async def resend(self, batch: MessageBatch) -> None:
-        """See Sink."""
         self._check()
         entry = self._entry(batch, alone=True)
         at = 0

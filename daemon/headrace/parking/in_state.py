@@ -7,10 +7,9 @@ from headrace.settings.parking import ParkingSettings
 
 
 class StateParkingAdapter(ParkingAdapter):
-    """See ParkingAdapter. The store itself comes from the state store."""
+    """The store itself comes from the state store."""
 
     section = ParkingSettings
 
     def store(self, settings: ParkingSettings, destination: str) -> FailedStore:
-        """See ParkingAdapter."""
         raise LookupError('store = "state" is no store of its own')

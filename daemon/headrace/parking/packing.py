@@ -1,30 +1,43 @@
-"""The stored forms of what tells messages apart, and of their headers."""
+"""The stored forms of a parked message: its entry as a row of plain values, its content behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import orjson
 
 from headrace.model import Unit
+from headrace.ports.parking import FailedContent, FailedEntry, FailedState
+
+Time = Callable[[int], Any]
+
+ENTRY_FIELDS = tuple(FailedEntry.__slots__)
+"""Names of the values of entry_row(), in order."""
 
 
-def packed_unit(unit: Unit) -> bytes:
-    """Tables and keys, as JSON."""
-    return orjson.dumps([unit.tables, unit.keys])
+def entry_row(entry: FailedEntry, time: Time = int) -> list[Any]:
+    """Returns the values of an entry; `time` turns microseconds since 1970 UTC into what the store takes."""
+    unit = orjson.dumps([entry.unit.tables, entry.unit.keys]).decode()
+    times = map(time, (entry.created_us, entry.tried_us, entry.due_us))
+    fixed = [entry.number, entry.id, entry.scope, entry.topic, entry.partition]
+    return [*fixed, unit, entry.reason, entry.attempts, str(entry.state), *times, entry.size]
 
 
-def unpacked_unit(stored: bytes | str) -> Unit:
-    """Reads it back."""
-    tables, keys = orjson.loads(stored)
-    return Unit(tuple(tables), tuple(keys))
+def entry_of(row: Sequence[Any], micros: Callable[[Any], int] = int) -> FailedEntry:
+    """Reads what entry_row() returned; `micros` is the reverse of `time`. Raises ValueError or TypeError."""
+    tables, keys = orjson.loads(row[5])
+    unit, state = Unit(tuple(tables), tuple(keys)), FailedState(row[8])
+    return FailedEntry(*[*row[:5], unit, row[6], row[7], state, *map(micros, row[9:12]), row[12]])
 
 
-def packed_headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
-    """Names and values as JSON; a value's bytes are the characters of ISO 8859-1."""
-    return orjson.dumps([[name, value.decode("latin-1")] for name, value in headers])
+def content_row(content: FailedContent, time: Time = int) -> list[Any]:
+    """Returns body, key, headers, tag and commit time. A header's bytes are the characters of ISO 8859-1."""
+    headers = orjson.dumps([[name, value.decode("latin-1")] for name, value in content.headers]).decode()
+    return [content.body, content.key, headers, content.tag, time(content.commit_time_us)]
 
 
-def unpacked_headers(stored: bytes | str) -> tuple[tuple[str, bytes], ...]:
-    """Reads them back."""
-    return tuple((name, value.encode("latin-1")) for name, value in orjson.loads(stored))
+def content_of(row: Sequence[Any], micros: Callable[[Any], int] = int) -> FailedContent:
+    """Reads what content_row() returned."""
+    headers = tuple((name, value.encode("latin-1")) for name, value in orjson.loads(row[2]))
+    return FailedContent(row[0], row[1], headers, row[3], micros(row[4]))

@@ -79,11 +79,10 @@ class Parking(Desk):
     # -- setting aside ----------------------------------------------------------------------------------------------
 
     def blocked(self, scope: str, unit: Unit) -> bool:
-        """See Desk."""
         return bool(self._entries) and self._blocks.blocks(scope, unit)
 
     def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
-        """See Desk. One that is set aside already, and comes again because the position is before it, goes to the end:
+        """One that is set aside already, and comes again because the position is before it, goes to the end:
         what was before it in the binlog may have been set aside behind it since."""
         headers = batch.headers[index]
         id_ = headers[0][1].decode("utf-8", "replace") if headers else ""
@@ -176,11 +175,9 @@ class Parking(Desk):
     # -- storing ----------------------------------------------------------------------------------------------------
 
     def unstored(self) -> list[FailedMessage]:
-        """See Desk."""
         return list(self._pending)
 
     def stored(self, messages: Sequence[FailedMessage]) -> None:
-        """See Desk."""
         done = {one.entry.number for one in messages}
         self._pending = [one for one in self._pending if one.entry.number not in done]
         self.changed.set()

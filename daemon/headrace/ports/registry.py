@@ -30,7 +30,6 @@ class Registry:
         return Registry({kind: {**known, **adapters.get(kind, {})} for kind, known in self._adapters.items()})
 
     def names(self, kind: str) -> Sequence[str]:
-        """See Sections."""
         return [*self._adapters[cast(Kind, kind)]]
 
     def _find(self, kind: Kind, name: str) -> Any:
@@ -66,17 +65,13 @@ class Registry:
     # -- Sections -------------------------------------------------------------------------------------------------
 
     def sink(self, type: str) -> type[SinkSettings]:
-        """See Sections."""
         return self.sink_adapter(type).section
 
     def message(self, format: str) -> type[MessageSettings]:
-        """See Sections."""
         return self.format_adapter(format).section
 
     def parking(self, store: str) -> type[ParkingSettings]:
-        """See Sections."""
         return self.parking_adapter(store).section
 
     def cluster(self, service: str) -> type[ClusterSettings]:
-        """See Sections."""
         return self.cluster_adapter(service).section

@@ -84,7 +84,6 @@ class Reloader:
     async def read(
         self, running: Mapping[str, DestinationSettings], *, everything: bool
     ) -> Mapping[str, DestinationSettings]:
-        """See supervisor.Reloading."""
         try:
             now = await asyncio.to_thread(_look, self._folder)
         except OSError as error:

@@ -7,14 +7,9 @@ from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 
 
 class JsonlAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = JsonlSinkSettings
 
     def sink(self, settings: JsonlSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter."""
-        from headrace.adapters.jsonl.rotation import Rotation
         from headrace.adapters.jsonl.sink import JsonlSink
 
-        rotation = Rotation(settings.rotate_bytes, settings.rotate_after, settings.keep_files, settings.compression)
-        return JsonlSink(settings.path, use.lease, rotation)
+        return JsonlSink(settings.path, use.lease, settings.rotate_bytes, settings.keep_files)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import orjson
 import structlog
 
-from headrace.adapters.jsonl.rotation import Housekeeper, RotatedFiles, Rotation
+from headrace.adapters.jsonl.rotation import RotatedFiles
 from headrace.errors import SinkError
 
 log = structlog.get_logger(__name__)
@@ -23,29 +23,32 @@ _AT_ONCE = 1 << 20
 class LineFile:
     """The file and those it was rotated into. All of it is used by one thread; raises OSError and SinkError."""
 
-    def __init__(self, path: str, descriptor: int, rotation: Rotation, clock: Callable[[], float] = time.time) -> None:
-        """`path` has no symbolic link in it; `descriptor` is open for reading and appending."""
+    def __init__(
+        self,
+        path: str,
+        descriptor: int,
+        rotate_bytes: int = 0,
+        keep_files: int = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`path` has no symbolic link in it; `descriptor` is open for reading and appending. A 0 rotates never, and
+        keeps all."""
         self.path, self.descriptor = path, descriptor
-        self._rotation, self._clock = rotation, clock
+        self._rotate_bytes, self._keep_files, self._clock = rotate_bytes, keep_files, clock
         self._files = RotatedFiles(path)
-        self._housekeeper: Housekeeper | None = None
-        self._size = self._period = 0
+        self._size = 0
         self._identity = 0, 0
 
     def begin(self) -> None:
-        """Mends what a crash left: half a line, a rotation or a compression that was not completed."""
+        """Mends what a crash left: half a line, and files that were not removed yet."""
         self._adopt()
-        if self._rotation:
-            self._files.learn()
-            self._housekeeper = Housekeeper(self._files, self._rotation)
-            self._housekeeper.tidy()
+        self._files.prune(self._keep_files)
         self._files.sync_folder()
 
     def _adopt(self) -> None:
         self._mend_tail()
         info = os.fstat(self.descriptor)
         self._size, self._identity = info.st_size, (info.st_dev, info.st_ino)
-        self._period = self._period_of(info.st_mtime if info.st_size else self._clock())
 
     def _mend_tail(self) -> None:
         """Rows of a line without an end were never confirmed: they are sent again. A whole line that only lacks its
@@ -67,8 +70,6 @@ class LineFile:
             os.write(self.descriptor, b"\n")
         os.fsync(self.descriptor)
 
-    # -- lines --------------------------------------------------------------------------------------------------------
-
     def write(self, data: bytes, check: Callable[[], None]) -> None:
         """Appends whole lines; they are on disk when it returns. `check` raises when nothing more may be written."""
         self._follow()
@@ -83,8 +84,7 @@ class LineFile:
 
     def _next_end(self, data: bytes, done: int) -> int:
         """Up to where the present file takes the lines; rotates first when that is due."""
-        self.rotate_if_due()
-        if not (limit := self._rotation.bytes) or self._size + len(data) - done <= limit:
+        if not (limit := self._rotate_bytes) or self._size + len(data) - done <= limit:
             return len(data)
         if end := data.rfind(b"\n", done, max(done, done + limit - self._size)) + 1:
             return end
@@ -113,61 +113,32 @@ class LineFile:
                 self._size = size
 
     def _follow(self) -> None:
-        """Begins a new file when somebody has moved ours away."""
+        """Begins a new file when somebody, such as logrotate, has moved ours away."""
         try:
             info = os.stat(self.path)
         except FileNotFoundError:
             info = None
         if info is not None and (info.st_dev, info.st_ino) == self._identity:
             return
-        log.warning("the file was moved away by somebody else; a new one is begun", file=self.path)
+        log.info("the file was moved away; a new one is begun", file=self.path)
         self._replace(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640))
         self._files.sync_folder()
 
-    # -- rotation -----------------------------------------------------------------------------------------------------
-
-    @property
-    def next_period(self) -> float:
-        """Seconds until rotate_if_due() should be called again, though no line comes."""
-        after = self._rotation.after
-        return after - self._clock() % after
-
-    def rotate_if_due(self) -> None:
-        """Begins a new file when the time for it has come; never when there is no line in the present one."""
-        period = self._period_of(self._clock())
-        if period != self._period and self._size:
-            self._rotate()
-        self._period = period
-
-    def _period_of(self, when: float) -> int:
-        """A file has lines of one period: by the wall clock, so that a restart changes nothing."""
-        return int(when // self._rotation.after) if self._rotation.after else 0
-
     def _rotate(self) -> None:
         os.fdatasync(self.descriptor)
-        reserved = self._files.reserve(self._clock())
-        try:
-            os.rename(self.path, reserved)
-        except OSError:
-            os.unlink(reserved)
-            raise
+        os.rename(self.path, self._files.next_path(self._clock()))
         self._files.sync_folder()
         self._replace(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o640))
         self._files.sync_folder()
-        if self._housekeeper is not None:
-            self._housekeeper.tidy()
+        self._files.prune(self._keep_files)
 
     def _replace(self, descriptor: int) -> None:
         old, self.descriptor = self.descriptor, descriptor
         os.close(old)
         self._adopt()
 
-    # -- the end ------------------------------------------------------------------------------------------------------
-
     def close(self) -> None:
-        """Also ends what is under way beside the lines; that goes on after the next start. Safe to call twice."""
+        """Safe to call twice."""
         descriptor, self.descriptor = self.descriptor, -1
-        if self._housekeeper is not None:
-            self._housekeeper.close()
         if descriptor >= 0:
             os.close(descriptor)

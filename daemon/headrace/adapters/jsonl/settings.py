@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import Exclusive, SinkCapabilities, SinkSettings
-from headrace.settings.section import Int, SecondsOrOff, SizeOrOff
+from headrace.settings.section import Int, SizeOrOff
 
 
 class JsonlSinkSettings(SinkSettings):
@@ -23,29 +23,20 @@ class JsonlSinkSettings(SinkSettings):
     rotate_bytes: SizeOrOff = Field(
         default=0, description="A new file is begun before the present one becomes larger than this; 0: never."
     )
-    rotate_after: SecondsOrOff = Field(
-        default=0.0,
-        description="A new file is begun whenever so much time has passed, in seconds; counted from 1970 UTC, so 1h "
-        "is at each full hour; 0: never.",
-    )
     keep_files: Int = Field(
         default=0, ge=0, le=1_000_000, description="Rotated files that are kept, the oldest go; 0: all."
-    )
-    compression: Literal["none", "gzip", "zstd"] = Field(
-        default="none", description="Compression of the rotated files; the present one is plain text."
     )
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """See SinkSettings. Two sinks may write to standard output, but not into one file."""
+        """Two sinks may write to standard output, but not into one file."""
         own = Exclusive("path", self.path, os.path.realpath(self.path)) if self.path != "-" else None
         return SinkCapabilities(has_topics=False, topic_names=KAFKA, one_log=True, exclusive=own)
 
     @model_validator(mode="after")
     def _check_rotation(self) -> Self:
-        rotates = bool(self.rotate_bytes or self.rotate_after)
-        if rotates and self.path == "-":
-            raise ValueError('rotate_bytes and rotate_after have no meaning with path = "-"')
-        if not rotates and (self.keep_files or self.compression != "none"):
-            raise ValueError("keep_files and compression need rotate_bytes or rotate_after")
+        if self.rotate_bytes and self.path == "-":
+            raise ValueError('rotate_bytes has no meaning with path = "-"')
+        if self.keep_files and not self.rotate_bytes:
+            raise ValueError("keep_files needs rotate_bytes")
         return self

@@ -11,8 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from headrace.adapters.jsonl.file import LineFile
 from headrace.adapters.jsonl.pipe import LinePipe
-from headrace.adapters.jsonl.rotation import Rotation
-from headrace.errors import HeadraceError, SinkError, SinkRejected
+from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.ports.sink import Sink
@@ -31,16 +30,13 @@ class JsonlSink(Sink):
     """One line is one message's value; a tombstone is none. A thread writes, so that a slow disk or pipe
     never holds the loop."""
 
-    def __init__(self, path: str, lease: Lease, rotation: Rotation | None = None) -> None:
+    def __init__(self, path: str, lease: Lease, rotate_bytes: int = 0, keep_files: int = 0) -> None:
         super().__init__(lease)
-        self._path, self._rotation = path, rotation or Rotation()
+        self._path, self._rotate_bytes, self._keep_files = path, rotate_bytes, keep_files
         self._out: LineFile | LinePipe | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jsonl")
         self._ended = False
         self._closing: Future[None] | None = None
-        self._clock: asyncio.Task[None] | None = None
-        self._error: HeadraceError | None = None
-        """What went wrong between two batches."""
 
     @property
     def _descriptor(self) -> int:
@@ -52,8 +48,6 @@ class JsonlSink(Sink):
             raise SinkError(f"an earlier write to {self._path} has not come to its end")
         _HANGING.pop(self._path, None)
         await self._run(self._open, doing="opened")
-        if isinstance(self._out, LineFile) and self._rotation.after:
-            self._clock = asyncio.create_task(self._run_clock(self._out), name=f"rotation of {self._path}")
 
     def _open(self) -> None:
         if self._path == "-":
@@ -63,14 +57,14 @@ class JsonlSink(Sink):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            self._out = file = LineFile(path, descriptor, self._rotation)
+            self._out = file = LineFile(path, descriptor, self._rotate_bytes, self._keep_files)
             file.begin()
             return
         self._out = LinePipe(descriptor, self._path, shared=False)
-        if self._rotation:
+        if self._rotate_bytes:
             raise SinkRejected(
                 f"{self._path} is no regular file, so it can't be rotated",
-                remedy="take rotate_bytes and rotate_after away",
+                remedy="take rotate_bytes away",
             )
 
     async def _run(self, call: Callable[[], None], *, doing: str) -> None:
@@ -95,40 +89,19 @@ class JsonlSink(Sink):
         self._lease.check()
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink; the batch is on disk when this returns."""
-        if self._error is not None:
-            raise self._error
+        """The batch is on disk when this returns."""
         data = b"".join(value + b"\n" for value in batch.values if value is not None)
         await self._run(lambda: self._write(data), doing="written")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
-    async def _run_clock(self, file: LineFile) -> None:
-        """Rotates also when no line comes."""
-        while True:
-            await asyncio.sleep(file.next_period + 0.001)
-            try:
-                await self._run(lambda: self._rotate(file), doing="rotated")
-            except HeadraceError as error:
-                self._error = error
-                return
-
-    def _rotate(self, file: LineFile) -> None:
-        self._check_open()
-        file.rotate_if_due()
-
     async def abort(self) -> None:
-        """See Sink. A write that has begun can only be waited for."""
+        """A write that has begun can only be waited for."""
         await self.close()
 
     async def close(self) -> None:
-        """See Sink."""
         self._ended = True
-        clock, self._clock = self._clock, None
-        if clock is not None:
-            clock.cancel()
-            await asyncio.gather(clock, return_exceptions=True)
         if self._closing is None:
             # In the thread, behind what it still writes: the file's number may be another file's right after.
             self._closing = self._thread.submit(self._close)
@@ -143,7 +116,6 @@ class JsonlSink(Sink):
                 self._out.close()
 
     async def check(self) -> list[str]:
-        """See Sink."""
         return await asyncio.to_thread(self._check)
 
     def _check(self) -> list[str]:
@@ -155,7 +127,7 @@ class JsonlSink(Sink):
         if os.path.exists(path):
             if not os.access(path, os.W_OK):
                 return [f"{self._path} can't be written"]
-            if not self._rotation or os.access(folder, os.W_OK):
+            if not self._rotate_bytes or os.access(folder, os.W_OK):
                 return []
             return [f"{self._path} can't be rotated: nothing can be made in {folder}"]
         while not os.path.exists(folder):

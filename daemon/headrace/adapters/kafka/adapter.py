@@ -10,12 +10,10 @@ from headrace.ports.state import StateStore
 
 
 class KafkaAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = KafkaSinkSettings
 
     def sink(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter. Exactly once the sink has a transactional producer, which its stores write through too."""
+        """Exactly once the sink has a transactional producer, which its stores write through too."""
         if not settings.capabilities.exactly_once:
             return self.probe(settings, use)
         from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
@@ -33,19 +31,17 @@ class KafkaAdapter(SinkAdapter):
         return sink
 
     def probe(self, settings: KafkaSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter. A plain sink, because a transactional producer would fence the active one."""
+        """A plain sink, because a transactional producer would fence the active one."""
         from headrace.adapters.kafka.sink import KafkaSink
 
         return KafkaSink(settings, use.lease, use.desk, use.plan)
 
     def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
-        """See SinkAdapter."""
         from headrace.adapters.kafka.state import KafkaStore
 
         return KafkaStore(settings, destination, lease=lease)
 
     def parking_store(self, settings: KafkaSinkSettings, destination: str) -> FailedStore:
-        """See SinkAdapter."""
         from headrace.adapters.kafka.parking import KafkaFailedStore
 
         return KafkaFailedStore(settings, destination, settings.parked_topic)

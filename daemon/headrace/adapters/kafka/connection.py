@@ -20,6 +20,7 @@ from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
 from headrace.settings.values import parse_host_port
+from headrace.tls import client_context
 
 logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines hold passwords and tokens
 
@@ -38,7 +39,9 @@ def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
         "security_protocol": _PROTOCOLS[settings.security],
     }
     if settings.security.endswith("tls"):
-        arguments["ssl_context"] = _tls(settings)
+        arguments["ssl_context"] = client_context(
+            "[sink]", SinkRejected, settings.tls_ca, settings.tls_certificate, settings.tls_key
+        )
     if settings.security.startswith("sasl"):
         arguments["sasl_mechanism"] = settings.sasl_mechanism
         if settings.sasl_mechanism == "OAUTHBEARER":
@@ -47,23 +50,6 @@ def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
             arguments["sasl_plain_username"] = settings.user
             arguments["sasl_plain_password"] = settings.password.get_secret_value()
     return arguments
-
-
-def _tls(settings: KafkaSinkSettings) -> ssl.SSLContext:
-    """Certificates and names of brokers are always checked."""
-    key, file = "tls_ca", settings.tls_ca
-    try:
-        context = ssl.create_default_context(cafile=file)
-        if settings.tls_certificate is not None:
-            key, file = "tls_certificate", settings.tls_certificate
-            context.load_cert_chain(file, settings.tls_key, password="")  # never a prompt on a terminal
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SinkRejected(
-            f"the file of [sink] {key}, {file}, can't be used ({why})",
-            remedy="give PEM files that the daemon may read; a key without a password",
-        ) from error
-    return context
 
 
 def describe(error: BaseException | None) -> str:

@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, SinkError
 from headrace.model import MessageBatch, Position
 from headrace.ports.parking import FailedMessage
 from headrace.ports.sink import Desk, Sink, SinkPlan
+from headrace.ports.state import StateChange
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
@@ -74,13 +75,13 @@ class ExactlyOnceKafkaSink(Sink):
         return self._transactor.head.version
 
     async def start(self) -> None:
-        """See Sink. From here on an older producer of this destination can't write any more."""
+        """From here on an older producer of this destination can't write any more."""
         await self._transactor.start()
         self._committed_at = asyncio.get_running_loop().time()
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink; confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
+        """Confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
         being committed. Raises SinkError, Fenced, LeaseLapsed."""
         loop = asyncio.get_running_loop()
         async with self._turn:
@@ -122,7 +123,7 @@ class ExactlyOnceKafkaSink(Sink):
             await self._transactor.settle()
 
     async def resend(self, batch: MessageBatch) -> None:
-        """See Sink: within the present Kafka transaction, or one of its own; confirmed once it is committed."""
+        """Within the present Kafka transaction, or one of its own; confirmed once it is committed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
         self._check()
@@ -200,9 +201,8 @@ class ExactlyOnceKafkaSink(Sink):
         if self._failed is not None and self._desk is not None:
             aside = self._desk.unstored()
             await self._write(self._failed, self._failed.added(aside))
-        head, records = self._transactor.head.moved(position, self._entries)
         began = asyncio.get_running_loop().time()
-        await self._transactor.commit(head, records)
+        await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if aside and self._desk is not None:
             self._desk.stored(aside)
         waiting, self._waiting = self._waiting, []
@@ -216,7 +216,6 @@ class ExactlyOnceKafkaSink(Sink):
 
     @property
     def failure(self) -> HeadraceError | None:
-        """See Sink."""
         return self._error
 
     def _check(self) -> None:
@@ -237,7 +236,6 @@ class ExactlyOnceKafkaSink(Sink):
             await asyncio.gather(clock, return_exceptions=True)
 
     async def abort(self) -> None:
-        """See Sink."""
         self._error = self._error or SinkError("the producer was ended")
         await self._transactor.abort()
         await self._stop_clock()
@@ -246,7 +244,7 @@ class ExactlyOnceKafkaSink(Sink):
             done.cancel()
 
     async def close(self) -> None:
-        """See Sink. What is complete and not committed yet is committed first."""
+        """What is complete and not committed yet is committed first."""
         try:
             async with self._turn:
                 if self._error is None:
@@ -260,7 +258,7 @@ class ExactlyOnceKafkaSink(Sink):
             await self._transactor.close()
 
     async def check(self) -> list[str]:
-        """See Sink: looks at the brokers and the state topic, and fences nobody."""
+        """Looks at the brokers and the state topic, and fences nobody."""
         return await self._transactor.topic.problems()
 
 

@@ -22,27 +22,24 @@ class KafkaFailedStore(FailedStore):
         self.writer: Writer | None = None
 
     async def open(self) -> None:
-        """See FailedStore."""
         await self.topic.topic.ensure()
 
     async def begin(self, guard: Guard) -> None:
-        """See FailedStore. Whoever was before us is fenced by the brokers; what he took away we have to see."""
+        """Whoever was before us is fenced by the brokers; what he took away we have to see."""
         self.topic.log = FailedLog(self.topic.log.destination)
 
     async def entries(self) -> list[FailedEntry]:
-        """See FailedStore."""
         log = await self.topic.refresh(settled=True)
         return [stored.entry for _, stored in sorted(log.entries.items())]
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
-        """See FailedStore."""
         return await self.topic.contents(numbers)
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        """See FailedStore: the sink writes them, so there is nothing left to do."""
+        """The sink writes them, so there is nothing left to do."""
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """See FailedStore. What the sink has sent again it has removed in the same transaction; an entry may be there
+        """What the sink has sent again it has removed in the same transaction; an entry may be there
         again all the same, when an operator changed it at that moment."""
         log = await self.topic.refresh()
         known = [number for number in numbers if number in log.entries]
@@ -54,7 +51,6 @@ class KafkaFailedStore(FailedStore):
         return len(numbers)
 
     async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
-        """See FailedStore."""
         await self.topic.refresh()
         records = self.topic.updated(entries)
         if guard is None:
@@ -64,12 +60,10 @@ class KafkaFailedStore(FailedStore):
         return len(records)
 
     async def changes(self) -> int:
-        """See FailedStore."""
         return (await self.topic.refresh()).changes
 
     async def problems(self) -> list[str]:
-        """See FailedStore."""
         return await self.topic.topic.problems()
 
     async def close(self) -> None:
-        """See FailedStore."""
+        """Does nothing."""

@@ -22,8 +22,8 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import PIECE_BYTES
 from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import StateStoreError
-from headrace.model import Unit
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState
+from headrace.parking.packing import ENTRY_FIELDS, entry_of, entry_row
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage
 
 Record = tuple[bytes, bytes | None]
 
@@ -46,7 +46,6 @@ class FailedLog:
     """Where each piece lies, by message and piece."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """See Readable."""
         name, _, rest = (key or b"").decode(errors="replace").partition("/")
         if name != self.destination:
             return
@@ -73,9 +72,7 @@ class FailedLog:
             self.entries.pop(number, None)
             return
         raw = orjson.loads(value)
-        pieces, (tables, keys), state = raw.pop("pieces"), raw.pop("unit"), raw.pop("state")
-        unit = Unit(tuple(tables), tuple(keys))
-        self.entries[number] = _Stored(FailedEntry(unit=unit, state=FailedState(state), **raw), pieces)
+        self.entries[number] = _Stored(entry_of([raw[name] for name in ENTRY_FIELDS]), raw["pieces"])
 
 
 class FailedTopic:
@@ -168,24 +165,7 @@ def _places(log: FailedLog, number: int) -> list[int]:
 
 
 def _entry_json(entry: FailedEntry, pieces: int) -> bytes:
-    return orjson.dumps(
-        {
-            "number": entry.number,
-            "id": entry.id,
-            "scope": entry.scope,
-            "topic": entry.topic,
-            "partition": entry.partition,
-            "unit": [entry.unit.tables, entry.unit.keys],
-            "reason": entry.reason,
-            "attempts": entry.attempts,
-            "state": str(entry.state),
-            "created_us": entry.created_us,
-            "tried_us": entry.tried_us,
-            "due_us": entry.due_us,
-            "size": entry.size,
-            "pieces": pieces,
-        }
-    )
+    return orjson.dumps({**dict(zip(ENTRY_FIELDS, entry_row(entry), strict=True)), "pieces": pieces})
 
 
 def _packed(content: FailedContent) -> bytes:

@@ -103,7 +103,6 @@ class KafkaSinkSettings(SinkSettings):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """See SinkSettings."""
         return SinkCapabilities(
             topic_names=KAFKA,
             needs_topic=True,

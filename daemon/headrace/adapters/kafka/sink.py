@@ -37,7 +37,6 @@ class KafkaSink(Sink):
         self._error: SinkError | None = None
 
     async def start(self) -> None:
-        """See Sink."""
         self._producer = producer = producers.make_producer(self._settings)
         try:
             async with asyncio.timeout(self._settings.request_timeout):
@@ -50,7 +49,7 @@ class KafkaSink(Sink):
             raise
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink. Waits while more than max_in_flight_bytes are unconfirmed."""
+        """Waits while more than max_in_flight_bytes are unconfirmed."""
         return await self._send(await self._sizes.fit(self._producer, batch))
 
     async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
@@ -98,7 +97,7 @@ class KafkaSink(Sink):
         return done
 
     async def resend(self, batch: MessageBatch) -> None:
-        """See Sink. It has an order with nothing that publish() sends meanwhile."""
+        """It has an order with nothing that publish() sends meanwhile."""
         producer = self._running()
         try:
             await self._sizes.check_again(producer, batch)
@@ -132,7 +131,6 @@ class KafkaSink(Sink):
 
     @property
     def failure(self) -> SinkError | None:
-        """See Sink."""
         return self._error
 
     def _end(self, error: SinkError) -> None:
@@ -176,13 +174,13 @@ class KafkaSink(Sink):
             done.cancel()
 
     async def close(self) -> None:
-        """See Sink. All is confirmed already, so there is nothing to flush."""
+        """All is confirmed already, so there is nothing to flush."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producers.close(producer)
 
     async def check(self) -> list[str]:
-        """See Sink: connects, and looks at the topics that are known before any table is."""
+        """Connects, and looks at the topics that are known before any table is."""
         try:
             await self.start()
         except SinkError as error:

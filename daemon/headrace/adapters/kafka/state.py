@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.adapters.kafka.state_records import Content, Head
+from headrace.adapters.kafka.state_records import Content
 from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import Fenced, SinkError, StateStoreError
 from headrace.lease import Lease, Tenure
 from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.ports.state_records import Head
 
 _OWNER = uuid.uuid4().hex
 """Tells this process's own epochs from those of others with the same number."""
@@ -48,7 +49,6 @@ class KafkaStore(StateStore):
         """Nothing to give back: the transactor belongs to the sink."""
 
     async def load(self, destination: str) -> Stored:
-        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         self._check_name(destination)
         if self._transactor is not None:
             self._content = await self._transactor.read()
@@ -76,7 +76,7 @@ class KafkaStore(StateStore):
         async with self._writing(choose) as transactor:
             head, epoch = transactor.head, choose(transactor.head)
             if (head.epoch, head.owner) != (epoch, _OWNER):
-                await transactor.commit(*head.begun(epoch, _OWNER))
+                await transactor.begin(epoch, _OWNER)
             self._content = None
             return Guard(epoch, head.version, tenure.fence)
 
@@ -94,31 +94,20 @@ class KafkaStore(StateStore):
 
         async with self._writing(compare) as transactor:
             compare(transactor.head)
-            await transactor.commit(
-                *transactor.head.moved(
-                    change.position, change.schema_entries, actor=change.actor, details=change.details
-                )
-            )
+            await transactor.commit(change)
             return Guard(guard.epoch, transactor.head.version, guard.fence)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
         """The last position changes, newest first; one of the checkpoints of a minute. Raises StateStoreError."""
-        found = (await self._read(destination)).history()
-        return [
-            HistoryEntry(raw["actor"], raw["epoch"], raw["version"], raw["position"], raw["details"], raw["changed_us"])
-            for raw in found[:limit]
-        ]
+        return (await self._read(destination)).history()[:limit]
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written. Raises StateStoreError."""
         return (await self._read(destination)).schema_entries()
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        """See StateStore."""
         return await self._topic.problems(must_exist=must_exist)
 
     def describe(self) -> str:
-        """See StateStore."""
         return f"the topic {self._settings.state_topic}"
 
     async def _read(self, destination: str) -> Content:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import aiokafka
@@ -20,11 +21,13 @@ from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
 from headrace.adapters.kafka.connection import unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.adapters.kafka.state_records import Content, Head, Record
+from headrace.adapters.kafka.state_records import Content, Record, change_records, head_record
 from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import Fenced, HeadraceError, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.state import StateChange
+from headrace.ports.state_records import Head
 
 _FENCED = (ProducerFenced, InvalidProducerEpoch)
 _BACKOFF_MS = 50
@@ -44,7 +47,7 @@ class Transactor:
         self.lease = lease
         self.transactional_id = settings.transactional_id or f"headrace-{destination}"
         self.topic = StateTopic(settings, destination)
-        self.head = Head(destination)
+        self.head = Head()
         """Of the state as it was read, or committed since."""
         self.known = False
         """Whether `head` was read."""
@@ -52,7 +55,7 @@ class Transactor:
         """Bytes handed to the client library and not confirmed by a broker."""
         self._read_to = -1
         """The offset in the state topic that was read to; -1 once that is known to be all."""
-        self._settings = settings
+        self._settings, self._destination = settings, destination
         self._producer: Any = None
         self._open = False
         self._deadline = 0.0
@@ -179,9 +182,17 @@ class Transactor:
                 raise
             raise failure from error
 
-    async def commit(self, head: Head, records: list[Record]) -> None:
-        """Writes the records and commits the transaction; `head` is then what holds. Raises SinkError, Fenced or
-        LeaseLapsed; whether it was committed is not known then."""
+    async def begin(self, epoch: int, owner: str) -> None:
+        """Takes the destination over, as commit() does."""
+        head = replace(self.head, epoch=epoch, owner=owner)
+        await self._commit(head, [head_record(self._destination, head)])
+
+    async def commit(self, change: StateChange) -> None:
+        """Writes the records of a change and commits the transaction; `head` is then what holds. Raises SinkError,
+        Fenced or LeaseLapsed; whether it was committed is not known then."""
+        await self._commit(*change_records(self._destination, self.head, change))
+
+    async def _commit(self, head: Head, records: list[Record]) -> None:
         self._check()
         largest, written = max(len(value) for _, value in records), list[asyncio.Future[Any]]()
         for part in producers.build_records(self._producer, records):

@@ -7,12 +7,9 @@ from headrace.ports.parking import FailedStore, ParkingAdapter
 
 
 class MySqlParkingAdapter(ParkingAdapter):
-    """See ParkingAdapter."""
-
     section = MySqlParkingSettings
 
     def store(self, settings: MySqlParkingSettings, destination: str) -> FailedStore:
-        """See ParkingAdapter."""
         from headrace.adapters.mysql_parking.store import MySqlFailedStore
 
         return MySqlFailedStore(settings, destination)

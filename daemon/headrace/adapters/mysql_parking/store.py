@@ -14,8 +14,8 @@ from headrace.adapters.mysql_parking.settings import MySqlParkingSettings
 from headrace.errors import Fenced, SourceError, StateStoreError
 from headrace.lease import Guard
 from headrace.mysql.wire.connection import Address, SourceConnection
-from headrace.parking.packing import packed_headers, packed_unit, unpacked_headers, unpacked_unit
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
+from headrace.parking.packing import ENTRY_FIELDS, content_of, content_row, entry_of, entry_row
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedStore
 
 _LIMIT = 10.0
 """Seconds for connecting, and for each statement."""
@@ -37,6 +37,8 @@ _CREATE = (
     ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin",
 )
 _ENTRY = "number, id, scope, topic, partition_number, unit, reason, attempts, state, created_at, tried_at, due_at, size"
+_TRIED = ENTRY_FIELDS.index("tried_us")
+_CONTENT = "body, record_key, headers, tag, committed_at"
 _AT_ONCE = 500
 """Messages of one transaction."""
 _TRUSTED = 5.0
@@ -77,7 +79,6 @@ class MySqlFailedStore(FailedStore):
         return f"`{self._database}`.headrace_failed_owner"
 
     async def open(self) -> None:
-        """See FailedStore."""
         if await self._missing():
             async with self._connected() as connection:
                 # Nothing that is there is made again: the statement would be in the binlog.
@@ -89,7 +90,7 @@ class MySqlFailedStore(FailedStore):
         self._made = True
 
     async def begin(self, guard: Guard) -> None:
-        """See FailedStore. Raises Fenced when somebody has a later epoch."""
+        """Raises Fenced when somebody has a later epoch."""
         async with self._transaction(None) as connection:
             await connection.execute(
                 f"INSERT INTO {self._owners} (destination, epoch) VALUES (%s, %s)"
@@ -99,39 +100,31 @@ class MySqlFailedStore(FailedStore):
             await self._check(connection, guard)
 
     async def entries(self) -> list[FailedEntry]:
-        """See FailedStore. None while there are no tables."""
+        """None while there are no tables."""
         if not self._made and await self._missing():
             return []
         async with self._connected() as connection:
             rows = await connection.execute(
                 f"SELECT {_ENTRY} FROM {self._messages} WHERE destination = %s ORDER BY number", (self._destination,)
             )
-        return [_entry(row) for row in rows]
+        return [entry_of(row, _micros) for row in rows]
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
-        """See FailedStore."""
         if not numbers:
             return {}
         marks = ", ".join(["%s"] * len(numbers))
         async with self._connected() as connection:
             rows = await connection.execute(
-                f"SELECT number, body, record_key, headers, tag, committed_at FROM {self._messages}"
-                f" WHERE destination = %s AND number IN ({marks})",
+                f"SELECT number, {_CONTENT} FROM {self._messages} WHERE destination = %s AND number IN ({marks})",
                 (self._destination, *numbers),
             )
-        return {
-            row[0]: FailedContent(row[1], row[2], unpacked_headers(row[3]), row[4], _micros(row[5])) for row in rows
-        }
+        return {row[0]: content_of(row[1:], _micros) for row in rows}
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        """See FailedStore."""
         if not messages:
             return
         marks = ", ".join(["%s"] * 20)
-        insert = (
-            f"INSERT INTO {self._messages} (destination, identity, {_ENTRY}, tag, committed_at, headers, record_key,"
-            f" body) VALUES ({marks})"
-        )
+        insert = f"INSERT INTO {self._messages} (destination, identity, {_ENTRY}, {_CONTENT}) VALUES ({marks})"
         async with self._transaction(guard) as connection:
             for some in _chunks([_identity(one.entry) for one in messages]):
                 await connection.execute(
@@ -139,10 +132,9 @@ class MySqlFailedStore(FailedStore):
                     (self._destination, *some),
                 )
             for one in messages:
-                await connection.execute(insert, (self._destination, *_values(one)))
+                await connection.execute(insert, (self._destination, _identity(one.entry), *_row(one)))
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """See FailedStore."""
         if not numbers:
             return 0
         count = 0
@@ -155,7 +147,6 @@ class MySqlFailedStore(FailedStore):
         return count
 
     async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
-        """See FailedStore."""
         return sum([await self._update(guard, some) for some in _chunks(entries)])
 
     async def _update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
@@ -174,8 +165,8 @@ class MySqlFailedStore(FailedStore):
                         entry.reason,
                         entry.attempts,
                         str(entry.state),
-                        _time(entry.tried_us),
-                        _time(entry.due_us) or _EPOCH,
+                        _time(entry.tried_us) if entry.tried_us else None,
+                        _time(entry.due_us),
                         self._destination,
                         entry.number,
                     ),
@@ -183,7 +174,6 @@ class MySqlFailedStore(FailedStore):
         return count
 
     async def changes(self) -> int:
-        """See FailedStore."""
         async with self._connected() as connection:
             rows = await connection.execute(
                 f"SELECT changes FROM {self._owners} WHERE destination = %s", (self._destination,)
@@ -191,7 +181,6 @@ class MySqlFailedStore(FailedStore):
         return int(rows[0][0]) if rows else 0
 
     async def problems(self) -> list[str]:
-        """See FailedStore."""
         try:
             await self._missing()
         except StateStoreError as error:
@@ -199,7 +188,6 @@ class MySqlFailedStore(FailedStore):
         return []
 
     async def close(self) -> None:
-        """See FailedStore."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
@@ -284,40 +272,15 @@ def _identity(entry: FailedEntry) -> bytes:
     return hashlib.sha256(f"{entry.id}\0{entry.topic}\0{entry.partition}".encode()).digest()
 
 
-def _time(micros: int) -> datetime | None:
-    return _EPOCH + timedelta(microseconds=micros) if micros else None
+def _time(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def _micros(time: datetime | None) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1) if time is not None else 0
 
 
-def _entry(row: Sequence[Any]) -> FailedEntry:
-    created, tried, due = map(_micros, row[9:12])
-    fixed = [*row[:5], unpacked_unit(row[5]), row[6], row[7], FailedState(row[8])]
-    return FailedEntry(*[*fixed, created, tried, due, row[12]])
-
-
-def _values(message: FailedMessage) -> tuple[Any, ...]:
-    entry, content = message.entry, message.content
-    return (
-        _identity(entry),
-        entry.number,
-        entry.id,
-        entry.scope,
-        entry.topic,
-        entry.partition,
-        packed_unit(entry.unit).decode(),
-        entry.reason,
-        entry.attempts,
-        str(entry.state),
-        _time(entry.created_us) or _EPOCH,
-        _time(entry.tried_us),
-        _time(entry.due_us) or _EPOCH,
-        entry.size,
-        content.tag,
-        _time(content.commit_time_us) or _EPOCH,
-        packed_headers(content.headers).decode(),
-        content.key,
-        content.body,
-    )
+def _row(message: FailedMessage) -> list[Any]:
+    entry = entry_row(message.entry, _time)
+    entry[_TRIED] = entry[_TRIED] if message.entry.tried_us else None
+    return [*entry, *content_row(message.content, _time)]

@@ -21,7 +21,6 @@ class NullSinkSettings(SinkSettings):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """See SinkSettings."""
         return SinkCapabilities(topic_names=KAFKA)
 
 
@@ -33,10 +32,9 @@ class NullSink(Sink):
         self.messages = self.rows = self.bytes = 0
 
     async def start(self) -> None:
-        """See Sink."""
+        """Does nothing."""
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """See Sink."""
         self._lease.check()
         self.messages += len(batch.values)
         self.rows += batch.rows
@@ -46,21 +44,17 @@ class NullSink(Sink):
         return done
 
     async def abort(self) -> None:
-        """See Sink."""
+        """Does nothing."""
 
     async def close(self) -> None:
-        """See Sink."""
+        """Does nothing."""
 
     async def check(self) -> list[str]:
-        """See Sink."""
         return []
 
 
 class NullAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = NullSinkSettings
 
     def sink(self, settings: NullSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter."""
         return NullSink(use.lease)

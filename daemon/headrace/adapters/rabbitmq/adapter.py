@@ -7,12 +7,9 @@ from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 
 
 class RabbitMqAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = RabbitMqSinkSettings
 
     def sink(self, settings: RabbitMqSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter."""
         from headrace.adapters.rabbitmq.sink import RabbitMqSink
 
         return RabbitMqSink(settings, use.lease, use.desk)

@@ -21,6 +21,7 @@ from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, tell_blo
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
 from headrace.settings.values import parse_host_port
+from headrace.tls import client_context
 
 log = structlog.get_logger(__name__)
 # Whatever happens to a connection is raised to us, and told in our own words.
@@ -75,12 +76,8 @@ class Line:
     async def open(self) -> None:
         """Connects to the first server that lets us in, within a limit each. Raises SinkError."""
         settings, failures = self._settings, []
-        try:
-            context = _tls(settings) if settings.tls else None
-        except (OSError, ssl.SSLError) as error:
-            raise SinkRejected(
-                f"the certificates of [sink] can't be used ({error})", remedy="look at tls_ca, tls_certificate, tls_key"
-            ) from error
+        files = settings.tls_ca, settings.tls_certificate, settings.tls_key
+        context = client_context("[sink]", SinkRejected, *files) if settings.tls else None
         for server in settings.servers:
             host, port = parse_host_port(server)
             connection = _Connection(_url(settings, host, port), ssl_context=context)
@@ -271,13 +268,6 @@ def _url(settings: RabbitMqSinkSettings, host: str, port: int) -> URL:
         path=f"/{settings.virtual_host}",
         query={"heartbeat": str(max(1, round(settings.heartbeat))), "name": "headrace"},
     )
-
-
-def _tls(settings: RabbitMqSinkSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.tls_ca)
-    if settings.tls_certificate is not None:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")  # never a prompt
-    return context
 
 
 def _code(error: BaseException | None) -> int:

@@ -64,7 +64,6 @@ class RabbitMqSinkSettings(RetrySettings):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """See SinkSettings."""
         return SinkCapabilities(
             address=Template.parse(self.routing_key, KEY_NAMES),
             retries=True,

@@ -29,7 +29,7 @@ class RabbitMqSink(ConfirmingSink):
         """The tag of the message that was returned last."""
 
     async def start(self) -> None:
-        """See Sink. Declares exchange and queue when told to, else looks whether the exchange is there."""
+        """Declares exchange and queue when told to, else looks whether the exchange is there."""
         await self._open(declare=True)
         self._begin_tasks("rabbitmq")
 
@@ -58,21 +58,20 @@ class RabbitMqSink(ConfirmingSink):
         )
 
     async def abort(self) -> None:
-        """See Sink."""
         line, self._line = self._line, None
         if line is not None:
             await line.cut()
         await self._end_tasks()
 
     async def close(self) -> None:
-        """See Sink. All is confirmed already, so there is nothing to flush."""
+        """All is confirmed already, so there is nothing to flush."""
         await self._end_tasks()
         line, self._line = self._line, None
         if line is not None:
             await line.close()
 
     async def check(self) -> list[str]:
-        """See Sink: connects and looks for the exchange, unless that is made at the start."""
+        """Connects and looks for the exchange, unless that is made at the start."""
         try:
             await self._open(declare=False)
         except SinkError as error:

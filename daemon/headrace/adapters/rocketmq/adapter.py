@@ -7,12 +7,9 @@ from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 
 
 class RocketMqAdapter(SinkAdapter):
-    """See SinkAdapter."""
-
     section = RocketMqSinkSettings
 
     def sink(self, settings: RocketMqSinkSettings, use: SinkUse) -> Sink:
-        """See SinkAdapter."""
         from headrace.adapters.rocketmq.sink import RocketMqSink
 
         return RocketMqSink(settings, use.lease, use.desk)

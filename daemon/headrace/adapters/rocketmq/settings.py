@@ -52,7 +52,6 @@ class RocketMqSinkSettings(RetrySettings):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """See SinkSettings."""
         return SinkCapabilities(
             topic_names=ROCKETMQ,
             needs_topic=True,

@@ -34,7 +34,6 @@ class RocketMqSink(ConfirmingSink):
         """By group: what stands behind the message that is under way."""
 
     async def start(self) -> None:
-        """See Sink."""
         await self._reach()
         try:
             from headrace.adapters.rocketmq.client import RocketMqClient
@@ -119,7 +118,6 @@ class RocketMqSink(ConfirmingSink):
         return batch.topic
 
     async def abort(self) -> None:
-        """See Sink."""
         self._lost(SinkError("the producer was ended"))
         client, self._client = self._client, None
         if client is not None:
@@ -128,11 +126,11 @@ class RocketMqSink(ConfirmingSink):
         await self._end_tasks()
 
     async def close(self) -> None:
-        """See Sink. All is confirmed already."""
+        """All is confirmed already."""
         await self.abort()
 
     async def check(self) -> list[str]:
-        """See Sink: whether the proxy can be reached."""
+        """Whether the proxy can be reached."""
         try:
             await self._reach()
         except SinkError as error:

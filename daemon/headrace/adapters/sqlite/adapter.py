@@ -8,16 +8,12 @@ from headrace.settings.daemon import StateSettings
 
 
 class SqliteAdapter(StateAdapter):
-    """See StateAdapter."""
-
     def store(self, settings: StateSettings) -> StateStore:
-        """See StateAdapter."""
         from headrace.adapters.sqlite.state import SqliteStore
 
         return SqliteStore(settings.path)
 
     def parking(self, store: StateStore, destination: str) -> FailedStore | None:
-        """See StateAdapter."""
         from headrace.adapters.sqlite.parking import SqliteFailedStore
         from headrace.adapters.sqlite.state import SqliteStore
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import Fenced
 from headrace.lease import Guard
-from headrace.parking.packing import packed_headers, packed_unit, unpacked_headers, unpacked_unit
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
+from headrace.parking.packing import ENTRY_FIELDS, content_of, content_row, entry_of, entry_row
+from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedStore
 
-_ENTRY = "number, id, scope, topic, partition, unit, reason, attempts, state, created_us, tried_us, due_us, size"
+_ENTRY = ", ".join(ENTRY_FIELDS)
+_CONTENT = "body, key, headers, tag, commit_time_us"
 
 
 class SqliteFailedStore(FailedStore):
@@ -22,59 +22,47 @@ class SqliteFailedStore(FailedStore):
         self._store, self._destination = store, destination
 
     async def open(self) -> None:
-        """See FailedStore."""
         await self._store.open()
 
     async def begin(self, guard: Guard) -> None:
-        """See FailedStore. The epoch stands in the state store already."""
+        """The epoch stands in the state store already."""
 
     async def entries(self) -> list[FailedEntry]:
-        """See FailedStore."""
-        query = f"select {_ENTRY} from failed_messages where destination = ? order by number"
+        query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
         return await self._store.run(
-            "read", lambda db: [_entry(row) for row in db.execute(query, (self._destination,))], write=False
+            "read", lambda db: [entry_of(row) for row in db.execute(query, (self._destination,))], write=False
         )
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
-        """See FailedStore."""
         marks = ",".join("?" * len(numbers))
-        query = (
-            "select number, body, key, headers, tag, commit_time_us from failed_messages where destination = ?"
-            f" and number in ({marks})"
-        )
+        query = f"select number, {_CONTENT} from parked_messages where destination = ? and number in ({marks})"
 
         def read(db: sqlite3.Connection) -> dict[int, FailedContent]:
             rows = db.execute(query, (self._destination, *numbers))
-            return {
-                number: FailedContent(body, key, unpacked_headers(headers), tag, when)
-                for number, body, key, headers, tag, when in rows
-            }
+            return {number: content_of(content) for number, *content in rows}
 
         return await self._store.run("read", read, write=False)
 
     async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
-        """See FailedStore."""
-        columns = f"destination, {_ENTRY}, tag, commit_time_us, headers, key, body"
+        columns = f"destination, {_ENTRY}, {_CONTENT}"
         marks = ",".join("?" * 19)
         replaced = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name != "destination")
 
         def write(db: sqlite3.Connection) -> None:
             self._check(db, guard)
             db.executemany(
-                f"insert into failed_messages ({columns}) values ({marks})"
+                f"insert into parked_messages ({columns}) values ({marks})"
                 f" on conflict (destination, id, topic, partition) do update set {replaced}",
-                [(self._destination, *_values(one.entry), *_content(one.content)) for one in messages],
+                [(self._destination, *entry_row(one.entry), *content_row(one.content)) for one in messages],
             )
 
         await self._store.run("write", write, write=True)
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        """See FailedStore."""
-
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(
-                "delete from failed_messages where destination = ? and number = ?",
+                "delete from parked_messages where destination = ? and number = ?",
                 [(self._destination, number) for number in numbers],
             )
             return done.rowcount
@@ -82,12 +70,10 @@ class SqliteFailedStore(FailedStore):
         return await self._store.run("write", write, write=True)
 
     async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
-        """See FailedStore."""
-
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(
-                "update failed_messages set reason = ?, attempts = ?, state = ?, tried_us = ?, due_us = ?"
+                "update parked_messages set reason = ?, attempts = ?, state = ?, tried_us = ?, due_us = ?"
                 " where destination = ? and number = ?",
                 [
                     (one.reason, one.attempts, str(one.state), one.tried_us, one.due_us, self._destination, one.number)
@@ -99,24 +85,23 @@ class SqliteFailedStore(FailedStore):
         return await self._store.run("write", write, write=True)
 
     async def changes(self) -> int:
-        """See FailedStore."""
-        query = "select coalesce(max(changes), 0) from failed_changes where destination = ?"
+        query = "select coalesce(max(changes), 0) from parked_changes where destination = ?"
         return await self._store.run(
             "read", lambda db: int(db.execute(query, (self._destination,)).fetchone()[0]), write=False
         )
 
     async def problems(self) -> list[str]:
-        """See FailedStore. The state store's own are told by itself."""
+        """The state store's own are told by itself."""
         return []
 
     async def close(self) -> None:
-        """See FailedStore."""
+        """Does nothing."""
 
     def _check(self, db: sqlite3.Connection, guard: Guard | None) -> None:
         """Compares epochs or, without a guard, lets the daemon know that somebody writes."""
         if guard is None:
             db.execute(
-                "insert into failed_changes (destination, changes) values (?, 1)"
+                "insert into parked_changes (destination, changes) values (?, 1)"
                 " on conflict (destination) do update set changes = changes + 1",
                 (self._destination,),
             )
@@ -127,29 +112,3 @@ class SqliteFailedStore(FailedStore):
                 f"{self._destination} is held under epoch {row[0] if row else 0}, ours is {guard.epoch}, so no failed "
                 "message was written"
             )
-
-
-def _entry(row: Sequence[Any]) -> FailedEntry:
-    return FailedEntry(*[*row[:5], unpacked_unit(row[5]), row[6], row[7], FailedState(row[8]), *row[9:]])
-
-
-def _values(entry: FailedEntry) -> tuple[Any, ...]:
-    return (
-        entry.number,
-        entry.id,
-        entry.scope,
-        entry.topic,
-        entry.partition,
-        packed_unit(entry.unit),
-        entry.reason,
-        entry.attempts,
-        str(entry.state),
-        entry.created_us,
-        entry.tried_us,
-        entry.due_us,
-        entry.size,
-    )
-
-
-def _content(content: FailedContent) -> tuple[Any, ...]:
-    return content.tag, content.commit_time_us, packed_headers(content.headers), content.key, content.body

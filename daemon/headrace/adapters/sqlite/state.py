@@ -21,8 +21,8 @@ from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, St
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
-LAYOUT = 3
-"""The version of the tables below (SQLite's user_version). Older ones are brought up to it when they are opened."""
+LAYOUT = 1
+"""The version of the tables below (SQLite's user_version)."""
 HISTORY_LENGTH = 1000
 """Position changes kept for each destination and actor, so that checkpoints don't crowd out an operator's. The very
 first is kept beside them: from it on the schema history is known."""
@@ -41,16 +41,14 @@ create table schema_entries (
     id integer primary key, destination text not null, entry blob not null, changed_us integer not null
 );
 create index schema_entries_of on schema_entries (destination, id);
-"""
-_FAILED_TABLES = """
-create table failed_messages (
+create table parked_messages (
     destination text not null, number integer not null, id text not null, scope text not null, topic text not null,
-    partition integer not null, unit blob not null, reason text not null, attempts integer not null,
+    partition integer not null, unit text not null, reason text not null, attempts integer not null,
     state text not null, created_us integer not null, tried_us integer not null, due_us integer not null,
-    size integer not null, tag text not null, commit_time_us integer not null, headers blob not null, key blob,
+    size integer not null, tag text not null, commit_time_us integer not null, headers text not null, key blob,
     body blob, primary key (destination, number), unique (destination, id, topic, partition)
 );
-create table failed_changes (destination text primary key, changes integer not null) without rowid;
+create table parked_changes (destination text primary key, changes integer not null) without rowid;
 """
 
 _TAKEN_AWAY = b"null"
@@ -88,7 +86,6 @@ class SqliteStore(StateStore):
                 raise
 
     async def load(self, destination: str) -> Stored:
-        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         return await self._call("read", lambda: self._load(destination))
 
     async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
@@ -101,11 +98,9 @@ class SqliteStore(StateStore):
         return await self._call("write", lambda: self._commit(destination, guard, change))
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        """The last position changes, newest first. Raises StateStoreError."""
         return await self._call("read", lambda: self._history(destination, limit))
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written. Raises StateStoreError."""
         return await self._call("read", lambda: self._entries(destination))
 
     async def run(self, verb: str, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:
@@ -121,7 +116,6 @@ class SqliteStore(StateStore):
         return await self._call(verb, call)
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        """See StateStore."""
         if must_exist and not self._path.exists():
             return [
                 f"there is no state store {self._path.absolute()}: no daemon has run with this configuration -> run "
@@ -130,7 +124,6 @@ class SqliteStore(StateStore):
         return inspect(self._path)
 
     def describe(self) -> str:
-        """See StateStore."""
         return str(self._path)
 
     async def close(self) -> None:
@@ -183,34 +176,13 @@ class SqliteStore(StateStore):
         empty = _examine(connection, self._path)
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = full")
-        if empty or _layout(connection) != LAYOUT:
+        if empty:
             with self._transaction():
                 if _examine(connection, self._path):  # another daemon may have been faster
-                    for statement in (_TABLES + _FAILED_TABLES).split(";"):
+                    for statement in _TABLES.split(";"):
                         connection.execute(statement)
                     connection.execute(f"pragma application_id = {APPLICATION_ID}")
                     connection.execute(f"pragma user_version = {LAYOUT}")
-                else:
-                    if _layout(connection) == 1:
-                        self._from_layout_1(connection)
-                    if _layout(connection) == 2:
-                        self._from_layout_2(connection)
-
-    def _from_layout_1(self, connection: sqlite3.Connection) -> None:
-        """Layout 2 keeps the last `_pos` beside the position, so that it outlives it."""
-        connection.execute("alter table destinations add column last_pos integer not null default 0")
-        rows = connection.execute("select name, position from destinations where position is not null").fetchall()
-        for name, stored in rows:
-            last_pos = self._position(stored, name).last_pos
-            connection.execute("update destinations set last_pos = ? where name = ?", (last_pos, name))
-        connection.execute("pragma user_version = 2")
-
-    def _from_layout_2(self, connection: sqlite3.Connection) -> None:
-        """Layout 3 has other tables for failed messages; the former one never held any."""
-        connection.execute("drop table parked")
-        for statement in _FAILED_TABLES.split(";"):
-            connection.execute(statement)
-        connection.execute("pragma user_version = 3")
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -365,23 +337,19 @@ def _examine(connection: sqlite3.Connection, path: Path) -> bool:
         raise _damaged(path, "; ".join(faults))
     tables: int = connection.execute("select count(*) from sqlite_master").fetchone()[0]
     application: int = connection.execute("pragma application_id").fetchone()[0]
-    layout = _layout(connection)
+    layout: int = connection.execute("pragma user_version").fetchone()[0]
     if tables == 0 and application == 0:
         return True
     if application != APPLICATION_ID:
         raise StoreDamagedError(
             f"{path} is the database of another program", remedy="give [state] path a file of its own"
         )
-    if not 1 <= layout <= LAYOUT:
+    if layout != LAYOUT:
         raise StoreDamagedError(
             f"the state store {path} has layout {layout}, this headrace knows {LAYOUT}",
             remedy="run the version of headrace that wrote it, or a later one",
         )
     return False
-
-
-def _layout(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("pragma user_version").fetchone()[0])
 
 
 def _damaged(path: Path, what: str) -> StoreDamagedError:

@@ -7,12 +7,9 @@ from headrace.ports.cluster import Cluster, ClusterAdapter, Member
 
 
 class ZooKeeperAdapter(ClusterAdapter):
-    """See ClusterAdapter."""
-
     section = ZooKeeperSettings
 
     def cluster(self, settings: ZooKeeperSettings, member: Member) -> Cluster:
-        """See ClusterAdapter."""
         from headrace.adapters.zookeeper.cluster import ZooKeeperCluster
 
         return ZooKeeperCluster(settings, member)

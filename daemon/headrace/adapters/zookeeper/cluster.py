@@ -30,24 +30,19 @@ class ZooKeeperCluster(Cluster):
         self._store = ZooKeeperStore(self.session)
 
     async def start(self) -> None:
-        """See Cluster."""
         await self.session.start()
 
     async def close(self) -> None:
-        """See Cluster."""
         await self.session.close()
 
     def lock(self, destination: str) -> Lock:
-        """See Cluster."""
         return ZooKeeperLock(self.session, destination, self._member.node, self._member.address)
 
     @property
     def store(self) -> ZooKeeperStore:
-        """See Cluster."""
         return self._store
 
     async def look(self) -> View:
-        """See Cluster."""
         session, paths = self.session, self.session.paths
         members, drains, names = await asyncio.gather(
             session.members(), session.children(paths.drains), session.children(paths.destinations)
@@ -77,7 +72,6 @@ class ZooKeeperCluster(Cluster):
         )
 
     async def ask_to_move(self, destination: str, node: str, by: str) -> None:
-        """See Cluster."""
         path = self.session.paths.destination(destination).move
         data = _note(to=node, by=by)
         for _ in range(3):
@@ -91,11 +85,9 @@ class ZooKeeperCluster(Cluster):
         raise LockServiceError(f"several daemons or operators move {destination} at the same time; try again")
 
     async def drain(self, node: str, by: str) -> None:
-        """See Cluster."""
         await self._unless("node_exists", Create(self.session.paths.drain(node), _note(by=by)))
 
     async def undrain(self, node: str) -> None:
-        """See Cluster."""
         await self._unless("no_node", Delete(self.session.paths.drain(node)))
 
     async def _unless(self, why: str, operation: Create | Delete) -> None:

@@ -68,7 +68,6 @@ class ZooKeeperLock(Lock):
 
     @property
     def declined(self) -> str:
-        """See Lock."""
         if self._session.drained:
             return "this daemon is to run nothing (headrace drain)"
         if self._session.is_full():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from typing import Any
 
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import LockServiceError
+from headrace.tls import client_context
 
 
 class Connector:
@@ -19,7 +19,8 @@ class Connector:
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._limit = max(1.0, settings.session_timeout / 2 / len(settings.hosts))
-        self._context = _context(settings) if settings.tls == "required" else None
+        files = settings.tls_ca, settings.tls_cert, settings.tls_key
+        self._context = client_context("[zookeeper]", LockServiceError, *files) if settings.tls == "required" else None
 
     def __call__(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
@@ -35,26 +36,3 @@ class Connector:
         except BaseException:
             plain.close()
             raise
-
-
-def _context(settings: ZooKeeperSettings) -> ssl.SSLContext:
-    files = [path for path in (settings.tls_ca, settings.tls_cert, settings.tls_key) if path is not None]
-    for path in files:
-        try:
-            with open(path, "rb"):
-                pass
-        except OSError as error:
-            raise LockServiceError(
-                f"{path} of [zookeeper] can't be read: {error.strerror}",
-                remedy="look at the file's path, owner and rights",
-            ) from error
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca)
-        if settings.tls_cert is not None:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")  # never a prompt
-    except (ssl.SSLError, ValueError) as error:
-        raise LockServiceError(
-            f"the TLS files of [zookeeper] ({', '.join(map(str, files))}) can't be used: {error}",
-            remedy="they should be PEM files, and tls_key the key of tls_cert, without a password",
-        ) from error
-    return context

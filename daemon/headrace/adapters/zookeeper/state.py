@@ -15,14 +15,19 @@ from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Ref
 from headrace.adapters.zookeeper.operations import Check, Create, Node, Op, Set
 from headrace.adapters.zookeeper.paths import DestinationPaths
 from headrace.adapters.zookeeper.session import Session
-from headrace.adapters.zookeeper.state_records import Head, cut, damaged, join, read_entry
 from headrace.errors import Fenced, LockServiceError, StateStoreError
 from headrace.lease import Tenure
 from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
 
 _log = structlog.get_logger(__name__)
 _REQUEST = 900_000
 """Bytes of one request: the servers refuse a mebibyte (jute.maxbuffer)."""
+_PIECE = 350_000
+"""Bytes of one piece of the schema history; a node may have about a million, and so may a request."""
+RINGS = {"checkpoint": 60}
+"""Slots of the position history for each actor, besides its very first; the servers keep them in memory."""
+_RING = 200
 _AT_ONCE = 16
 """Nodes that are asked for before the first has come."""
 _NEVER = 2_147_483_647
@@ -52,7 +57,6 @@ class ZooKeeperStore(StateStore):
         """Nothing to give back."""
 
     async def load(self, destination: str) -> Stored:
-        """What is stored; version 0 and no position for an unknown destination. Raises StateStoreError."""
         with _as_store_error():
             head, _ = await self._read(destination)
         return Stored(head.position, head.epoch, head.version, head.last_pos)
@@ -91,9 +95,9 @@ class ZooKeeperStore(StateStore):
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             known = self._known_for(destination, guard)
-            pieces = await asyncio.to_thread(cut, change.schema_entries) if change.schema_entries else []
+            pieces = await asyncio.to_thread(split, change.schema_entries, _PIECE) if change.schema_entries else []
             head = known.head.moved(change, len(pieces), time.time_ns() // 1000)
-            head, operations = await self._history_operations(paths, head, first=known.head.version == 0)
+            head, operations = await self._history_operations(paths, head)
             data = head.encode()
             operations.insert(0, Set(paths.position, data, known.node_version))
             ahead = Check(paths.position, known.node_version)
@@ -123,11 +127,10 @@ class ZooKeeperStore(StateStore):
                     entry = read_entry(slot.data, path)
                     found[entry.version] = entry
             if node is not None and head.version:
-                found[head.version] = read_entry(head.entry(), paths.position)
+                found[head.version] = head.entry()
         return sorted(found.values(), key=lambda entry: entry.version, reverse=True)[:limit]
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        """The schema history in the order it was written. Raises StateStoreError."""
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             head, _ = await self._read(destination)
@@ -135,18 +138,16 @@ class ZooKeeperStore(StateStore):
             nodes = await self._get_all(names)
         for name, node in zip(names, nodes, strict=True):
             if node is None:
-                raise damaged(name, "it is not there")
+                raise BrokenRecord(name, "it is not there")
         found = [(name, node.data) for name, node in zip(names, nodes, strict=True) if node is not None]
         return await asyncio.to_thread(join, found)
 
     # -- for commands ---------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """See StateStore."""
         return f"ZooKeeper at {','.join(self._session.settings.hosts)}"
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        """See StateStore."""
         paths = self._session.paths.destination(destination)
         try:
             head, node = await self._read(destination)
@@ -199,18 +200,14 @@ class ZooKeeperStore(StateStore):
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    async def _history_operations(self, paths: DestinationPaths, head: Head, *, first: bool) -> tuple[Head, list[Op]]:
-        """The slots that this change is written to: often none."""
-        if not first and not head.history_due():
+    async def _history_operations(self, paths: DestinationPaths, head: Head) -> tuple[Head, list[Op]]:
+        """The slot that this change is written to: often none."""
+        if not head.history_due():
             return head, []
-        head, slot = head.noted()
-        entry = head.entry()
-        operations: list[Op] = []
-        for name in (slot, "first") if first else (slot,):  # from the very first on the schema history is known
-            path = paths.slot(name)
-            there = await self._session.get(path) is not None
-            operations.append(Set(path, entry) if there else Create(path, entry))
-        return head, operations
+        head, slot = head.noted(RINGS.get(head.actor, _RING))
+        path, entry = paths.slot(slot), head.encode_entry()
+        there = await self._session.get(path) is not None
+        return head, [Set(path, entry) if there else Create(path, entry)]
 
     async def _piece_operations(self, paths: DestinationPaths, number: int, pieces: list[bytes]) -> list[Op]:
         if not pieces:

@@ -7,12 +7,9 @@ from headrace.ports.format import FormatAdapter, ValueFormat
 
 
 class CanalAdapter(FormatAdapter):
-    """See FormatAdapter."""
-
     section = CanalMessageSettings
 
     def format(self, settings: CanalMessageSettings, destination: str) -> ValueFormat:
-        """See FormatAdapter."""
         from headrace.formats.canal.format import CanalFormat, CompatFormat
 
         made = CompatFormat if settings.compat == "canal" else CanalFormat

@@ -48,7 +48,6 @@ class CanalFormat(ValueFormat):
         self._id = 0
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        """See Format."""
         table = self._table(change.schema)
         self._id += 1
         rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
@@ -62,7 +61,7 @@ class CanalFormat(ValueFormat):
         ).encode()
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
-        """See Format. Only the row, its old values, the id and `_pos` differ from message to message."""
+        """Only the row, its old values, the id and `_pos` differ from message to message."""
         table = self._table(change.schema)
         head = f'],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":'
         tail = f'{table.tail}{now_ms},"type":"{change.operation}","_pos":"'
@@ -81,7 +80,7 @@ class CanalFormat(ValueFormat):
         ]
 
     def cut(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
-        """See ValueFormat. All values of rows are texts, so reading and writing them again changes none."""
+        """All values of rows are texts, so reading and writing them again changes none."""
         try:
             message = orjson.loads(value)
         except orjson.JSONDecodeError:
@@ -102,7 +101,7 @@ class CanalFormat(ValueFormat):
         return parts
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """See Format. A message like those of rows, without rows, keys and types. A RENAME has the new name."""
+        """A message like those of rows, without rows, keys and types. A RENAME has the new name."""
         kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
         where = (change.schema, change.table)
         if change.kind is DdlKind.RENAME:
@@ -110,7 +109,7 @@ class CanalFormat(ValueFormat):
         return [self._bare(where, kind, ddl, change.sql, change, now_ms)]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        """See Format. Canal's flat messages have none; the types are those of its entries."""
+        """Canal's flat messages have none; the types are those of its entries."""
         kind = "TRANSACTIONBEGIN" if mark.begin else "TRANSACTIONEND"
         return [self._bare(("", ""), kind, "false", "", mark, now_ms)]
 
@@ -149,20 +148,17 @@ class CompatFormat(CanalFormat):
     _keys_sorted = True
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
-        """See Format."""
         return _without_pos(super().encode(_whole_seconds(change), now_ms))
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
-        """See Format."""
         return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """See Format. Canal calls every statement a DDL that is not DML."""
+        """Canal calls every statement a DDL that is not DML."""
         change = replace(_whole_seconds(change), is_ddl=change.is_ddl or not _DML.match(change.sql))
         return [_all_without_pos(messages) for messages in super().schema_change(change, now_ms)]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        """See Format."""
         return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), now_ms)]
 
 

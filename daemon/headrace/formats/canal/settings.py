@@ -40,7 +40,6 @@ class CanalMessageSettings(MessageSettings):
 
     @property
     def capabilities(self) -> FormatCapabilities:
-        """See MessageSettings."""
         return FormatCapabilities(enum_index=self.enum_index, time_zone=self.time_zone)
 
     @property

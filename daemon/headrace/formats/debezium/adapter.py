@@ -7,12 +7,9 @@ from headrace.ports.format import FormatAdapter, KeyedFormat
 
 
 class DebeziumAdapter(FormatAdapter):
-    """See FormatAdapter."""
-
     section = DebeziumMessageSettings
 
     def format(self, settings: DebeziumMessageSettings, destination: str) -> KeyedFormat:
-        """See FormatAdapter."""
         from headrace.formats.debezium.format import DebeziumFormat
 
         own = settings.debezium

@@ -105,7 +105,6 @@ class DebeziumFormat(KeyedFormat):
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def rows(self, change: RowsChange, now_ms: int) -> Messages:
-        """See Format."""
         table = self._table(change.schema)
         made = Messages()
         source, thread = self._source(
@@ -162,7 +161,6 @@ class DebeziumFormat(KeyedFormat):
             made.headers = dict.fromkeys(range(len(made.values)), (name, key))
 
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
-        """See KeyedFormat."""
         key = self._table(schema).key
 
         def made(row: Row) -> bytes:
@@ -186,7 +184,6 @@ class DebeziumFormat(KeyedFormat):
         return f'{{"id":{quote(transaction)},"total_order":{self._total},"data_collection_order":{order}}}'
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        """See Format."""
         if not self._settings.transaction_topic:
             return []
         key = {"id": self._transaction_id(mark.gtid, mark.origin)}
@@ -207,7 +204,7 @@ class DebeziumFormat(KeyedFormat):
     # -- schema changes -------------------------------------------------------------------------------------------
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
-        """See Format. Only DDL has a place in Debezium's messages."""
+        """Only DDL has a place in Debezium's messages."""
         if not self._settings.schema_topic or not change.is_ddl:
             return []
         head, tail = self._source(change.origin, change.schema, change.table, change.commit_time_us, change.gtid)

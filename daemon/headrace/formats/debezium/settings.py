@@ -72,7 +72,6 @@ class DebeziumMessageSettings(MessageSettings):
 
     @property
     def capabilities(self) -> FormatCapabilities:
-        """See MessageSettings."""
         topics = self.debezium.transaction_topic, self.debezium.schema_topic
         return FormatCapabilities(
             topics=frozenset(topic for topic in topics if topic), marks=bool(self.debezium.transaction_topic)

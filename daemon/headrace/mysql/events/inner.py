@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import zstandard
 
+from headrace.mysql.values.lengths import lenenc
+
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _PIECE = 1 << 20
 _LARGEST_READ = 16 << 20
@@ -82,11 +84,11 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
     fields = {1: 0, 2: 0, 3: 0}
     head = file.read(min(size, 256))
     at = 0
-    while (kind := _lenenc(head, at))[0]:
-        length, p = _lenenc(head, kind[1])
+    while (kind := lenenc(head, at))[0]:
+        length, p = lenenc(head, kind[1])
         if length > 9 or p + length > len(head):
             raise ValueError("a compressed transaction has no readable head")
-        fields[kind[0]], _ = _lenenc(head, p)
+        fields[kind[0]], _ = lenenc(head, p)
         at = p + length
     at = kind[1]
     payload, algorithm, whole = fields[1], fields[2], fields[3]
@@ -107,14 +109,6 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
             raise ValueError(f"a compressed transaction can't be decompressed: {error}") from error
 
     return InnerEvents(read, whole, file.close)
-
-
-def _lenenc(data: bytes, at: int) -> tuple[int, int]:
-    first = data[at]
-    if first < 251:
-        return first, at + 1
-    size = {252: 2, 253: 3, 254: 8}[first]
-    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
 class LargeEvent:

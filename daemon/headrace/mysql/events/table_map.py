@@ -9,6 +9,7 @@ from itertools import islice
 from headrace.model import Column, TableSchema
 from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.column_types import Field, UnknownType, ValueOptions
+from headrace.mysql.values.lengths import lenenc, lenenc_string
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 8, 9, 10, 11
@@ -26,26 +27,6 @@ class TableLayout:
     schema: TableSchema
     fields: tuple[Field, ...]
     kinds: tuple[int, ...]
-
-
-def lenenc(b: bytes, at: int) -> tuple[int, int]:
-    """A length-encoded integer of MySQL's protocol and where it ends."""
-    first = b[at]
-    if first < 251:
-        return first, at + 1
-    size = {252: 2, 253: 3, 254: 8}.get(first)
-    if size is None:
-        raise ValueError(f"{first:#x} begins no length")
-    if at + 1 + size > len(b):
-        raise ValueError("a length ends behind its event")
-    return int.from_bytes(b[at + 1 : at + 1 + size], "little"), at + 1 + size
-
-
-def _string(b: bytes, at: int) -> tuple[bytes, int]:
-    n, at = lenenc(b, at)
-    if at + n > len(b):
-        raise ValueError("a string ends behind its event")
-    return b[at : at + n], at + n
 
 
 def table_name(body: bytes) -> tuple[str, str, int]:
@@ -74,7 +55,7 @@ class TableMap:
         kinds = body[at : at + count]
         if len(kinds) != count:
             raise ValueError("the column types end behind their event")
-        meta_block, at = _string(body, at + count)
+        meta_block, at = lenenc_string(body, at + count)
         self.types = _metadata(kinds, meta_block)
         width = (count + 7) // 8
         self.nulls = int.from_bytes(body[at : at + width], "little") & ((1 << count) - 1)
@@ -155,7 +136,7 @@ def _optional(body: bytes, at: int) -> dict[int, bytes]:
     blocks = {}
     while at < len(body):
         kind = body[at]
-        blocks[kind], at = _string(body, at + 1)
+        blocks[kind], at = lenenc_string(body, at + 1)
     return blocks
 
 
@@ -198,14 +179,14 @@ class _Columns:
             count, at = lenenc(body, at)
             codec, labels = ct.codec_of(ct.charset_of(self.collations[i])), []
             for _ in range(count):
-                raw, at = _string(body, at)
+                raw, at = lenenc_string(body, at)
                 labels.append(codec.decode(raw))
             self.labels[i] = tuple(labels)
 
     def names(self) -> list[str]:
         body, at, names = self._blocks.get(_NAMES, b""), 0, []
         while at < len(body):
-            raw, at = _string(body, at)
+            raw, at = lenenc_string(body, at)
             names.append(raw.decode())
         return names
 

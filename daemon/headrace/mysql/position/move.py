@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -23,6 +23,7 @@ from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import Move
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
+from headrace.times import second_text
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +145,7 @@ class _Mover:
         if spot.file == oldest.name and oldest != self._inventory.files[-1]:
             begins = await self._finder.begins(oldest.name)
             if begins > when.timestamp():
-                text = datetime.fromtimestamp(begins, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                text = second_text(begins)
                 self._notes.append(f"the oldest binlog begins at {text}, later than the time that was asked for")
         return spot
 

@@ -73,7 +73,6 @@ class BinlogScan:
 
     @property
     def need(self) -> int:
-        """See EventCutter."""
         return self._cutter.need
 
     @property

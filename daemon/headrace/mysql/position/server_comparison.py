@@ -21,6 +21,7 @@ from headrace.mysql.schema.states import file_number
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartTime
+from headrace.times import time_text
 
 log = structlog.get_logger(__name__)
 
@@ -111,8 +112,9 @@ async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Pos
     found = await transaction_at(settings, file, int(offset))
     if found == stored.commit_time_us:
         return ""
-    there = "none begins" if found is None else f"one of {_utc(found)} begins"
-    return f"at {stored.last_transaction} it had a transaction of {_utc(stored.commit_time_us)}, and now {there} there"
+    there = "none begins" if found is None else f"one of {time_text(found)} begins"
+    ours = f"at {stored.last_transaction} it had a transaction of {time_text(stored.commit_time_us)}"
+    return f"{ours}, and now {there} there"
 
 
 async def _given_again(settings: SourceSettings, inventory: Inventory, stored: Position, file: str) -> bool:
@@ -124,10 +126,6 @@ async def _given_again(settings: SourceSettings, inventory: Inventory, stored: P
     head = await FileHeads(settings).get(inventory.server_uuid, following[0].name, following[0].size)
     later = GtidSet(stored.gtid_set).minus(head.gtids or GtidSet()).minus(GtidSet(inventory.purged))
     return stored.server_uuid in str(later)
-
-
-def _utc(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position, *, same: bool) -> Agreed:

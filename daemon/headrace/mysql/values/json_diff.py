@@ -9,6 +9,7 @@ from json.encoder import encode_basestring as _quote
 from typing import Any
 
 from headrace.mysql.values.jsonb import MAX_DEPTH, scalar
+from headrace.mysql.values.lengths import lenenc_string
 
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
 _LEG = re.compile(r"""\[(\d+)\]|\.("(?:[^"\\]|\\.)*")|\.([^."\[\]\s]+)""")
@@ -49,12 +50,12 @@ class Document:
             operation = diff[at]
             if operation > _REMOVE:
                 raise ValueError(f"JSON diff operation {operation} is unknown")
-            raw, at = _counted(diff, at + 1)
+            raw, at = lenenc_string(diff, at + 1)
             path = legs(raw.decode())
             if operation == _REMOVE:
                 self._remove(path)
                 continue
-            raw, at = _counted(diff, at)
+            raw, at = lenenc_string(diff, at)
             self._budget = 8 * len(raw) + 64
             value = self._parsed(raw)
             (self._replace if operation == _REPLACE else self._insert)(path, value)
@@ -165,16 +166,3 @@ def _text(node: Node) -> str:
         return "[" + ", ".join(map(_text, node)) + "]"
     keys = sorted(node, key=lambda key: (len(raw := key.encode()), raw))
     return "{" + ", ".join([f"{_quote(key)}: {_text(node[key])}" for key in keys]) + "}"
-
-
-def _counted(b: bytes, at: int) -> tuple[bytes, int]:
-    """A string with a length-encoded length before it, and where it ends."""
-    n, at = b[at], at + 1
-    if n >= 251:
-        size = {252: 2, 253: 3, 254: 8}.get(n, 0)
-        if not size or at + size > len(b):
-            raise ValueError("a length in a JSON diff is not understood")
-        n, at = int.from_bytes(b[at : at + size], "little"), at + size
-    if at + n > len(b):
-        raise ValueError("a JSON diff ends within a part")
-    return b[at : at + n], at + n

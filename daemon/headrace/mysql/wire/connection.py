@@ -19,6 +19,7 @@ from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.wire.sockets import tune
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
+from headrace.tls import client_context
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
@@ -71,7 +72,7 @@ class SourceConnection:
     @classmethod
     async def open(cls, address: Address) -> SourceConnection:
         """Connects and authenticates. Raises SourceError, or SourceMisconfigured for a refused account."""
-        context = tls_context(address)
+        context = _tls_context(address)
         try:
             return await cls._open(address, context)
         except pymysql.err.OperationalError as error:
@@ -278,11 +279,11 @@ def _failed(what: str, error: Exception, user: str) -> SourceError:
     return made
 
 
-def tls_context(address: Address) -> ssl.SSLContext | None:
+def _tls_context(address: Address) -> ssl.SSLContext | None:
     """The TLS settings: with a CA the server is verified, without one the traffic is only encrypted."""
     if address.tls == "disabled":
         return None
-    context = ssl.create_default_context(cafile=address.tls_ca or None)
+    context = client_context(f"MySQL at {address.host}:{address.port}", SourceMisconfigured, address.tls_ca or None)
     if not address.tls_ca:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -33,11 +33,9 @@ class PacketStream(asyncio.BufferedProtocol):
         """Since when read() waits for bytes, on the loop's clock; 0 while it does not: then silence says nothing."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See asyncio.BufferedProtocol."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio.BufferedProtocol."""
         self._chunks.append(bytes(self._view[:nbytes]))
         self._size += nbytes
         self.bytes_received += nbytes
@@ -48,12 +46,10 @@ class PacketStream(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        """See asyncio.BufferedProtocol."""
         self._finish(SourceEnded("the source closed the binlog stream"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.BufferedProtocol."""
         why = f"the connection to the source broke ({exc})" if exc else "the source closed the connection"
         self._finish(SourceEnded(why))
 
