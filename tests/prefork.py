@@ -99,7 +99,6 @@ class Forker:
         assert answer, "the process that forks is gone"
         return Forked(int(answer), status)
 
-
     def close(self) -> None:
         """Ends it, and what it has started."""
         self._channel.close()
