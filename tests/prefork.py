@@ -26,7 +26,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 MOST = 1 << 20
 """Bytes of a request."""
@@ -99,10 +99,17 @@ class Forker:
         assert answer, "the process that forks is gone"
         return Forked(int(answer), status)
 
+    def close(self) -> None:
+        """Ends it, and what it has started."""
+        self._channel.close()
+        self._process.wait(30)
+
 
 @functools.cache
 def forker() -> Forker:
-    return Forker()
+    made = Forker()
+    atexit.register(made.close)
+    return made
 
 
 def start(arguments: Sequence[str], cwd: Path, env: Mapping[str, str], out: IO[Any], err: IO[Any]) -> Forked:
@@ -211,7 +218,7 @@ def _import_all() -> None:
             importlib.import_module(module.name)
 
 
-def _serve(channel: socket.socket) -> int:
+def _serve(channel: socket.socket) -> NoReturn:
     from headrace.cli.main import main
 
     _import_all()
@@ -223,7 +230,7 @@ def _serve(channel: socket.socket) -> int:
         arguments = child.arguments
     else:
         serving.end()
-        return 0
+        os._exit(0)
     sys.argv = ["headrace", *arguments]
     try:
         status = main()
@@ -242,4 +249,4 @@ def _serve(channel: socket.socket) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _serve(socket.socket(fileno=int(sys.argv[1])))
