@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -48,6 +49,8 @@ class Rig:
             for index in range(len(message.values)):
                 self.desk.park("shop", message, index, "NO_ROUTE", 1)
         await self.desk.flush(self.guard)
+        # All are due when the loop begins, so that it takes them together however slow the machine is.
+        await until(lambda: all(entry.due_us <= time.time_ns() // 1000 for entry in self.desk.waiting()))
         self.sink = sink
         self.task = asyncio.create_task(self.loop.run())
 
