@@ -19,16 +19,16 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PARTS = {
     "daemon/headrace": [],
-    "spark_consumer/headrace_documents": ["spark"],
+    "documents/headrace_documents": ["spark"],
     "spark_consumer/headrace_spark": ["spark"],
-    "spark_consumer/headrace_consume": ["consume"],
+    "rabbitmq_consumer/headrace_consume": ["consume"],
 }
 """Each part and the extras that it is installed with."""
 OPTIONAL = {
     "daemon/headrace/adapters/rabbitmq/": "rabbitmq",
     "daemon/headrace/adapters/rocketmq/": "rocketmq",
     "daemon/headrace/cli/main.py": "uvloop",
-    "spark_consumer/headrace_consume/seen_redis.py": "redis",
+    "rabbitmq_consumer/headrace_consume/seen_redis.py": "redis",
 }
 """Where a further extra is asked for when it is needed."""
 DISTRIBUTIONS = packages_distributions()

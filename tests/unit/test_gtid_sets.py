@@ -88,9 +88,3 @@ def test_forgetting_takes_from_the_source_with_the_most_intervals() -> None:
     gtids = GtidSet(f"{SOURCES[0]}:1:3:5:7,{SOURCES[1]}:9")
     gtids.forget_oldest(3)
     assert str(gtids) == f"{SOURCES[0]}:5:7,{SOURCES[1]}:9"
-
-
-def test_has_names_a_source_with_its_tag_only() -> None:
-    gtids = GtidSet(f"{SOURCES[0]}:tag:1")
-    assert gtids.has(SOURCES[2])
-    assert not gtids.has(SOURCES[0])

@@ -7,13 +7,10 @@ import asyncio
 import getpass
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import orjson
-
-from headrace.cli.common import CommandRefused, add_config, coordinated, time_text
+from headrace.cli.common import CommandRefused, add_config, aligned, coordinated, print_json, time_text
 from headrace.cli.wiring import Wiring
 from headrace.ports.cluster import Cluster, View
 from headrace.settings.destination import Settings
@@ -59,7 +56,7 @@ async def show(settings: Settings, *, as_json: bool) -> int:
     async with _shared(settings) as shared:
         view = await _cluster(shared).look()
     if as_json:
-        print(orjson.dumps(_facts(view), option=orjson.OPT_INDENT_2).decode())
+        print_json(_facts(view))
     else:
         print(_table(view))
     return 0 if all(place.holder for place in view.places.values()) else 1
@@ -165,11 +162,4 @@ def _table(view: View) -> str:
         note = f" -> {place.move_to}" if place.move_to else ""
         holder = (place.holder or "nobody") + note
         rows.append((place.name, holder, str(place.epoch), time_text(place.since_us), others or "nobody"))
-    return f"{_aligned(nodes)}\n\n{_aligned(rows)}"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return f"{aligned(nodes, '')}\n\n{aligned(rows, '')}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from headrace import times
 from headrace.cli.wiring import Wiring
@@ -134,10 +136,16 @@ def gap_of(details: dict[str, Any]) -> Gap | None:
     )
 
 
-def aligned(rows: list[tuple[str, str]], indent: str = "  ") -> str:
-    """Names and values in two columns."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{indent}{name:<{width}}  {value}".rstrip() for name, value in rows)
+def aligned(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> str:
+    """Returns rows of cells as a text with columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(f"{indent}{row}".rstrip() for row in padded)
+
+
+def print_json(value: Any) -> None:
+    """Prints a value for programs."""
+    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def require_answer(yes: bool) -> None:

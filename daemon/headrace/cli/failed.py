@@ -18,6 +18,7 @@ from headrace.cli.common import (
     confirmed,
     coordinated,
     open_store,
+    print_json,
     require_answer,
     time_text,
 )
@@ -79,7 +80,7 @@ async def _list(settings: Settings, given: argparse.Namespace) -> int:
     async with _opened(settings, given.name) as store:
         entries = _chosen(await store.entries(), given)
     if given.json:
-        print(orjson.dumps([_plain(entry) for entry in entries], option=orjson.OPT_INDENT_2).decode())
+        print_json([_plain(entry) for entry in entries])
         return 0
     if not entries:
         print(f"{given.name}: no failed messages")
@@ -99,7 +100,7 @@ async def _show(settings: Settings, given: argparse.Namespace) -> int:
     if content is None:
         raise CommandRefused(f"{given.name} has no failed message {given.number} any more")
     if given.json:
-        print(orjson.dumps({**_plain(entry), **_plain_content(content)}, option=orjson.OPT_INDENT_2).decode())
+        print_json({**_plain(entry), **_plain_content(content)})
         return 0
     print(aligned([(key, _text(value)) for key, value in {**_plain(entry), **_plain_content(content)}.items()], ""))
     return 0

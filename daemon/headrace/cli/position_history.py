@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
-from headrace.cli.common import coordinated, destination, gap_of, open_store, short, time_text
+from headrace.cli.common import (
+    aligned,
+    coordinated,
+    destination,
+    gap_of,
+    open_store,
+    print_json,
+    short,
+    time_text,
+)
 from headrace.mysql.position.move import place_text
 from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import Settings
@@ -24,7 +31,7 @@ async def command(settings: Settings, name: str, *, limit: int | None, as_json: 
     if limit is None:
         entries = _telling(entries)
     if as_json:
-        print(orjson.dumps([_dict(entry) for entry in entries], option=orjson.OPT_INDENT_2).decode())
+        print_json([_dict(entry) for entry in entries])
     elif not entries:
         print(f"{name}: nothing was stored yet")
     else:
@@ -55,11 +62,7 @@ def _table(entries: list[HistoryEntry]) -> str:
     for entry in entries:
         position = short(place_text(entry.position), 80) if entry.position is not None else "taken away"
         rows.append((time_text(entry.changed_us), entry.actor, str(entry.epoch), position, _what(entry)))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
-        for row in rows
-    )
+    return aligned(rows, "")
 
 
 def _what(entry: HistoryEntry) -> str:

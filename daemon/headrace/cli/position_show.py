@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from headrace.cli.common import (
     aligned,
     coordinated,
@@ -16,6 +14,7 @@ from headrace.cli.common import (
     duration_text,
     holder,
     open_store,
+    print_json,
     short,
     time_text,
 )
@@ -72,7 +71,7 @@ async def command(settings: Settings, names: Sequence[str], *, as_json: bool) ->
         well &= state == "ok"
         shown[name] = _facts(*stored[name], source, state, verdict, remedy(name, state))
     if as_json:
-        print(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())
+        print_json(shown)
     else:
         print("\n\n".join(f"{name}\n{_table(facts)}" for name, facts in shown.items()))
     return 0 if well else 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from headrace.cli.common import add_config, aligned
+from headrace.cli.common import add_config, aligned, print_json
 from headrace.cli.common import destination as named
 from headrace.cli.wiring import new_format
 from headrace.errors import ConfigError, SourceError
@@ -45,7 +45,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     wanted = [named(settings, given.destination)] if given.destination else list(settings.destinations.values())
     answers = {one.name: await _answer(one, schema, table, given.row, given.key) for one in wanted}
     if given.json:
-        print(orjson.dumps(answers, option=orjson.OPT_INDENT_2).decode())
+        print_json(answers)
     else:
         for name, answer in answers.items():
             print(f"{name}:")

@@ -42,8 +42,8 @@ class Sizes:
             return batch
         if self._settings.on_oversize == "split":
             return self._split(producer, batch, large, limit)
-        index, size = next(iter(large.items()))
-        raise self._refused(batch, index, size, limit)
+        size = next(iter(large.values()))
+        raise self._refused(batch, size, limit)
 
     async def check_again(self, producer: Any, batch: MessageBatch) -> None:
         """Before a message that was set aside is sent again: the topic may take more by now, or be gone. Raises
@@ -116,14 +116,14 @@ class Sizes:
     ) -> None:
         """Of the last `parts` messages."""
         if parts < 2:
-            raise self._refused(batch, index, size, limit)
+            raise self._refused(batch, size, limit)
         for last in range(len(made.values) - parts, len(made.values)):
             if producers.size_at_most(made, last) > limit:
                 size = producers.packed_size(producer, made, last)
                 if size > limit:
-                    raise self._refused(made, last, size, limit)
+                    raise self._refused(made, size, limit)
 
-    def _refused(self, batch: MessageBatch, index: int, size: int, limit: int) -> SinkRejected:
+    def _refused(self, batch: MessageBatch, size: int, limit: int) -> SinkRejected:
         remedy = "raise max.message.bytes of the topic (and replica.fetch.max.bytes of the brokers)"
         if self._settings.max_request_size:
             remedy = "raise [sink] max_request_size and max.message.bytes of the topic"

@@ -73,18 +73,15 @@ class Client:
         """Ends the session and the threads; a stop that does not end in time is left to itself."""
         done: asyncio.Future[None] = self._loop.create_future()
 
-        def finish(error: BaseException | None) -> None:
+        def finish() -> None:
             if not done.done():
                 done.set_result(None)
 
         def run() -> None:
-            error: BaseException | None = None
-            try:
+            with contextlib.suppress(Exception):
                 self._kazoo.stop()
                 self._kazoo.close()
-            except Exception as caught:
-                error = caught
-            self._to_loop(finish, error)
+            self._to_loop(finish)
 
         # Not an executor's thread: Python waits for those when it exits.
         threading.Thread(target=run, name="headrace-zookeeper-stop", daemon=True).start()
@@ -169,9 +166,7 @@ class Client:
     def _error(self, error: Exception, path: str, index: int = 0) -> LockServiceError:
         if isinstance(error, exceptions.SessionExpiredError):
             return SessionOver("the ZooKeeper session is over")
-        if isinstance(
-            error, exceptions.ConnectionLoss | exceptions.OperationTimeoutError | exceptions.SessionMovedError
-        ):
+        if isinstance(error, _BROKEN):
             return OutcomeUnknown(f"the connection to ZooKeeper broke ({path})")
         why: Why = next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "other")
         if why == "no_auth":

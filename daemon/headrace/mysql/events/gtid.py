@@ -132,10 +132,6 @@ class GtidSet:
         """How many pieces without a hole it has, which is what its text costs."""
         return sum(map(len, self._sets.values()))
 
-    def has(self, source: str) -> bool:
-        """Whether it has any transaction of a source (`uuid` or `uuid:tag`)."""
-        return source in self._sets
-
     def contains(self, other: GtidSet) -> bool:
         """Whether every transaction of `other` is in here."""
         return all(

@@ -75,9 +75,7 @@ async def relocate(
     return await mover.move(spot, history_entries, trail)
 
 
-async def relocate_by_policy(
-    source: SourceSettings, policy: str, lost: PositionLost, stored: Position, heads: FileHeads | None = None
-) -> Move | None:
+async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
     """The move that [source] on_position_lost asks for; None when it does not act, and then a log line says why.
 
     Never goes where the position was lost before: a policy must not lead in circles. Raises SourceError and its kinds.
@@ -89,7 +87,7 @@ async def relocate_by_policy(
         inventory = await take_inventory(connection)
     finally:
         await connection.close()
-    mover = _Mover(source, inventory, stored, lost.kind.value, 0, heads)
+    mover = _Mover(source, inventory, stored, lost.kind.value, 0)
     found = await mover.by_policy(policy, lost)
     if isinstance(found, Spot):
         move = await mover.move(found, (), ())
@@ -257,7 +255,7 @@ class _Mover:
             commit_time_us=min(commit_time_us, first) if first else commit_time_us,
             own_gtids=str(own) if own else "",
         )
-        self._note_more(backward, given_up, again)
+        self._note_more(backward, again)
         gap = self._gap(position, backward, given_up, again)
         return Move(position, gap, learned, tuple(self._notes))
 
@@ -322,7 +320,7 @@ class _Mover:
             time.time_ns() // 1000,
         )
 
-    def _note_more(self, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> None:
+    def _note_more(self, backward: bool, again: GtidSet | None) -> None:
         stored = self._stored
         if again and not backward:
             self._notes.append(f"{again.count:,} transactions are published again: {again}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.mysql.events.cursor import EventCursor
@@ -200,10 +198,8 @@ class Probe:
         self.server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
         self.dumps = 0
 
-    async def run(
-        self, scan: BinlogScan, *, offset: int = 4, until: Callable[[], bool] | None = None, log: Any = None
-    ) -> None:
-        """Feeds `scan` from its file at `offset` until it is over, or `until` says so.
+    async def run(self, scan: BinlogScan, *, offset: int = 4) -> None:
+        """Feeds `scan` from its file at `offset` until it is over.
 
         Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
@@ -225,7 +221,7 @@ class Probe:
                 self.server_id, file=scan.scanned, offset=offset, gtids=None, buffer=_BUFFER, annotations=True
             )
             data = b""
-            while not (over() or (until is not None and until())):
+            while not over():
                 data = await stream.read(data, scan.need, limit)
                 at, more = 0, True
                 while more and not over():

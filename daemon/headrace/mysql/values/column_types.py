@@ -215,20 +215,17 @@ _JAVA = {
     **dict.fromkeys(("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"), 2004),
     **dict.fromkeys(("multipolygon", "geometrycollection", "geomcollection"), 2004),
 }
-_JAVA_INDEX = {"enum": 4, "set": -7}
 
 
-def java_type(kind: str, *, unsigned: bool = False, enum_index: bool = False) -> int:
+def java_type(kind: str, *, unsigned: bool = False) -> int:
     """The java.sql.Types number of a type by its bare name in lower case, as Canal 1.1 writes it.
 
     Canal widens an unsigned integer by one step only where the value is too large for the signed type; here the
-    column decides, so that the number does not change from row to row. `enum_index`: ENUM and SET as Canal has them,
-    INTEGER and BIT, because it gives their numbers. A name that is not known is OTHER (1111).
+    column decides, so that the number does not change from row to row. A name that is
+    not known is OTHER (1111).
     """
     if kind in _JAVA_INTS:
         return _JAVA_INTS[kind][unsigned]
-    if enum_index and kind in _JAVA_INDEX:
-        return _JAVA_INDEX[kind]
     return _JAVA.get(kind, 1111)
 
 
@@ -241,12 +238,10 @@ def column_from_map(
     charset: str = "",
     labels: tuple[str, ...] = (),
     nullable: bool = True,
-    dimensions: int = 0,
 ) -> Column:
     """The Column as a TABLE_MAP with full metadata shows it. `kind` and `meta` come from real_type(); `charset` is
-    MySQL's name, `labels` are decoded already, `dimensions` are those of a VECTOR where the event has them. Raises
-    UnknownType."""
-    declared, length, scale = _declared(kind, meta, charset, labels, dimensions)
+    MySQL's name, `labels` are decoded already. Raises UnknownType."""
+    declared, length, scale = _declared(kind, meta, charset, labels)
     unsigned = unsigned and kind in NUMERIC and kind != YEAR
     number = java_type(declared.partition("(")[0], unsigned=unsigned)
     return Column(
@@ -262,7 +257,7 @@ def column_from_map(
     )
 
 
-def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...], dimensions: int) -> tuple[str, int, int]:
+def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...]) -> tuple[str, int, int]:
     """The type as SHOW CREATE TABLE prints it, as far as the event knows, with Column's length and scale."""
     if kind in _INT_NAMES:
         return _INT_NAMES[kind], 0, 0
@@ -288,8 +283,6 @@ def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...], dimen
         if kind == STRING:
             return f"{'binary' if binary else 'char'}({length})", length, 0
         return f"{'varbinary' if binary else 'varchar'}({length})", length, 0
-    if kind == VECTOR and dimensions:
-        return f"vector({dimensions})", dimensions, 0
     if kind in _OTHER_NAMES:
         return _OTHER_NAMES[kind], 0, 0
     raise UnknownType(f"column type {kind} is not decoded")
