@@ -31,7 +31,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-NAMES = {"headrace_spark", "headrace_consume", "headrace_documents", "headrace_failed_message", "headrace_failed_owner"}
+NAMES = {
+    "headrace_common",
+    "headrace_spark",
+    "headrace_consume",
+    "headrace_documents",
+    "headrace_failed_message",
+    "headrace_failed_owner",
+}
 """What is named like a metric and is none."""
 DESTINATION = """
 [source]
