@@ -18,7 +18,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import LostKind
 from headrace.http.health import health
 from headrace.http.loop_delay import LoopDelay
-from headrace.http.metrics import StatusCollector
+from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State
 from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
@@ -204,7 +204,7 @@ def test_sections_that_error_texts_refer_to_exist() -> None:
 
 def test_metrics_are_those_of_the_code() -> None:
     status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
-    collected = StatusCollector({"d": status}, "node", LoopDelay()).collect()
+    collected = Metrics({"d": status}, "node", LoopDelay()).collect()
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
     text = read("docs/operations.md")
     assert set(re.findall(r"^\| `(headrace_\w+)` \|", text, re.MULTILINE)) == real
