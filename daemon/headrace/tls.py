@@ -6,29 +6,14 @@ import ssl
 from pathlib import Path
 
 from headrace.errors import HeadraceError
+from headrace_common import tls
 
 
-def client_context(
-    owner: str,
-    failure: type[HeadraceError],
-    ca: Path | str | None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-) -> ssl.SSLContext:
-    """Returns a context that checks certificates and names of servers: against `ca`, or what the system trusts.
-
-    Raises `failure` when a file can't be used, a key with a password included. `owner` is the section of the files.
-    """
-    option, file = "tls_ca", ca
+def client_context(owner: str, failure: type[HeadraceError], *files: Path | str | None) -> ssl.SSLContext:
+    """Returns the context of CA, certificate and key. Raises `failure` when one can't be used; `owner` has them."""
     try:
-        context = ssl.create_default_context(cafile=ca)
-        if certificate is not None:
-            option, file = "tls_certificate", certificate
-            context.load_cert_chain(certificate, key, password="")  # never a prompt on a terminal
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return tls.client_context(*files)
+    except tls.TlsFileError as error:
         raise failure(
-            f"the file of {owner} {option}, {file}, can't be used ({why})",
-            remedy="give PEM files that the daemon may read; a key without a password",
+            f"the file of {owner} {error}", remedy="give PEM files that the daemon may read; a key without a password"
         ) from error
-    return context

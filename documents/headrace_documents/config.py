@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from headrace_common.references import Expander
 from headrace_documents.errors import Problem, SettingsError
-
-_REFERENCE = re.compile(r"\$(\$)?\{([^}]*)\}")
 
 
 class Model(BaseModel):
@@ -42,13 +40,14 @@ def load_file(path: Path, model: type[M]) -> M:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError([Problem(file, "", f"is not TOML: {error}")]) from None
     problems: list[Problem] = []
-    expanded = _expand(raw, "", file, problems)
+    expanded = Expander(os.environ, lambda key, text: problems.append(Problem(file, key, text))).expand(raw)
     failed = {problem.key for problem in problems}
     try:
         settings = model.model_validate(expanded)
     except ValidationError as error:
         for item in error.errors(include_url=False, include_input=False):
-            key = ".".join(str(part) for part in item["loc"])
+            parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
+            key = "".join(parts).removeprefix(".")
             if key not in failed:
                 problems.append(Problem(file, key, _sentence(item["type"], item["msg"])))
         raise SettingsError(problems) from None
@@ -63,29 +62,3 @@ def _sentence(kind: str, text: str) -> str:
     if kind == "missing":
         return "is required and is not there"
     return text.removeprefix("Value error, ")
-
-
-def _expand(value: Any, key: str, file: str, problems: list[Problem]) -> Any:
-    if isinstance(value, dict):
-        return {name: _expand(item, f"{key}.{name}" if key else name, file, problems) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(item, f"{key}.{i}", file, problems) for i, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        if match[1]:
-            return match[0][1:]
-        name = match[2]
-        if name.startswith("file:"):
-            try:
-                return Path(name.removeprefix("file:")).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                problems.append(Problem(file, key, f"the file of {match[0]} can't be read: {error}"))
-                return match[0]
-        if name not in os.environ:
-            problems.append(Problem(file, key, f"the environment has no variable {name!r}"))
-            return match[0]
-        return os.environ[name]
-
-    return _REFERENCE.sub(replace, value)

@@ -18,6 +18,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, UnderlayConnection
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, InvalidFrameError, PublishError
 from yarl import URL
 
+from headrace_common.tls import TlsFileError, client_context
 from headrace_consume.errors import BrokerError
 from headrace_consume.letters import Message
 from headrace_consume.settings import RabbitMqSettings
@@ -297,9 +298,6 @@ def _tls_context(settings: RabbitMqSettings) -> ssl.SSLContext | None:
     if not settings.tls:
         return None
     try:
-        context = ssl.create_default_context(cafile=settings.tls_ca or None)
-        if settings.tls_certificate:
-            context.load_cert_chain(settings.tls_certificate, settings.tls_key or None, password="")  # never a prompt
-    except (ssl.SSLError, OSError) as error:
-        raise BrokerError(f"the files of TLS in [rabbitmq] can't be used: {error}") from None
-    return context
+        return client_context(settings.tls_ca, settings.tls_certificate, settings.tls_key)
+    except TlsFileError as error:
+        raise BrokerError(f"the file of [rabbitmq] {error}") from error

@@ -20,7 +20,8 @@ LIMIT = 60_000
 def site(mysql: Any, schema: str, kafka: Any, topic: str, delivery: str) -> str:
     sink = (
         f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\ndelivery = "{delivery}"\n'
-        f'on_oversize = "park"\ntransaction_timeout = "10s"\nparked_topic = "{topic}-failed"'
+        f'on_oversize = "park"\ntransaction_timeout = "10s"\nparked_topic = "{topic}-failed"\n'
+        f'state_topic = "{topic}-state"'
     )
     failed = '[failed]\ndelay = "200ms"\nmax_delay = "500ms"\nattempts = 100000'
     text = destination_toml(mysql, schema, sink, more=failed)

@@ -104,7 +104,8 @@ async def test_rows_are_spread_by_key_and_the_newest_number_is_the_truth(
     execute("CREATE TABLE t (id INT PRIMARY KEY, user_id INT NOT NULL, n INT NOT NULL, KEY (user_id))")
     topic = await make_topic(kafka)
     route = f"partitions = {PARTITIONS}\npartition_hash = '.*\\..*:{rule}'"
-    text = site(mysql, schema, kafka, topic, route, sink=sink)
+    apart = f'{sink}\nstate_topic = "{topic}-state"'  # another test's position is not ours
+    text = site(mysql, schema, kafka, topic, route, sink=apart)
     text = text.replace("[route]", f"[message]\nrows_per_message = {rows_per_message}\n[route]")
     process = daemon(shop=text).start()
     process.wait_state("shop", "STREAMING")

@@ -90,12 +90,12 @@ store = "memory"
     assert found["rabbitmq.servers"] == "'nowhere' is not host:port"
     assert found["rabbitmq.colour"] == "there is no such key"
     assert found["rabbitmq.queue"] == "is required and is not there"
-    assert found["rabbitmq.password"] == "the environment has no variable 'NOT_THERE_AT_ALL'"
+    assert found["rabbitmq.password"] == "the environment variable NOT_THERE_AT_ALL is not set"
     assert found["more"] == "there is no such key"
     assert found.keys() >= {
         "rabbitmq.user",
         "rabbitmq.prefetch",
-        "elasticsearch.hosts.0",
+        "elasticsearch.hosts[0]",
         "retry.delay",
         "duplicates.store",
     }

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PARTS = {
+    "common/headrace_common": [],
     "daemon/headrace": [],
     "documents/headrace_documents": ["spark"],
     "spark_consumer/headrace_spark": ["spark"],
@@ -51,7 +52,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names:
-            if name not in ("headrace", "headrace_documents", "headrace_spark", "headrace_consume"):
+            if name not in ("headrace", "headrace_common", "headrace_documents", "headrace_spark", "headrace_consume"):
                 yield node.lineno, canonicalize_name(DISTRIBUTIONS.get(name, [name])[0])
 
 

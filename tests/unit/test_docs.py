@@ -16,7 +16,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.errors import LostKind
 from headrace.http.health import health
 from headrace.http.loop_delay import LoopDelay
-from headrace.http.metrics import StatusCollector
+from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State
 from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
@@ -30,7 +30,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-NAMES = {"headrace_spark", "headrace_consume", "headrace_documents", "headrace_failed_message", "headrace_failed_owner"}
+NAMES = {
+    "headrace_common",
+    "headrace_spark",
+    "headrace_consume",
+    "headrace_documents",
+    "headrace_failed_message",
+    "headrace_failed_owner",
+}
 """What is named like a metric and is none."""
 DESTINATION = """
 [source]
@@ -209,7 +216,7 @@ def test_sections_that_error_texts_refer_to_exist() -> None:
 
 def test_metrics_are_those_of_the_code() -> None:
     status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
-    collected = StatusCollector({"d": status}, "node", LoopDelay()).collect()
+    collected = Metrics({"d": status}, "node", LoopDelay()).collect()
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
     text = read("docs/operations.md")
     assert set(re.findall(r"^\| `(headrace_\w+)` \|", text, re.MULTILINE)) == real

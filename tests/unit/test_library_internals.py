@@ -52,7 +52,7 @@ def test_the_installed_libraries_are_ones_whose_insides_are_known(module: str) -
 
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
-    for folder in ("daemon", "documents", "spark_consumer", "rabbitmq_consumer"):
+    for folder in ("common", "daemon", "documents", "spark_consumer", "rabbitmq_consumer"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield path, ast.parse(path.read_text())
 

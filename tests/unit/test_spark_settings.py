@@ -85,11 +85,11 @@ trigger = "now and then"
     assert found["kafka.bootstrap_servers"] == "'nowhere' is not host:port"
     assert found["kafka.colour"] == "there is no such key"
     assert found["more"] == "there is no such key"
-    assert found["elasticsearch.password"] == "the environment has no variable 'NOT_THERE_AT_ALL'"
+    assert found["elasticsearch.password"] == "the environment variable NOT_THERE_AT_ALL is not set"
     assert found["spark.checkpoint"] == "is required and is not there"
     assert found.keys() >= {
         "kafka.topics",
-        "elasticsearch.hosts.0",
+        "elasticsearch.hosts[0]",
         "elasticsearch.ca_certs",
         "elasticsearch.mappings_file",
         "elasticsearch.bulk_actions",

@@ -181,21 +181,6 @@ def remedy(name: str, state: str) -> str:
 # -- the facts, and their table -----------------------------------------------------------------------------------
 
 
-_OF_INVENTORY = (
-    "server_uuid",
-    "version",
-    "binlogs",
-    "first",
-    "last",
-    "end",
-    "expire_seconds",
-    "executed",
-    "purged",
-    "missing",
-    "extra",
-)
-
-
 def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: str, to_do: str) -> dict[str, Any]:
     """Every key is always there, with null for what could not be asked: programs read them."""
     position, inventory = stored.position, source.inventory
@@ -209,32 +194,34 @@ def _facts(stored: Stored, run_by: str, source: _Source, state: str, verdict: st
             "address": source.address,
             "error": source.error,
             "unreachable": source.unreachable,
-            **dict.fromkeys(_OF_INVENTORY),
+            **_asked(position, inventory),
         },
         "verdict": {"state": state, "text": verdict, "remedy": to_do},
         "retention": {"bytes": source.room.bytes, "seconds": source.room.seconds, "share": source.room.share},
         "behind_bytes": None,
     }
-    if inventory is None:
-        return facts
-    gtids = inventory.gtid_mode and position is not None and position.gtid_set
-    missing, extra = _differences(position, inventory) if gtids and position else (GtidSet(), GtidSet())
-    facts["source"] |= {
-        "server_uuid": inventory.server_uuid,
-        "version": inventory.version,
-        "binlogs": len(inventory.files),
-        "first": inventory.files[0].name,
-        "last": inventory.files[-1].name,
-        "end": f"{inventory.end[0]}:{inventory.end[1]}",
-        "expire_seconds": inventory.expire_seconds,
-        "executed": inventory.executed,
-        "purged": inventory.purged,
-        "missing": str(missing),
-        "extra": str(extra),
-    }
-    if position is not None and position.file and position.server_uuid == inventory.server_uuid:
+    if inventory and position and position.file and position.server_uuid == inventory.server_uuid:
         facts["behind_bytes"] = distance(inventory, (position.file, position.offset), inventory.end)[0]
     return facts
+
+
+def _asked(position: Position | None, inventory: Inventory | None) -> dict[str, Any]:
+    """What the server said, with nulls when it said nothing."""
+    gtids = inventory and inventory.gtid_mode and position and position.gtid_set
+    missing, extra = _differences(position, inventory) if gtids and position and inventory else (GtidSet(), GtidSet())
+    return {
+        "server_uuid": inventory and inventory.server_uuid,
+        "version": inventory and inventory.version,
+        "binlogs": inventory and len(inventory.files),
+        "first": inventory and inventory.files[0].name,
+        "last": inventory and inventory.files[-1].name,
+        "end": inventory and f"{inventory.end[0]}:{inventory.end[1]}",
+        "expire_seconds": inventory and inventory.expire_seconds,
+        "executed": inventory and inventory.executed,
+        "purged": inventory and inventory.purged,
+        "missing": inventory and str(missing),
+        "extra": inventory and str(extra),
+    }
 
 
 def _table(facts: dict[str, Any]) -> str:

@@ -17,8 +17,9 @@ from headrace.model import State
 from headrace.ports.cluster import ClusterCounts
 
 
-class StatusCollector(Collector):
-    """Reads the destinations' status objects whenever it is asked. `counts`: None without [zookeeper]."""
+class Metrics(Collector):
+    """Headrace's own metrics, read from the destinations' status objects whenever they are asked for, and those of the
+    process (memory, CPU, open files). `counts`: None without a cluster service."""
 
     def __init__(
         self,
@@ -31,9 +32,16 @@ class StatusCollector(Collector):
         self._statuses, self._config_errors, self._counts = statuses, config_errors, counts
         self._node = node
         self._delay = delay
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Returns all of them in Prometheus' text format."""
+        return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of headrace's own."""
+        """Yields headrace's own."""
         info = GaugeMetricFamily("headrace_info", "Node and version; always 1.", labels=("node", "version"))
         info.add_metric((self._node, __version__), 1)
         yield info
@@ -118,23 +126,3 @@ class StatusCollector(Collector):
             for reason, count in status.gaps.items():
                 counter.add_metric((destination, reason), count)
         return counter
-
-
-class Metrics:
-    """The text of /metrics: headrace's own metrics and those of the process (memory, CPU, open files)."""
-
-    def __init__(
-        self,
-        statuses: Mapping[str, DestinationStatus],
-        node: str,
-        delay: LoopDelay,
-        config_errors: Sequence[str] = (),
-        counts: ClusterCounts | None = None,
-    ) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(StatusCollector(statuses, node, delay, config_errors, counts))
-        ProcessCollector(registry=self._registry)
-
-    def text(self) -> bytes:
-        """In Prometheus' text format."""
-        return generate_latest(self._registry)

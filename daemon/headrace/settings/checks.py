@@ -15,45 +15,27 @@ _OF_TOPICS = frozenset(
 )
 
 
-def shared_server_ids(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
-    """By name, a sentence for each destination whose server id one before it has already.
-
-    A source throws out the older of two replicas with one id, in silence; that is why this is an error.
-    """
-    first: dict[int, str] = {}
-    problems = {}
-    for destination in destinations:
-        number = destination.source.server_id
-        other = first.setdefault(number, destination.name)
-        if other != destination.name:
-            problems[destination.name] = (
-                f"{folder / destination.name}.toml: source.server_id: {number} is also the server id of the "
-                f"destination {other}; each needs its own (0 derives one)"
-            )
-    return problems
-
-
-def exclusives(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
-    """The same of each that uses what one before it has for itself, such as a file: their lines would mix."""
-    first: dict[str, str] = {}
-    problems = {}
-    for destination in destinations:
-        own = destination.sink.capabilities.exclusive
-        if own is None:
-            continue
-        other = first.setdefault(own.identity, destination.name)
-        if other != destination.name:
-            problems[destination.name] = (
-                f"{folder / destination.name}.toml: sink.{own.key}: {own.value} is also the file of the destination "
-                f"{other}; each needs its own"
-            )
-    return problems
-
-
 def clashing(destinations: Iterable[DestinationSettings], folder: Path) -> dict[str, str]:
-    """By name, a sentence for each destination that can't run beside one before it."""
-    found = list(destinations)
-    return {**exclusives(found, folder), **shared_server_ids(found, folder)}
+    """Returns by name a sentence for each destination that uses what one before it has for itself.
+
+    That is a file, in which their lines would mix, or a server id: a source disconnects the older of two replicas with
+    one id, in silence.
+    """
+    first: dict[tuple[str, str], str] = {}
+    problems: dict[str, str] = {}
+    for destination in destinations:
+        number, own = destination.source.server_id, destination.sink.capabilities.exclusive
+        taken = [("source.server_id", str(number), str(number), "server id", " (0 derives one)")]
+        if own is not None:
+            taken.append((f"sink.{own.key}", own.value, own.identity, "file", ""))
+        for key, value, identity, what, hint in taken:
+            other = first.setdefault((what, identity), destination.name)
+            if other != destination.name:
+                problems[destination.name] = (
+                    f"{folder / destination.name}.toml: {key}: {value} is also the {what} of the destination {other}; "
+                    f"each needs its own{hint}"
+                )
+    return problems
 
 
 def destination_problems(destination: DestinationSettings, folder: Path, service: str, sections: Sections) -> list[str]:

@@ -19,7 +19,7 @@ from headrace.settings.checks import clashing, destination_problems, main_store_
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
 from headrace.settings.section import Section
-from headrace.settings.values import Expander
+from headrace_common.references import Expander
 
 _DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _Model = TypeVar("_Model", bound=Section)

@@ -1,12 +1,10 @@
-"""The small languages inside the configuration: durations, sizes, places to start, `${...}` references."""
+"""The small languages inside the configuration: durations, sizes, places to start, addresses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from headrace.rules.patterns import compile_filter as compile_filter
@@ -16,8 +14,6 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)")
 _DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|kB|MB|GB)?")
 _SIZE_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _INTERVAL = r"[1-9][0-9]*(?:-[1-9][0-9]*)?"
 _TAG = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
@@ -144,55 +140,6 @@ def parse_host_port(text: str) -> tuple[str, int]:
     if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError('should be a host and a port, as in "127.0.0.1:9180"')
     return host, int(port)
-
-
-class Expander:
-    """Puts the environment's and files' values in place of `${NAME}` and `${file:/path}`; `$${` stands for `${`.
-
-    What it can't resolve it reports with `report(key, sentence)`; a value that it read is never part of a sentence.
-    """
-
-    def __init__(self, env: Mapping[str, str], report: Callable[[str, str], None]) -> None:
-        self._env = env
-        self._report = report
-
-    def expand(self, value: Any, key: str = "") -> Any:
-        """The value with every string in it expanded, at any depth."""
-        if isinstance(value, str):
-            return _REFERENCE.sub(lambda found: self._resolve(found, key), value)
-        if isinstance(value, dict):
-            return {name: self.expand(item, f"{key}.{name}" if key else name) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self.expand(item, f"{key}[{index}]") for index, item in enumerate(value)]
-        return value
-
-    def _resolve(self, found: re.Match[str], key: str) -> str:
-        if found[1] is None:
-            return "${"
-        if not found[2]:
-            self._report(key, "`${` has no closing `}` (write `$${` for a plain `${`)")
-        elif found[1].startswith("file:"):
-            return self._read(found[1].removeprefix("file:"), key)
-        elif not _NAME.fullmatch(found[1]):
-            self._report(key, "`${...}` should hold the name of an environment variable or file:/path")
-        elif found[1] not in self._env:
-            self._report(key, f"the environment variable {found[1]} is not set")
-        else:
-            return self._env[found[1]]
-        return ""
-
-    def _read(self, name: str, key: str) -> str:
-        path = Path(name)
-        if not path.is_absolute():
-            self._report(key, f"the path in ${{file:{name}}} should be absolute")
-            return ""
-        try:
-            return path.read_text("utf-8").rstrip("\r\n")
-        except OSError as error:
-            self._report(key, f"the file {path} can't be read: {error.strerror}")
-        except UnicodeDecodeError:
-            self._report(key, f"the file {path} is not UTF-8 text")
-        return ""
 
 
 def split_servers(value: Any) -> Any:

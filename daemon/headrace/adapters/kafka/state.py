@@ -41,6 +41,8 @@ class KafkaStore(StateStore):
         self._topic = StateTopic(settings, destination)
         self._content: Content | None = None
         """What load() read, until the epoch begins."""
+        self._written: Head | None = None
+        """What the last write without a transactor left: brokers may show it to readers only a moment later."""
 
     async def open(self) -> None:
         """Nothing is held open between calls."""
@@ -121,11 +123,12 @@ class KafkaStore(StateStore):
         transactor = self._transactor or Transactor(self._settings, self._destination, self._lease)
         try:
             if self._transactor is None:
-                check((await self._topic.read(settled=False)).head)
+                check(self._written or (await self._topic.read(settled=False)).head)
                 await transactor.start()
             if not transactor.known:
                 await transactor.read()
             yield transactor
+            self._written = transactor.head
         except SinkError as error:
             refused = StateStoreError(str(error))
             refused.retriable = error.retriable

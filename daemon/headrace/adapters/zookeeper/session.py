@@ -140,11 +140,11 @@ class Session:
 
     async def get(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
         """See Client.get. Waits for the connection. Raises LockServiceError."""
-        return await self._read(lambda client: client.get(path, self._limit, watch))
+        return await self._read(lambda client: client.get(path, self.timeout, watch))
 
     async def children(self, path: str) -> list[str]:
         """Names below a node; none when it is not there. Waits for the connection. Raises LockServiceError."""
-        return await self._read(lambda client: client.children(path, self._limit))
+        return await self._read(lambda client: client.children(path, self.timeout))
 
     async def read_children(self, path: str) -> dict[str, Node]:
         """The nodes below a node, by name. Waits for the connection. Raises LockServiceError."""
@@ -159,7 +159,7 @@ class Session:
 
     async def sync(self) -> None:
         """Reads from here on see all that was written before. Waits for the connection. Raises LockServiceError."""
-        await self._read(lambda client: client.sync(self.paths.root, self._limit))
+        await self._read(lambda client: client.sync(self.paths.root, self.timeout))
 
     async def multi(self, *operations: Op, generation: int | None = None) -> list[int]:
         """All or nothing, once: what went wrong on the way is for the caller to find out. Waits for the connection.
@@ -168,9 +168,9 @@ class Session:
         An answer that comes when the session has changed meanwhile may belong to the next one: its outcome counts as
         unknown.
         """
-        await self.wait_connected(self._limit, generation)
+        await self.wait_connected(self.timeout, generation)
         before = self.generation
-        versions = await self._open_client().multi(operations, self._limit)
+        versions = await self._open_client().multi(operations, self.timeout)
         if self.generation != before:
             raise OutcomeUnknown("the ZooKeeper session ended while a change was made")
         return versions
@@ -190,17 +190,13 @@ class Session:
     async def _read(self, call: Callable[[Client], Awaitable[_T]]) -> _T:
         """Reads can be asked for again."""
         for _ in range(2):
-            await self.wait_connected(self._limit)
+            await self.wait_connected(self.timeout)
             try:
                 return await call(self._open_client())
             except (Disconnected, OutcomeUnknown, SessionOver):
                 continue
-        await self.wait_connected(self._limit)
+        await self.wait_connected(self.timeout)
         return await call(self._open_client())
-
-    @property
-    def _limit(self) -> float:
-        return self.timeout
 
     def _open_client(self) -> Client:
         if self._client is None:

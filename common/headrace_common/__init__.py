@@ -1,0 +1,1 @@
+"""What the daemon and the consumers would else write twice."""

@@ -1,0 +1,27 @@
+"""TLS contexts of connections to servers."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+
+class TlsFileError(Exception):
+    """A file of the TLS settings can't be used; the text names its key, the file and why."""
+
+
+def client_context(
+    ca: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None
+) -> ssl.SSLContext:
+    """Returns a context that checks certificates and names of servers: against `ca`, or what the system trusts. Raises
+    TlsFileError when a file can't be used, a key with a password included."""
+    option, file = "tls_ca", ca
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        if certificate:
+            option, file = "tls_certificate", certificate
+            context.load_cert_chain(certificate, key or None, password="")  # never a prompt on a terminal
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TlsFileError(f"{option}, {file}, can't be used ({why})") from error
+    return context
