@@ -12,8 +12,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from headrace_consume.duplicates import SeenStore
 from headrace_consume.errors import DuplicatesError
+from headrace_consume.seen import SeenStore
 from headrace_consume.settings import DuplicatesSettings
 
 T = TypeVar("T")
