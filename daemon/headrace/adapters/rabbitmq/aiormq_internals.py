@@ -1,6 +1,6 @@
 """What is done below aio-pika's public interface, and only here: messages are published as whole frames and confirmed
-by tags, because the public way costs a future, two tasks' turns and some thirty times the CPU a message; docs/sinks.md
-has the figures. Everything else goes through aio-pika."""
+by tags, because the public way costs a future, two tasks' turns and some thirty times the CPU a message;
+docs/benchmarks.md has the figures. Everything else goes through aio-pika."""
 
 from __future__ import annotations
 
