@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = ("daemon", "common", "documents", "rabbitmq_consumer", "spark_consumer")
 NAMES = {
     "headrace_common",
     "headrace_spark",
@@ -212,6 +213,17 @@ def test_sections_that_error_texts_refer_to_exist() -> None:
             found += 1
             assert re.search(rf"^#+ {section}$", read(page), re.MULTILINE), (file, section)
     assert found
+
+
+def test_documents_that_the_code_names_exist() -> None:
+    named = {
+        (str(source.relative_to(ROOT)), page)
+        for room in CODE
+        for source in (ROOT / room).rglob("*.py")
+        for page in re.findall(r"\bdocs/[\w-]+\.md\b", source.read_text())
+    }
+    assert named
+    assert not [(source, page) for source, page in sorted(named) if not (ROOT / page).is_file()]
 
 
 def test_metrics_are_those_of_the_code() -> None:
