@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State
 from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
+from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
 from headrace_spark import cli as spark_cli
+from headrace_spark import settings as spark_settings
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -40,6 +43,11 @@ NAMES = {
     "headrace_failed_owner",
 }
 """What is named like a metric and is none."""
+CONSUMERS: dict[str, Callable[[Path], object]] = {
+    "spark": spark_settings.load_settings,
+    "rabbitmq": consume_settings.load_settings,
+}
+"""By a section that only its file has, how the configuration of a consumer is read."""
 PROMISING = ("docs/guarantees.md", "docs/consume.md")
 """Pages with promises, each with a name, and with a list of their proofs in the same section."""
 PROMISE = re.compile(r"^- \*\*(?P<name>[A-Z]\d+)\.\*\* (?P<text>.*\n(?:  .*\n)*)", re.MULTILINE)
@@ -141,6 +149,8 @@ def test_inline_commands_exist(page: Path) -> None:
 def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
     for text in blocks(page, "toml"):
         sections = tomllib.loads(text).keys()
+        if sections & CONSUMERS.keys():
+            continue
         main, destination = ("", text) if "source" in sections else (text, DESTINATION)
         if "source" not in sections and sections & {"filter", "route"}:  # a part of a destination's file
             rest = DESTINATION.split("[route]")[0] + ("" if "route" in sections else '[route]\ntopic = "t"\n')
@@ -151,6 +161,15 @@ def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
         assert load(tmp_path / "headrace.toml", {"SHOP_PASSWORD": "p", "SHOP_SALT": "s"}).destinations.keys() == {
             "shop"
         }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_toml_of_a_consumer_loads_with_its_settings(page: Path, tmp_path: Path) -> None:
+    for text in blocks(page, "toml"):
+        sections = tomllib.loads(text).keys() & CONSUMERS.keys()
+        for section in sections:
+            (tmp_path / "consumer.toml").write_text(text)
+            CONSUMERS[section](tmp_path / "consumer.toml")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
