@@ -263,7 +263,7 @@ async def rabbitmq_only(job: dict[str, Any]) -> dict[str, float]:
     names = {"exchange": job["topic"], "queue": job["topic"], "queue_type": job["queue_type"]}
     sink = RabbitMqSink(
         RabbitMqSinkSettings.model_validate(
-            {"type": "rabbitmq", "servers": f"{host}:{port}", "user": "guest", "password": "guest", "declare": True}
+            {"type": "rabbitmq", "hosts": f"{host}:{port}", "user": "guest", "password": "guest", "declare": True}
             | names
         ),
         Lease(),
@@ -290,7 +290,7 @@ async def rocketmq_only(job: dict[str, Any]) -> dict[str, float]:
     from headrace.lease import Lease
     from headrace.model import MessageBatch
 
-    made = {"type": "rocketmq", "endpoints": job["rocketmq"]}
+    made = {"type": "rocketmq", "hosts": job["rocketmq"]}
     sink = RocketMqSink(RocketMqSinkSettings.model_validate(made), Lease())
     await sink.start()
     value, count, groups = b"x" * job["value_bytes"], 25, job["groups"]

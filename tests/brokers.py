@@ -18,7 +18,7 @@ from headrace.ports.sink import Parking
 def retry_settings(**keys: Any) -> RabbitMqSinkSettings:
     """Settings of a sink with retries; what it connects to does not matter."""
     return RabbitMqSinkSettings.model_validate(
-        {"type": "rabbitmq", "servers": "127.0.0.1:1", "user": "u", "password": "p"} | keys
+        {"type": "rabbitmq", "hosts": "127.0.0.1:1", "user": "u", "password": "p"} | keys
     )
 
 

@@ -61,7 +61,7 @@ def sink_to(server: Any, **keys: Any) -> RabbitMqSink:
     """A sink, not started."""
     given = {
         "type": "rabbitmq",
-        "servers": f"{server.host}:{server.port}",
+        "hosts": f"{server.host}:{server.port}",
         "user": "guest",
         "password": "guest",
         "retry_delay": 0.2,

@@ -37,11 +37,11 @@ class Secured:
         raw: dict[str, Any] = {
             "type": "kafka",
             "bootstrap_servers": f"127.0.0.1:{self._ports[listener]}",
-            "security": security,
+            "tls": "required" if security.endswith("tls") else "disabled",
             "request_timeout": 10,
         }
         if security.startswith("sasl"):
-            raw |= {"user": USER, "password": PASSWORD}
+            raw |= {"sasl_mechanism": "SCRAM-SHA-512", "user": USER, "password": PASSWORD}
         if security.endswith("tls"):
             raw["tls_ca"] = self.authority.path
         return KafkaSinkSettings.model_validate(raw | more)

@@ -13,6 +13,7 @@ import structlog
 from elasticsearch import ApiError, ConnectionTimeout, Elasticsearch, TransportError
 from elasticsearch import ConnectionError as ElasticConnectionError
 
+from headrace_documents.config import absolute
 from headrace_documents.documents import Action
 from headrace_documents.errors import BulkError, UnreachableError
 from headrace_documents.settings import ElasticsearchSettings
@@ -58,8 +59,8 @@ def connect(settings: ElasticsearchSettings) -> Elasticsearch:
         options["basic_auth"] = (settings.user, password)
     if api_key:
         options["api_key"] = api_key
-    if settings.ca_certs:
-        options["ca_certs"] = settings.ca_certs
+    if settings.tls_ca:
+        options["ca_certs"] = absolute(settings.tls_ca)
     return Elasticsearch(
         settings.hosts,
         request_timeout=settings.request_timeout,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 
 class ConsumerError(Exception):
     """Ends the consumer with a text for the operator; `exit_code` is what the process returns."""
@@ -11,26 +9,14 @@ class ConsumerError(Exception):
     exit_code = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong in a config file: the file, the key (dotted; empty for the whole file) and a sentence."""
-
-    file: str
-    key: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.key}: {self.text}" if self.key else f"{self.file}: {self.text}"
-
-
 class SettingsError(ConsumerError):
     """The configuration can't be used. Holds all problems found, not only the first."""
 
     exit_code = 2
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        super().__init__("\n".join(str(problem) for problem in problems))
+        super().__init__("\n".join(problems))
 
 
 class UnreachableError(ConsumerError):

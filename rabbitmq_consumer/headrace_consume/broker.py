@@ -7,17 +7,16 @@ and every failure is a BrokerError.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, UnderlayConnection
-from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, InvalidFrameError, PublishError
-from yarl import URL
+from aio_pika.exceptions import ChannelNotFoundEntity
 
+from headrace_common.rabbitmq import connection_url, error_text, queue_arguments
+from headrace_common.rabbitmq_section import QueueType
 from headrace_common.tls import TlsFileError, client_context
 from headrace_consume.errors import BrokerError
 from headrace_consume.letters import Message
@@ -38,10 +37,6 @@ _KEPT = (
     "timestamp",
     "app_id",
 )
-# Without a limit of their own, RabbitMQ 4 drops a message of a quorum queue that was handed back 20 times, as listing
-# dead letters does, and a long outage of Elasticsearch. There is no value for "none" that all versions take. The daemon
-# makes the main queue with the same one.
-_DELIVERY_LIMIT = 2_000_000_000
 
 
 class Broker:
@@ -69,14 +64,15 @@ class Broker:
     @classmethod
     async def connect(cls, settings: RabbitMqSettings, name: str) -> Broker:
         """Connects to the first node that takes us; `name` shows in the broker's list of connections."""
-        context = _tls_context(settings)
+        try:
+            context = None if settings.tls == "disabled" else client_context(*settings.tls_files)
+        except TlsFileError as error:
+            raise BrokerError(f"the file of [rabbitmq] {error}") from error
         failures: list[str] = []
-        for host, port in settings.addresses():
+        for host, port in settings.addresses:
             address = f"{host}:{port}"
             # Not by aio_pika.connect(), which leaves behind what it could not connect, to be closed by nobody.
-            connection = aio_pika.Connection(
-                _url(settings, host, port), ssl_context=context, client_properties={"connection_name": name}
-            )
+            connection = aio_pika.Connection(connection_url(settings, host, port, name), ssl_context=context)
             try:
                 async with asyncio.timeout(settings.timeout):
                     await connection.connect()
@@ -88,9 +84,9 @@ class Broker:
                     raise
                 if not isinstance(error, Exception | asyncio.CancelledError):
                     raise
-                failures.append(f"{address}: {_reason(error) or f'no answer in {settings.timeout:g} s'}")
+                failures.append(f"{address}: {error_text(error) or f'no answer in {settings.timeout:g} s'}")
         raise BrokerError(
-            f"RabbitMQ can't be reached: {'; '.join(failures)}. Check servers, virtual_host, user and password in "
+            f"RabbitMQ can't be reached: {'; '.join(failures)}. Check hosts, virtual_host, user and password in "
             "[rabbitmq]"
         )
 
@@ -113,8 +109,8 @@ class Broker:
             return "the broker ended the consumer: was the queue deleted?"
         # The channel's reason says more than the connection's, which ends with it.
         for end in (ends[1], ends[0]):
-            if end.done() and not end.cancelled() and (error := end.exception()) is not None and _reason(error):
-                return _reason(error)
+            if end.done() and not end.cancelled() and (error := end.exception()) is not None and error_text(error):
+                return error_text(error)
         return "the connection was closed"
 
     async def has_queue(self, name: str) -> int | None:
@@ -148,12 +144,10 @@ class Broker:
         with suppress(Exception):
             await self._ask("closing a channel", channel.close())
 
-    async def make_queue(self, name: str, kind: str) -> None:
+    async def make_queue(self, name: str, kind: QueueType) -> None:
         """Makes a durable queue that does not drop what is handed back again and again."""
-        arguments: dict[str, Any] = {"x-queue-type": kind}
-        if kind == "quorum":
-            arguments["x-delivery-limit"] = _DELIVERY_LIMIT
-        await self._ask(f"making queue {name}", self._channel.declare_queue(name, durable=True, arguments=arguments))
+        declared = self._channel.declare_queue(name, durable=True, arguments=queue_arguments(kind))
+        await self._ask(f"making queue {name}", declared)
 
     async def make_exchange(self, name: str, kind: str) -> None:
         """Makes a durable exchange."""
@@ -230,7 +224,7 @@ class Broker:
                 f"RabbitMQ {self.address} gave no answer in {self._settings.timeout:g} s while {what}"
             ) from None
         except Exception as error:
-            raise BrokerError(f"RabbitMQ {self.address}: {what} failed: {_reason(error)}") from error
+            raise BrokerError(f"RabbitMQ {self.address}: {what} failed: {error_text(error)}") from error
 
 
 def _is_cancelled() -> bool:
@@ -270,34 +264,3 @@ def _message(delivered: Any) -> Message:
         redelivered=bool(delivered.redelivered),
         properties=properties,
     )
-
-
-def _reason(error: BaseException) -> str:
-    """What went wrong, in words. An AMQP error carries code and text of the broker as its arguments."""
-    if isinstance(error, asyncio.CancelledError | TimeoutError):
-        return ""
-    if isinstance(error, PublishError):
-        return f"it came back, no queue takes it ({getattr(error.frame, 'reply_text', '')})"
-    if isinstance(error, DeliveryError):
-        return "the broker refused it (nack)"
-    words = " ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
-    if isinstance(error, InvalidFrameError) and "Connection.Close" in words:
-        return f"the virtual host was refused ({words})"
-    return words
-
-
-def _url(settings: RabbitMqSettings, host: str, port: int) -> URL:
-    scheme = "amqps" if settings.tls else "amqp"
-    account = f"{quote(settings.user, safe='')}:{quote(settings.password.get_secret_value(), safe='')}"
-    place = f"[{host}]" if ":" in host else host
-    path = quote(settings.virtual_host, safe="")
-    return URL(f"{scheme}://{account}@{place}:{port}/{path}?heartbeat={settings.heartbeat}", encoded=True)
-
-
-def _tls_context(settings: RabbitMqSettings) -> ssl.SSLContext | None:
-    if not settings.tls:
-        return None
-    try:
-        return client_context(settings.tls_ca, settings.tls_certificate, settings.tls_key)
-    except TlsFileError as error:
-        raise BrokerError(f"the file of [rabbitmq] {error}") from error

@@ -1,4 +1,4 @@
-"""`headrace-consume dead-letters list|resend|discard`: what people can do with messages that could not be applied."""
+"""`headrace-consume dead-letters list|resend|discard`: for messages that could not be applied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def add_commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParse
         command.add_argument("--json", action="store_true", help="one JSON object a line, with the whole message")
         command.add_argument("--limit", type=_positive, default=1000, help="messages read of each queue; default 1000")
         command.add_argument(
-            "--where", choices=["manual", "waiting", "all"], default="all", help="manual: only those left to people"
+            "--where",
+            choices=["manual", "waiting", "all"],
+            default="all",
+            help="manual: only those that need an operator",
         )
     for command in (resend, discard):
         chosen = command.add_mutually_exclusive_group(required=True)

@@ -114,7 +114,7 @@ class Service:
         """Sends dead letters again, every so often. Not while Elasticsearch is away: nothing would have changed."""
         last: tuple[int, int] | None = None
         while True:
-            await asyncio.sleep(self._settings.dead_letters.scan_every)
+            await asyncio.sleep(self._settings.dead_letters.scan_interval)
             if self._status.state in (WAITING, CONNECTING, STOPPING):
                 continue
             try:
@@ -131,7 +131,7 @@ class Service:
                 log.info("dead letters are sent again", messages=sent)
             if found[1] and found != last:
                 log.warning(
-                    "dead letters wait for people: headrace-consume dead-letters list",
+                    "dead letters need an operator: headrace-consume dead-letters list",
                     messages=found[1],
                     queue=self._settings.manual_queue,
                 )
@@ -139,7 +139,7 @@ class Service:
 
     async def _write_status_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.run.status_every)
+            await asyncio.sleep(self._settings.run.status_interval)
             self._status.write()
 
 

@@ -218,7 +218,7 @@ class Session:
                 log.error(
                     "dead letter",
                     id=message.id,
-                    waits_for="people" if manual else "the scan",
+                    waits_for="an operator" if manual else "the scan",
                     attempts=message.attempts,
                     resends=message.resends,
                     reason=message.reason[:MAX_REASON],
@@ -229,8 +229,8 @@ class Session:
             self._none_dying.set()
 
     async def _drain(self) -> str:
-        """After the wish to stop: takes no more, finishes what is in hand, within the limit. What is held for a retry
-        goes back to the queue."""
+        """After the request to stop: takes no more, finishes what is in hand, within the limit. What is held for a
+        retry goes back to the queue."""
         await self._stop.wait()
         await self._broker.stop_consuming()
         try:

@@ -2,103 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from headrace_documents.config import Model, load_file
+from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
+from headrace_common.section import Int, Seconds, SecondsOrOff, Section
+from headrace_documents.config import load_file
 from headrace_documents.settings import ElasticsearchSettings
 
 MAX_RETRY_SECONDS = 1500.0
 """RabbitMQ closes the channel of a consumer that leaves a message unacknowledged for 30 minutes (consumer_timeout)."""
-QueueType = Literal["quorum", "classic"]
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 
-def _servers(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
-class RabbitMqSettings(Model):
+class RabbitMqSettings(RabbitMqSection):
     """[rabbitmq]: where the messages come from."""
 
-    servers: Annotated[list[str], BeforeValidator(_servers)] = Field(
-        min_length=1, description="nodes of the cluster, tried in turn: host:port, comma-separated, or a list"
-    )
-    virtual_host: str = Field(default="/", min_length=1, description="the virtual host")
-    user: str = Field(min_length=1, description="the account")
-    password: SecretStr = Field(description="best given as ${VAR} or ${file:/path}")
-    tls: bool = Field(default=False, description="whether the connection is encrypted (amqps)")
-    tls_ca: str = Field(default="", description="file of CA certificates of the brokers; the system's when empty")
-    tls_certificate: str = Field(default="", description="our certificate, where the broker asks for one")
-    tls_key: str = Field(default="", description="its key; in the file of the certificate when empty")
-    heartbeat: int = Field(default=15, ge=1, le=3600, description="AMQP heartbeat in seconds")
-    timeout: float = Field(default=10.0, gt=0, description="seconds for connecting, and for each answer of the broker")
-    queue: Name = Field(description="the queue that is read")
-    prefetch: int = Field(
+    timeout: Seconds = Field(default=10.0, description="Limit for connecting, and for each answer of the broker.")
+    queue: Name = Field(description="The queue that is read")
+    prefetch: Int = Field(
         default=200,
         ge=1,
         le=65_535,
-        description="most messages that are taken and not yet acknowledged; the bound of memory",
+        description="Most messages that are taken and not yet acknowledged; the bound of memory",
     )
-    linger: float = Field(
+    linger: Annotated[SecondsOrOff, Field(le=10)] = Field(
         default=0.01,
-        ge=0,
-        le=10,
-        description="seconds that a batch waits for more messages while the prefetch is not used up",
+        description="How long a batch waits for more messages while the prefetch is not used up",
     )
-    format: Literal["canal"] = Field(default="canal", description="the format of the messages")
-    declare: bool = Field(default=False, description="make the queue, durable, when it is missing")
-    queue_type: QueueType = Field(default="quorum", description="the type of a queue that is made")
-    exchange: str = Field(default="", max_length=255, description="with declare: exchange that the queue is bound to")
+    format: Literal["canal"] = Field(default="canal", description="The format of the messages")
+    declare: bool = Field(default=False, description="Make the queue, durable, when it is missing")
+    queue_type: QueueType = Field(default="quorum", description="The type of a queue that is made")
+    exchange: str = Field(default="", max_length=255, description="With declare: exchange that the queue is bound to")
     exchange_type: Literal["topic", "direct", "fanout", "headers"] = Field(
-        default="topic", description="its type, where it has to be made"
+        default="topic", description="Its type, where it has to be made"
     )
-    binding: str = Field(default="#", max_length=255, description="the routing key that it is bound by")
-
-    @field_validator("servers")
-    @classmethod
-    def _check_servers(cls, value: list[str]) -> list[str]:
-        for server in value:
-            host, colon, port = server.rpartition(":")
-            if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-                raise ValueError(f"{server!r} is not host:port")
-        return value
-
-    @field_validator("tls_ca", "tls_certificate", "tls_key")
-    @classmethod
-    def _check_file(cls, value: str) -> str:
-        if value and not Path(value).is_file():
-            raise ValueError(f"there is no file {value}")
-        return value
+    binding: str = Field(default="#", max_length=255, description="The routing key that it is bound by")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         given = self.model_fields_set
-        if not self.tls and (strange := sorted(given & {"tls_ca", "tls_certificate", "tls_key"})):
-            raise ValueError(f"{', '.join(strange)} has no meaning without tls = true")
         wanted = {"queue_type", "exchange", "exchange_type", "binding"}
         if not self.declare and (strange := sorted(given & wanted)):
             raise ValueError(f"{', '.join(strange)} has no meaning without declare = true")
-        if self.tls_key and not self.tls_certificate:
-            raise ValueError("tls_key needs tls_certificate")
         return self
 
-    def addresses(self) -> Iterator[tuple[str, int]]:
-        """The nodes as (host, port)."""
-        for server in self.servers:
-            host, _, port = server.rpartition(":")
-            yield host.strip("[]"), int(port)
 
-
-class RetrySettings(Model):
+class RetrySettings(Section):
     """[retry]: a message that can't be applied is tried again while others go on."""
 
-    attempts: int = Field(default=3, ge=0, le=1000, description="how often, before it goes to the dead letters")
-    delay: float = Field(default=1.0, gt=0, description="seconds before the first time")
-    factor: float = Field(default=10.0, ge=1, le=100, description="each further wait is longer by this factor")
+    attempts: Int = Field(default=3, ge=0, le=1000, description="How often, before it goes to the dead letters")
+    delay: Seconds = Field(default=1.0, description="Before the first time.")
+    factor: float = Field(default=10.0, ge=1, le=100, description="Each further wait is longer by this factor")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -114,38 +71,38 @@ class RetrySettings(Model):
         return [self.delay * self.factor**number for number in range(self.attempts)]
 
 
-class DeadLetterSettings(Model):
+class DeadLetterSettings(Section):
     """[dead_letters]: messages that could not be applied, and the scan that sends them again."""
 
     queue: str = Field(
-        default="", max_length=255, description='where they go; empty: the name of the queue and ".dead"'
+        default="", max_length=255, description='Where they go; empty: the name of the queue and ".dead"'
     )
     manual_queue: str = Field(
         default="",
         max_length=255,
-        description='where they stay for people after `attempts`; empty: the name of `queue` and ".manual"',
+        description='Where they wait for an operator after `attempts`; empty: the name of `queue` and ".manual"',
     )
     exchange: str = Field(
         default="",
         max_length=255,
-        description="they are published to it, by the names of the queues; empty: the default one",
+        description="They are published to it, by the names of the queues; empty: the default one",
     )
-    declare: bool = Field(default=True, description="make the queues and the exchange, durable, when they are missing")
-    queue_type: QueueType = Field(default="quorum", description="the type of queues that are made")
-    scan_every: float = Field(default=60.0, gt=0, description="seconds between two scans")
-    attempts: int = Field(default=3, ge=0, le=1000, description="how often a scan sends a message again; 0: never")
+    declare: bool = Field(default=True, description="Make the queues and the exchange, durable, when they are missing")
+    queue_type: QueueType = Field(default="quorum", description="The type of queues that are made")
+    scan_interval: Seconds = Field(default=60.0, description="Time between two scans.")
+    attempts: Int = Field(default=3, ge=0, le=1000, description="How often a scan sends a message again; 0: never")
 
 
-class DuplicatesSettings(Model):
+class DuplicatesSettings(Section):
     """[duplicates]: messages that come again are dropped by their ids before Elasticsearch is asked."""
 
-    store: Literal["none", "sqlite", "redis"] = Field(default="none", description="where the ids are kept")
-    path: str = Field(default="", description="sqlite: the file")
+    store: Literal["none", "sqlite", "redis"] = Field(default="none", description="Where the ids are kept")
+    path: str = Field(default="", description="Sqlite: the file")
     url: SecretStr = Field(
-        default=SecretStr(""), description="redis: redis://[user:password@]host:port/database, or rediss://"
+        default=SecretStr(""), description="Redis: redis://[user:password@]host:port/database, or rediss://"
     )
-    ttl: float = Field(default=86_400.0, ge=1, description="seconds that an id is remembered")
-    timeout: float = Field(default=2.0, gt=0, description="seconds for an answer; without one the messages are applied")
+    ttl: Annotated[Seconds, Field(ge=1)] = Field(default=86_400.0, description="How long an id is remembered.")
+    timeout: Seconds = Field(default=2.0, description="Limit for an answer; without one the messages are applied.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -156,28 +113,28 @@ class DuplicatesSettings(Model):
         return self
 
 
-class RunSettings(Model):
+class RunSettings(Section):
     """[run]: the process."""
 
-    drain_timeout: float = Field(default=10.0, ge=0, description="seconds that messages in hand get at SIGTERM")
-    reconnect_max: float = Field(
-        default=30.0, gt=0, description="longest wait, in seconds, before RabbitMQ or Elasticsearch is tried again"
+    drain_timeout: SecondsOrOff = Field(default=10.0, description="What messages in hand get at SIGTERM.")
+    reconnect_max: Seconds = Field(
+        default=30.0, description="The longest wait before RabbitMQ or Elasticsearch is tried again."
     )
     status_file: str = Field(default="", description="JSON file with state and counts; none when empty")
-    status_every: float = Field(
-        default=5.0, gt=0, description="seconds between two writings of it, besides changes of state"
+    status_interval: Seconds = Field(
+        default=5.0, description="Time between two writings of it, besides changes of state."
     )
 
 
-class LogSettings(Model):
+class LogSettings(Section):
     """[log]: lines on standard error."""
 
     format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="auto: console at a terminal, else json"
+        default="auto", description="Auto: console at a terminal, else json"
     )
 
 
-class Settings(Model):
+class Settings(Section):
     """The whole file."""
 
     rabbitmq: RabbitMqSettings
@@ -203,7 +160,7 @@ class Settings(Model):
 
     @property
     def manual_queue(self) -> str:
-        """The queue of dead letters that wait for people."""
+        """The queue of dead letters that need an operator."""
         return self.dead_letters.manual_queue or f"{self.dead_queue}.manual"
 
 

@@ -21,7 +21,7 @@ DEAD_LETTER_MAX_BYTES = 64 * 1024 * 1024
 
 def client_options(settings: KafkaSettings) -> dict[str, str]:
     """Options for Spark's Kafka source and sink."""
-    return {"kafka.bootstrap.servers": settings.bootstrap_servers} | {
+    return {"kafka.bootstrap.servers": ",".join(settings.bootstrap_servers)} | {
         f"kafka.{name}": value for name, value in settings.options.items()
     }
 
@@ -63,7 +63,9 @@ def prepare_topics(settings: KafkaSettings, spark: SparkSession, stop: threading
     except UnreachableError:
         raise
     except Exception as error:
-        raise UnreachableError(f"Kafka at {settings.bootstrap_servers} does not answer: {java_reason(error)}") from None
+        raise UnreachableError(
+            f"Kafka at {', '.join(settings.bootstrap_servers)} does not answer: {java_reason(error)}"
+        ) from None
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(5))
 

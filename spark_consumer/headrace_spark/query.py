@@ -126,7 +126,7 @@ class Runner:
                 continue
             if deadline is None:
                 log.info("stopping", batches=self._batches)
-                deadline = time.monotonic() + self._settings.spark.stop_timeout
+                deadline = time.monotonic() + self._settings.spark.drain_timeout
             # Between two triggers nothing is under way. A batch that begins from now on ends itself (see _batch).
             if not query.status["isTriggerActive"] or time.monotonic() >= deadline:
                 query.stop()

@@ -10,41 +10,32 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace_documents.config import Model, load_file
+from headrace_common.section import Hosts, Int, Seconds, SecondsOrOff, Section
+from headrace_common.values import parse_host_port
+from headrace_documents.config import load_file
 from headrace_documents.settings import ElasticsearchSettings
 
 _INTERVAL = re.compile(r"^\d+ +(milliseconds?|seconds?|minutes?|hours?)$")  # what Spark understands
 
 
-class KafkaSettings(Model):
+class KafkaSettings(Section):
     """Where the messages come from, and where those go that can't be applied."""
 
-    bootstrap_servers: str = Field(min_length=1, description="host:port, several separated by commas")
-    topics: list[str] = Field(min_length=1, description="the topics to subscribe to")
+    bootstrap_servers: Hosts = Field(description='Brokers to begin with: "host:port", comma-separated, or a list.')
+    topics: list[str] = Field(min_length=1, description="The topics to subscribe to")
     starting_offsets: Literal["earliest", "latest"] = Field(
-        "earliest", description="where the very first start begins; later ones go on from the checkpoint"
+        "earliest", description="Where the very first start begins; later ones go on from the checkpoint"
     )
-    dead_letter_topic: str = Field(min_length=1, description="created when it is missing")
-    format: Literal["canal"] = Field("canal", description="the format of the messages")
+    dead_letter_topic: str = Field(min_length=1, description="Created when it is missing")
+    format: Literal["canal"] = Field("canal", description="The format of the messages")
     fail_on_data_loss: bool = Field(
-        True, description="stop when Kafka deleted messages that were never read, instead of going on without them"
+        True, description="Stop when Kafka deleted messages that were never read, instead of going on without them"
     )
-    topic_timeout: float = Field(60.0, ge=0, description="seconds to wait at the start for topics that are not there")
-    connect_timeout: float = Field(
-        10.0, gt=0, description="seconds until an unreachable broker is an error at the start"
-    )
+    topic_timeout: SecondsOrOff = Field(60.0, description="Wait at the start for topics that are not there.")
+    connect_timeout: Seconds = Field(10.0, description="Until an unreachable broker is an error at the start.")
     options: dict[str, str] = Field(
-        default_factory=dict, description="further options of the Kafka clients, e.g. security.protocol"
+        default_factory=dict, description="Further options of the Kafka clients, e.g. security.protocol"
     )
-
-    @field_validator("bootstrap_servers")
-    @classmethod
-    def _servers(cls, value: str) -> str:
-        for server in value.split(","):
-            host, colon, port = server.strip().rpartition(":")
-            if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-                raise ValueError(f"{server.strip()!r} is not host:port")
-        return value
 
     @model_validator(mode="after")
     def _no_circle(self) -> KafkaSettings:
@@ -54,30 +45,29 @@ class KafkaSettings(Model):
 
     def servers(self) -> list[tuple[str, int]]:
         """The bootstrap servers as (host, port)."""
-        pairs = (server.strip().rpartition(":") for server in self.bootstrap_servers.split(","))
-        return [(host.strip("[]"), int(port)) for host, _, port in pairs]
+        return [parse_host_port(server) for server in self.bootstrap_servers]
 
 
-class SparkSettings(Model):
+class SparkSettings(Section):
     """How Spark runs the query."""
 
-    master: str = Field("local[2,4]", min_length=1, description="local[CORES,ATTEMPTS] or a cluster's URL")
+    master: str = Field("local[2,4]", min_length=1, description="Local[CORES,ATTEMPTS] or a cluster's URL")
     app_name: str = Field("headrace-spark", min_length=1)
-    checkpoint: str = Field(min_length=1, description="directory that remembers what has been done")
-    trigger: str = Field("2 seconds", description="time between the starts of two batches")
-    max_offsets_per_trigger: int = Field(50_000, ge=1, description="most messages of one batch")
-    min_partitions: int = Field(
-        0, ge=0, description="cut a batch into at least so many tasks; 0: one a Kafka partition"
+    checkpoint: str = Field(min_length=1, description="Directory that remembers what has been done")
+    trigger: str = Field("2 seconds", description="Time between the starts of two batches")
+    max_offsets_per_trigger: Int = Field(50_000, ge=1, description="Most messages of one batch")
+    min_partitions: Int = Field(
+        0, ge=0, description="Cut a batch into at least so many tasks; 0: one a Kafka partition"
     )
-    driver_memory: str = Field("1g", pattern=r"^\d+[kmgt]$", description="heap of the driver")
-    ivy: str = Field("", description="directory for downloaded jars; empty: Spark's own, in the home directory")
-    scratch: str = Field("", description="directory for Spark's temporary files; empty: the system's")
+    driver_memory: str = Field("1g", pattern=r"^\d+[kmgt]$", description="Heap of the driver")
+    ivy: str = Field("", description="Directory for downloaded jars; empty: Spark's own, in the home directory")
+    scratch: str = Field("", description="Directory for Spark's temporary files; empty: the system's")
     jars: list[str] = Field(
-        default_factory=list, description="local jars of Spark's Kafka source; nothing is downloaded"
+        default_factory=list, description="Local jars of Spark's Kafka source; nothing is downloaded"
     )
-    stop_timeout: float = Field(60.0, gt=0, description="seconds a running batch gets to finish at SIGTERM")
-    restarts: int = Field(10, ge=0, description="how often a failing query is started again before the process ends")
-    conf: dict[str, str] = Field(default_factory=dict, description="further Spark properties")
+    drain_timeout: Seconds = Field(60.0, description="What a running batch gets to finish at SIGTERM.")
+    restarts: Int = Field(10, ge=0, description="How often a failing query is started again before the process ends")
+    conf: dict[str, str] = Field(default_factory=dict, description="Further Spark properties")
 
     @field_validator("trigger")
     @classmethod
@@ -95,7 +85,7 @@ class SparkSettings(Model):
         return Path(self.scratch or Path(tempfile.gettempdir(), f"headrace-spark-{os.getuid()}")).absolute()
 
 
-class Settings(Model):
+class Settings(Section):
     """The whole file."""
 
     kafka: KafkaSettings

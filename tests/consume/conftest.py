@@ -27,8 +27,8 @@ CONFIG: dict[str, dict[str, Any]] = {
     "rabbitmq": {"user": "guest", "password": "guest", "declare": True, "timeout": 3.0},
     "elasticsearch": {"request_timeout": 2.0, "retries": 1, "retry_wait": 0.1},
     "retry": {"attempts": 3, "delay": 0.1, "factor": 1.5},
-    "dead_letters": {"scan_every": 600.0, "attempts": 2},
-    "run": {"status_every": 0.1, "reconnect_max": 0.5},
+    "dead_letters": {"scan_interval": 600.0, "attempts": 2},
+    "run": {"status_interval": 0.1, "reconnect_max": 0.5},
     "log": {"format": "json"},
 }
 
@@ -222,7 +222,7 @@ def make_line(
             name = request.node.name.removeprefix("test_").replace("[", "_").replace("]", "")
             line = Line(broker, elastic_server, elastic, name, tmp_path, {key: dict(v) for key, v in CONFIG.items()})
             line.log.touch()
-            line.sections["rabbitmq"] |= {"servers": [broker.address], "queue": name}
+            line.sections["rabbitmq"] |= {"hosts": [broker.address], "queue": name}
             line.sections["elasticsearch"]["hosts"] = [elastic_server.url]
             line.sections["run"]["status_file"] = str(tmp_path / "status.json")
             made.append(line)

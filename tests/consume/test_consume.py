@@ -155,8 +155,8 @@ async def test_the_broker_killed_and_started_again_over_tls(
     line = make_line(broker)
     line.configure(
         rabbitmq={
-            "servers": ["127.0.0.1:1", f"127.0.0.1:{broker.secure_port}"],
-            "tls": True,
+            "hosts": ["127.0.0.1:1", f"127.0.0.1:{broker.secure_port}"],
+            "tls": "required",
             "tls_ca": str(authority.path),
             "tls_certificate": str(certificate),
             "tls_key": str(key),
@@ -201,7 +201,7 @@ async def test_wrong_accounts_and_hosts_are_told_with_what_to_do(line: Line) -> 
     await line.wait_for(lambda: line.status().get("reason"))
     reason = line.status()["reason"]
     assert "ACCESS_REFUSED" in reason
-    assert "Check servers, virtual_host, user and password in [rabbitmq]" in reason
+    assert "Check hosts, virtual_host, user and password in [rabbitmq]" in reason
     line.stop()
     line.configure(rabbitmq={"password": "guest", "virtual_host": "nowhere"})
     line.start()

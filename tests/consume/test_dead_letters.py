@@ -34,7 +34,7 @@ def letters(line: Line, *words: str) -> list[dict[str, Any]]:
 
 async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_people(line: Line) -> None:
     table = line.name
-    line.configure(retry={"delay": 0.25, "factor": 2}, dead_letters={"scan_every": 0.3, "attempts": 2})
+    line.configure(retry={"delay": 0.25, "factor": 2}, dead_letters={"scan_interval": 0.3, "attempts": 2})
     await line.make_queues()
     async with channel_to(line.broker.url) as channel:
         await channel.exchange_declare(exchange=f"x.{table}", exchange_type="topic", durable=True)
@@ -65,7 +65,7 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_peopl
         ("refused", 2, "people"),
     ]
     assert line.count("resent") == 4
-    assert line.events("dead letters wait for people: headrace-consume dead-letters list")
+    assert line.events("dead letters need an operator: headrace-consume dead-letters list")
     await line.wait_settled()
     # It stays: more scans leave it alone.
     line.broker.sync()

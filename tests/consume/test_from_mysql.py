@@ -37,7 +37,7 @@ async def test_services_are_found_by_name_and_the_documents_are_the_rows_after_k
     rabbitmq.add_vhost(VHOST)
     rabbitmq.add_user(ACCOUNT, ACCOUNT, VHOST)
     sink = f"""type = "rabbitmq"
-servers = "{rabbitmq.address}"
+hosts = "{rabbitmq.address}"
 virtual_host = "{VHOST}"
 user = "{ACCOUNT}"
 password = "{ACCOUNT}"

@@ -60,12 +60,12 @@ def make_sink(request: pytest.FixtureRequest, tmp_path: Path) -> MakeSink:
         section |= {"bootstrap_servers": request.getfixturevalue("kafka").bootstrap_servers, "create_topics": True}
     elif kind == "rabbitmq":
         server = request.getfixturevalue("rabbitmq")
-        login = {"servers": server.address, "user": USER, "password": PASSWORD}
+        login = {"hosts": server.address, "user": USER, "password": PASSWORD}
         section |= {**login, "declare": True, "queue": topic, "exchange": topic, "exchange_type": "fanout"}
     elif kind == "rocketmq":
         server = request.getfixturevalue("rocketmq")
         server.create_topic(topic, message_type="FIFO")
-        section["endpoints"] = server.endpoints
+        section["hosts"] = server.endpoints
 
     def make(lease: Lease | None = None) -> Sink:
         made = sink_of(section, lease)

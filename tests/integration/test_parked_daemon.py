@@ -26,7 +26,7 @@ Make = Callable[..., DaemonProcess]
 def site(mysql: Any, schema: str, rabbitmq: Any, parked: str = "", *, sink: str = "", each: bool = True) -> str:
     """A queue a table, named SCHEMA.TABLE, through the default exchange; refused messages are parked at once."""
     text = (
-        f'type = "rabbitmq"\nservers = "{rabbitmq.host}:{rabbitmq.port}"\nuser = "guest"\npassword = "guest"\n'
+        f'type = "rabbitmq"\nhosts = "{rabbitmq.host}:{rabbitmq.port}"\nuser = "guest"\npassword = "guest"\n'
         'routing_key = "{schema}.{table}"\nretries = 1\nretry_delay = "50ms"\n' + (sink or 'on_failure = "park"')
     )
     more = f'[parking]\ndelay = "200ms"\nmax_delay = "500ms"\n{parked or PATIENT}' if not sink else ""

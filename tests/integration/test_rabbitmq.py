@@ -209,10 +209,10 @@ async def test_a_wrong_password_and_a_missing_virtual_host_are_told_apart(rabbit
 
 async def test_every_server_is_tried(rabbitmq: Any) -> None:
     both = f"127.0.0.1:1,{rabbitmq.host}:{rabbitmq.port}"
-    assert await sink_to(rabbitmq, servers=both).check() == []
+    assert await sink_to(rabbitmq, hosts=both).check() == []
     with pytest.raises(SinkError, match=r"can't be reached \(127.0.0.1:1: .*failed.*; 127.0.0.1:2: "):
         async with asyncio.timeout(5):
-            await sink_to(rabbitmq, servers="127.0.0.1:1,127.0.0.1:2").start()
+            await sink_to(rabbitmq, hosts="127.0.0.1:1,127.0.0.1:2").start()
 
 
 async def test_a_set_aside_message_is_sent_again_beside_the_others(rabbitmq: Any, name: str) -> None:

@@ -31,7 +31,7 @@ def section(server: Any, **keys: str) -> str:
     """The text of [sink]."""
     given = {
         "type": '"rabbitmq"',
-        "servers": f'"{server.host}:{server.port}"',
+        "hosts": f'"{server.host}:{server.port}"',
         "user": '"guest"',
         "password": '"guest"',
         "retry_delay": '"100ms"',

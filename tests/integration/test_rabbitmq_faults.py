@@ -143,7 +143,7 @@ async def test_tls_with_an_authority_and_a_certificate_of_ours(
     broker: Any, authority: Authority, tmp_path: Path
 ) -> None:
     certificate, key, _ = authority.make("headrace")
-    secure = {"servers": f"{broker.host}:{broker.secure_port}", "tls": True}
+    secure = {"hosts": f"{broker.host}:{broker.secure_port}", "tls": "required"}
     good = {**secure, "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
     async with looking_at(broker.url) as looking:
         queue = await looking.queue("tls")
@@ -163,5 +163,5 @@ async def test_tls_with_an_authority_and_a_certificate_of_ours(
     assert "can't be reached" in problem
     (problem,) = await sink_to(broker, **{**good, "tls_ca": tmp_path / "missing.pem"}).check()
     assert "tls_ca" in problem
-    (problem,) = await sink_to(broker, tls=True).check()
+    (problem,) = await sink_to(broker, tls="required").check()
     assert "can't be reached" in problem

@@ -27,7 +27,7 @@ LIMIT = 120.0
 
 def settings(server: Any, **more: Any) -> RocketMqSinkSettings:
     quick = {"retry_delay": 0.1, "request_timeout": 10.0}
-    return RocketMqSinkSettings.model_validate({"type": "rocketmq", "endpoints": server.endpoints, **quick, **more})
+    return RocketMqSinkSettings.model_validate({"type": "rocketmq", "hosts": server.endpoints, **quick, **more})
 
 
 def batch(topic: str, first: int, count: int, partition: int = 0, *, tag: str = "orders") -> MessageBatch:
@@ -146,7 +146,7 @@ async def test_a_topic_that_keeps_no_order_is_refused(rocketmq: Any) -> None:
 
 
 async def test_a_cluster_that_is_away_is_said_in_a_sentence(rocketmq: Any) -> None:
-    sink = RocketMqSink(settings(rocketmq, endpoints="127.0.0.1:1"), Lease())
+    sink = RocketMqSink(settings(rocketmq, hosts="127.0.0.1:1"), Lease())
     with pytest.raises(SinkError, match=r"RocketMQ can't be reached \(127\.0\.0\.1:1"):
         await sink.start()
     assert len(await sink.check()) == 1
@@ -193,7 +193,7 @@ async def test_from_mysql_to_rocketmq_with_tags_and_order(
     topic: str,
 ) -> None:
     execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
-    sink = f'type = "rocketmq"\nendpoints = "{rocketmq.endpoints}"\ntag = "{{table}}-{{type}}"'
+    sink = f'type = "rocketmq"\nhosts = "{rocketmq.endpoints}"\ntag = "{{table}}-{{type}}"'
     text = destination_toml(mysql, schema, sink).replace(
         f'topic = "{schema}"\n', f"topic = \"{topic}\"\npartitions = 4\npartition_hash = '.*\\..*:$pk$'\n"
     )

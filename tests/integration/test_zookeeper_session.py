@@ -137,32 +137,32 @@ async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemb
 
 
 async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) -> None:
-    session = await zoo.session("a", auth="headrace:secret")
+    session = await zoo.session("a", user="headrace", password="secret")
     lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
     await lock.acquire(no_floor)
     guard = await store.begin_epoch("shop", term=lock.term)
     await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
-    with pytest.raises(LockServiceError, match="auth"):
-        await zoo.session("b", auth="somebody:else")
-    command = Session(zoo.settings(auth="somebody:else"), "b", {}, member=False)
+    with pytest.raises(LockServiceError, match="give .zookeeper. the user"):
+        await zoo.session("b", user="somebody", password="else")
+    command = Session(zoo.settings(user="somebody", password="else"), "b", {}, member=False)
     await command.start()
     try:
         with pytest.raises(Refused) as refused:
             await command.get(zoo.node("destinations/shop/position"))
         assert refused.value.why == "no_auth"
-        with pytest.raises(StateStoreError, match="auth"):
+        with pytest.raises(StateStoreError, match="give .zookeeper. the user"):
             await ZooKeeperStore(command).load("shop")
-        assert "auth" in (await ZooKeeperStore(command).problems("shop"))[0]
+        assert "give [zookeeper] the user" in (await ZooKeeperStore(command).problems("shop"))[0]
     finally:
         await command.close()
-    friend = await zoo.session("c", auth="headrace:secret")
+    friend = await zoo.session("c", user="headrace", password="secret")
     assert (await ZooKeeperStore(friend).load("shop")).position == POSITION
 
 
 async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: Any, authority: Authority) -> None:
     zoo = Ensemble(encrypted)
     certificate, key, _ = authority.make("client")
-    tls = {"tls": "required", "tls_ca": authority.path, "tls_cert": certificate, "tls_key": key}
+    tls = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
     try:
         lock = await zoo.lock("a", hosts=encrypted.secure_hosts, **tls)
         await lock.acquire(no_floor)
@@ -178,7 +178,7 @@ async def test_a_server_whose_certificate_is_not_trusted_is_refused(
     zoo = Ensemble(encrypted)
     certificate, key, _ = authority.make("client")
     other = Authority(tmp_path).path
-    tls = {"tls": "required", "tls_ca": other, "tls_cert": certificate, "tls_key": key}
+    tls = {"tls": "required", "tls_ca": other, "tls_certificate": certificate, "tls_key": key}
     with pytest.raises(LockServiceError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
         await within(15, zoo.session("a", hosts=encrypted.secure_hosts, **tls))
     missing = {"tls": "required", "tls_ca": tmp_path / "none.pem"}

@@ -20,8 +20,7 @@ import structlog
 import headrace
 from headrace.cli import check
 from headrace.ports.finding import Finding
-from headrace.settings.daemon import LogSettings
-from headrace.supervisor import logs
+from headrace_common import logs
 from tests.configured import load
 
 CONFIG = Path(__file__).parents[2] / "config" / "headrace.toml"
@@ -223,7 +222,7 @@ def log_stream() -> Iterator[io.StringIO]:
 
 
 def test_json_logs_are_one_object_a_line_without_local_values(log_stream: io.StringIO) -> None:
-    logs.configure(LogSettings(format="json", level="info"), log_stream)
+    logs.configure("json", "info", log_stream)
     password = "geheim"
     try:
         raise ValueError(len(password))
@@ -239,10 +238,10 @@ def test_json_logs_are_one_object_a_line_without_local_values(log_stream: io.Str
 
 
 def test_console_logs_and_levels(log_stream: io.StringIO) -> None:
-    logs.configure(LogSettings(format="console", level="debug"), log_stream)
+    logs.configure("console", "debug", log_stream)
     structlog.get_logger("headrace.x").debug("shown", a=1)
     logging.getLogger("asyncio").debug("a library's debug lines are not")
-    logs.configure(LogSettings(format="console", level="error"), log_stream)
+    logs.configure("console", "error", log_stream)
     structlog.get_logger("headrace.x").warning("too quiet")
     (line,) = log_stream.getvalue().splitlines()
     assert "shown" in line

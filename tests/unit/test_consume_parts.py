@@ -24,7 +24,7 @@ from tests.canal_messages import START, change, row
 
 SETTINGS = Settings.model_validate(
     {
-        "rabbitmq": {"servers": ["h:1"], "user": "u", "password": "p", "queue": "q"},
+        "rabbitmq": {"hosts": ["h:1"], "user": "u", "password": "p", "queue": "q"},
         "elasticsearch": {"hosts": ["http://h:1"]},
     }
 )

@@ -16,7 +16,7 @@ from headrace_documents.errors import SettingsError
 ROOT = Path(__file__).parents[2]
 GOOD = """
 [rabbitmq]
-servers = "127.0.0.1:{rabbit}"
+hosts = "127.0.0.1:{rabbit}"
 user = "u"
 password = "s3cret"
 queue = "q"

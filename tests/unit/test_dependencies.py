@@ -131,9 +131,9 @@ def test_a_consumer_without_its_extra_says_what_to_install(package: str, module:
 @pytest.mark.parametrize(
     ("package", "sink", "keys", "extra"),
     [
-        ("aio_pika", "RabbitMq", "dict(type='rabbitmq', servers='127.0.0.1:1', user='u', password='p')", "rabbitmq"),
-        ("aiormq", "RabbitMq", "dict(type='rabbitmq', servers='127.0.0.1:1', user='u', password='p')", "rabbitmq"),
-        ("rocketmq", "RocketMq", "dict(type='rocketmq', endpoints='127.0.0.1:1')", "rocketmq"),
+        ("aio_pika", "RabbitMq", "dict(type='rabbitmq', hosts='127.0.0.1:1', user='u', password='p')", "rabbitmq"),
+        ("aiormq", "RabbitMq", "dict(type='rabbitmq', hosts='127.0.0.1:1', user='u', password='p')", "rabbitmq"),
+        ("rocketmq", "RocketMq", "dict(type='rocketmq', hosts='127.0.0.1:1')", "rocketmq"),
     ],
 )
 def test_a_sink_without_its_extra_says_what_to_install(package: str, sink: str, keys: str, extra: str) -> None:

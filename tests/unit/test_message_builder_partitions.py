@@ -212,7 +212,7 @@ def test_debezium_s_messages_are_about_their_row() -> None:
 def test_routing_keys_and_tags_are_made_of_names() -> None:
     sink = {
         "type": "rabbitmq",
-        "servers": "127.0.0.1:5672",
+        "hosts": "127.0.0.1:5672",
         "user": "u",
         "password": "p",
         "exchange": "ex",

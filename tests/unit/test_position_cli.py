@@ -24,7 +24,7 @@ from headrace.model import Gap, OpenXa, Position
 from headrace.mysql.position.inventory import Binlog, Inventory
 from headrace.ports.state import StateChange
 from headrace.settings.destination import SourceSettings
-from headrace.supervisor import logs
+from headrace_common import logs
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 POSITION = Position(UUID, "mysql-bin.000003", 4711, f"{UUID}:1-23", 2, (OpenXa("1:61:", "mysql-bin.000002", 4),), 99)

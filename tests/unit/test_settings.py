@@ -317,9 +317,11 @@ def test_a_destination_may_have_a_state_store_of_its_own(write: Write) -> None:
         ('[zookeeper]\nhosts = ","', JSONL, "zookeeper.hosts: should name at least one server"),
         (ZK + 'session_timeout = "1s"', JSONL, "zookeeper.session_timeout: should be greater than or equal to 2"),
         (ZK + 'root = "headrace"', JSONL, "zookeeper.root: "),
-        (ZK + 'auth = "nobody"', JSONL, 'zookeeper.auth: should be "user:password"'),
-        (ZK + 'tls_ca = "/x"', JSONL, "tls_ca, tls_cert and tls_key have no meaning"),
-        (ZK + 'tls = "required"\ntls_cert = "/x"', JSONL, "tls_cert and tls_key go together"),
+        (ZK + 'user = "nobody"', JSONL, "zookeeper: user and password go together"),
+        (ZK + 'user = "no:body"\npassword = "x"', JSONL, "zookeeper: user should have no colon"),
+        (ZK + 'tls_ca = "/etc/passwd"', JSONL, 'zookeeper: tls_ca has no meaning with tls = "disabled"'),
+        (ZK + 'tls = "required"\ntls_ca = "/x"', JSONL, "zookeeper.tls_ca: there is no file /x"),
+        (ZK + 'tls = "required"\ntls_key = "/etc/passwd"', JSONL, "zookeeper: tls_key needs tls_certificate"),
     ],
 )
 def test_a_store_that_does_not_fit_is_refused(main: str, shop: str, problem: str, write: Write) -> None:

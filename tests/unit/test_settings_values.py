@@ -5,17 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.rules.patterns import compile_filter, split_patterns
-from headrace.settings.values import (
-    StartAt,
-    StartEarliest,
-    StartGtid,
-    StartLatest,
-    StartTime,
-    parse_duration,
-    parse_host_port,
-    parse_size,
-    parse_start,
-)
+from headrace.settings.values import StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
+from headrace_common.values import parse_duration, parse_host_port, parse_size
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -127,21 +127,21 @@ def kafka(**more: Any) -> KafkaSinkSettings:
     return KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "h:9092", **more})
 
 
-ACCOUNT = {"security": "sasl", "user": "relay", "password": "x"}
+ACCOUNT = {"sasl_mechanism": "SCRAM-SHA-512", "user": "relay", "password": "x"}
 TOKEN = ACCOUNT | {"sasl_mechanism": "OAUTHBEARER", "oauth_token_url": "https://id.example.com/token"}
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"user": "relay"}, "user has no meaning with security"),
-        ({"security": "tls", "sasl_mechanism": "PLAIN"}, "sasl_mechanism has no meaning"),
-        (ACCOUNT | {"tls_ca": "/x"}, "tls_ca has no meaning"),
-        ({"security": "sasl"}, "needs user and password"),
+        ({"user": "relay"}, 'user has no meaning with sasl_mechanism = "none"'),
+        (ACCOUNT | {"tls_ca": __file__}, 'tls_ca has no meaning with tls = "disabled"'),
+        ({"tls": "required", "tls_ca": "/x"}, "there is no file /x"),
+        ({"sasl_mechanism": "PLAIN"}, "needs user and password"),
         (ACCOUNT | {"oauth_scope": "kafka"}, "oauth_scope has no meaning with sasl_mechanism"),
         (ACCOUNT | {"sasl_mechanism": "OAUTHBEARER"}, "needs oauth_token_url"),
         (TOKEN | {"oauth_token_url": "id.example.com"}, "should begin with"),
-        ({"security": "tls", "tls_key": "/x"}, "tls_key needs tls_certificate"),
+        ({"tls": "required", "tls_key": __file__}, "tls_key needs tls_certificate"),
         ({"on_oversize": "skip"}, "halt"),
     ],
 )
@@ -152,7 +152,7 @@ def test_security_that_makes_no_sense_is_refused(more: dict[str, Any], said: str
 
 
 def test_security_that_does_is_taken() -> None:
-    for more in ({}, {"security": "tls"}, ACCOUNT, ACCOUNT | {"security": "sasl_tls", "tls_ca": "/x"}, TOKEN):
+    for more in ({}, {"tls": "required"}, ACCOUNT, ACCOUNT | {"tls": "required", "tls_ca": __file__}, TOKEN):
         assert kafka(**more).max_request_size is None
 
 

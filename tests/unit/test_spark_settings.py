@@ -74,7 +74,7 @@ colour = "red"
 [elasticsearch]
 hosts = ["127.0.0.1:9200"]
 password = "${NOT_THERE_AT_ALL}"
-ca_certs = "${file:/no/such/file}"
+tls_ca = "${file:/no/such/file}"
 mappings_file = "/no/such/file"
 bulk_actions = "many"
 [spark]
@@ -90,7 +90,7 @@ trigger = "now and then"
     assert found.keys() >= {
         "kafka.topics",
         "elasticsearch.hosts[0]",
-        "elasticsearch.ca_certs",
+        "elasticsearch.tls_ca",
         "elasticsearch.mappings_file",
         "elasticsearch.bulk_actions",
         "spark.trigger",

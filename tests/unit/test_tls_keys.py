@@ -18,26 +18,26 @@ USES = {
 import asyncio
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.adapters.rabbitmq.connection import BrokerConnection
-given = {"type": "rabbitmq", "servers": "127.0.0.1:1", "user": "u", "password": "p", "tls": True}
+given = {"type": "rabbitmq", "hosts": "127.0.0.1:1", "user": "u", "password": "p", "tls": "required"}
 settings = RabbitMqSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key})
 asyncio.run(BrokerConnection(settings, None, None, None).open())
 """,
     "kafka": """
 from headrace.adapters.kafka.connection import connection_arguments
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-given = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "security": "tls"}
+given = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "tls": "required"}
 connection_arguments(KafkaSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key}))
 """,
     "zookeeper": """
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
-given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_ca": certificate, "tls_cert": certificate, "tls_key": key}
+given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_ca": certificate, "tls_certificate": certificate, "tls_key": key}
 Connector(ZooKeeperSettings.model_validate(given))
 """,
     "consumer": """
 from headrace_consume.broker import _tls_context
 from headrace_consume.settings import RabbitMqSettings
-given = {"servers": "127.0.0.1:1", "user": "u", "password": "p", "queue": "q", "tls": True}
+given = {"hosts": "127.0.0.1:1", "user": "u", "password": "p", "queue": "q", "tls": "required"}
 _tls_context(RabbitMqSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key}))
 """,
 }

@@ -59,7 +59,7 @@ def _run_configured(arguments: argparse.Namespace) -> int:
 
     from headrace.cli.wiring import ADAPTERS
     from headrace.settings.load import Loader
-    from headrace.supervisor import logs
+    from headrace_common import logs
 
     settings = Loader(ADAPTERS, os.environ).load(arguments.config)
     logging = contextlib.nullcontext() if "own_log" in arguments else logs.for_commands()

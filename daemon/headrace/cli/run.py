@@ -16,10 +16,10 @@ from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
-from headrace.supervisor import logs
 from headrace.supervisor.reload import Reloader
 from headrace.supervisor.supervisor import Supervisor
 from headrace.supervisor.systemd import Notifier
+from headrace_common import logs
 
 DESCRIPTION = (
     "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0. Files of destinations "
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def command(settings: Settings) -> int:
     """Runs the daemon; the exit status. Raises HeadraceError when the state store or HTTP can't be opened."""
-    logs.configure(settings.log)
+    logs.configure(settings.log.format, settings.log.level)
     spare_collector()
     log.info("headrace starts", version=__version__, node=settings.daemon.node, destinations=[*settings.destinations])
     wiring = Wiring(settings)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headrace.settings.adapters import SinkSettings
-from headrace.settings.section import MIB, Int, Seconds, Size
+from headrace_common.section import MIB, Int, Seconds, Size
 
 
 class RetrySettings(SinkSettings):

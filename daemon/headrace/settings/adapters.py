@@ -11,7 +11,7 @@ from pydantic import Field
 
 from headrace.rules.templates import Template
 from headrace.rules.topics import ANY_NAME, TopicNames
-from headrace.settings.section import Int, Section
+from headrace_common.section import Int, Section
 
 TOPIC = Template.parse("{topic}", ("topic",))
 

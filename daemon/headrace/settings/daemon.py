@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headrace.settings.section import Int, Seconds, SecondsOrOff, Section
-from headrace.settings.values import parse_host_port
+from headrace_common.section import Int, Seconds, SecondsOrOff, Section
+from headrace_common.values import parse_host_port
 
 
 class DaemonSettings(Section):

@@ -11,8 +11,8 @@ from headrace.settings.adapters import ClusterSettings, MessageSettings, SinkSet
 from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings
 from headrace.settings.parking import ParkingSettings
 from headrace.settings.route import FilterSettings, RouteSettings
-from headrace.settings.section import MIB, Int, Seconds, SecondsOrOff, Section, Size
 from headrace.settings.values import Start, StartLatest, parse_file_position, parse_start
+from headrace_common.section import MIB, Int, OptionalTls, Seconds, SecondsOrOff, Section, Size
 
 
 def _split_positions(value: Any) -> Any:
@@ -29,7 +29,7 @@ class StandbySettings(Section):
     port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
 
 
-class SourceSettings(Section):
+class SourceSettings(OptionalTls):
     """[source]: the MySQL server whose binlog is read."""
 
     host: str = Field(min_length=1, description="Host name or address of the MySQL server.")
@@ -47,12 +47,6 @@ class SourceSettings(Section):
         le=(1 << 32) - 1,
         description="Our id as a replica, unique among all replicas of the source; 0 derives one from node and "
         "destination.",
-    )
-    tls: Literal["preferred", "required", "disabled"] = Field(
-        default="preferred", description="preferred: encrypted when the server can; required: or not at all."
-    )
-    tls_ca: Path | None = Field(
-        default=None, description="File of CA certificates; when given, the server's certificate and name are checked."
     )
     connect_timeout: Seconds = Field(
         default=10.0, description="Limit for connecting and for each answer before the stream, in seconds."

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from typing import Any, NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.settings.adapters import Sections
 from headrace.settings.checks import clashing, destination_problems, main_store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
-from headrace.settings.section import Section
-from headrace_common.references import Expander
+from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, validated
 
 _DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_Model = TypeVar("_Model", bound=Section)
-Tell = Callable[[str, str], object]
-"""Takes a problem: the key, and a sentence."""
-Siblings = Callable[[str], str]
-"""Why a section does not know a key; "" when no other choice of it would."""
 
 
 class _Choice(NamedTuple):
@@ -130,10 +119,6 @@ class Loader:
         if destination is None:
             return None
         source, route = destination.source, destination.route
-        if source.tls_ca and source.tls == "disabled":
-            problems.append(f'{file}: source.tls_ca: has no meaning with tls = "disabled"')
-        elif source.tls_ca and not source.tls_ca.is_file():
-            problems.append(f"{file}: source.tls_ca: there is no file {source.tls_ca}")
         if not route.topic:
             if destination.sink.capabilities.needs_topic:
                 problems.append(f"{file}: route.topic: is missing; a {destination.sink.type} sink needs it")
@@ -143,34 +128,22 @@ class Loader:
         return destination.model_copy(update={"source": source, "route": route})
 
     def _read(
-        self, file: Path, model: type[_Model], problems: list[str], reserved: Sequence[str], **more: Any
-    ) -> _Model | None:
+        self, file: Path, model: type[ModelT], problems: list[str], reserved: Sequence[str], **more: Any
+    ) -> ModelT | None:
         """One file as a model; None when it has problems, which are added to `problems`. `reserved` keys are ours."""
-        raw = _read_toml(file, problems)
+        raw, before = read_toml(file, problems), len(problems)
         if raw is None:
             return None
-        before = len(problems)
-        bad_keys: set[str] = set()
-
-        def report(key: str, sentence: str) -> None:
-            bad_keys.add(key)
-            problems.append(f"{file}: {key}: {sentence}")
-
-        expanded = Expander(self._env, report).expand(raw)
+        values, report, tell = expanded(file, raw, self._env, problems)
         for key in reserved:
-            if expanded.pop(key, None) is not None:
+            if values.pop(key, None) is not None:
                 report(key, "unknown key")
-
-        def tell(key: str, sentence: str) -> None:
-            if key not in bad_keys:  # its value is missing, so what the model says of it is noise
-                problems.append(f"{file}: {key}: {sentence}")
-
-        result = self._model({**expanded, **more}, model, tell)
+        result = self._model({**values, **more}, model, tell)
         return result if len(problems) == before else None
 
     # -- models ---------------------------------------------------------------------------------------------------
 
-    def _model(self, raw: dict[str, Any], model: type[_Model], tell: Tell) -> _Model | None:
+    def _model(self, raw: dict[str, Any], model: type[ModelT], tell: Tell) -> ModelT | None:
         """`raw` as a model, its adapters' sections first; tells every problem."""
         raw, found = dict(raw), list[tuple[str, str]]()
         late: Tell = lambda key, sentence: found.append((key, sentence))  # noqa: E731
@@ -179,7 +152,7 @@ class Loader:
         else:
             for choice in _CHOICES:
                 self._add_chosen(raw, choice, late)
-        made = _validated(raw, model, lambda key, sentence: key in _SECTIONS or tell(key, sentence))
+        made = validated(raw, model, lambda key, sentence: key in _SECTIONS or tell(key, sentence))
         for key, sentence in found:
             tell(key, sentence)
         return made if not found else None
@@ -254,60 +227,9 @@ def _destination_files(folder: Path, main: Path, *, report_missing: bool, proble
     return files
 
 
-def _read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n"))
-    except OSError as error:
-        problems.append(f"{file}: the file can't be read: {error.strerror}")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        problems.append(f"{file}: line {line}: not UTF-8 text")
-    except tomllib.TOMLDecodeError as error:
-        problems.append(f"{file}: not TOML: {error}")
-    except RecursionError:
-        problems.append(f"{file}: not TOML: nested too deep")
-    return None
-
-
-def _validated(raw: dict[str, Any], model: type[_Model], tell: Tell, why: Siblings | None = None) -> _Model | None:
-    """`raw` as a model; None when it has problems, all of which are told."""
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            tell(*_sentence(detail, model, why))
-        return None
-
-
-def _section(raw: Any, model: type[_Model], name: str, tell: Tell, why: Siblings | None = None) -> _Model | None:
+def _section(raw: Any, model: type[ModelT], name: str, tell: Tell, why: Siblings | None = None) -> ModelT | None:
     """One section that an adapter brings along."""
     if not isinstance(raw, dict):
         tell(name, f"should be a section, [{name}]")
         return None
-    return _validated(raw, model, lambda key, sentence: tell(f"{name}.{key}" if key else name, sentence), why)
-
-
-def _sentence(detail: ErrorDetails, model: type[Section], why: Siblings | None) -> tuple[str, str]:
-    """Key and sentence for people, out of what pydantic says."""
-    loc = list(detail["loc"])
-    if not loc:
-        return "", detail["msg"].removeprefix("Value error, ")
-    section: type[Section] | None = model
-    for part in loc[:-1]:
-        field = section.model_fields.get(str(part)) if section else None
-        annotation = field.annotation if field else None
-        section = annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
-    key = str(loc[0]) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc[1:])
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        if why is not None and len(loc) == 1 and (sentence := why(key)):
-            return key, sentence
-        names = [name for name in section.model_fields if name not in ("name", "cluster")] if section else []
-        near = difflib.get_close_matches(str(loc[-1]), names, 1)
-        return key, f"unknown key; did you mean {near[0]}?" if near else "unknown key"
-    if kind == "missing":
-        in_file = len(loc) == 1 and issubclass(model, DestinationSettings | MainSettings)
-        return key, "the section is missing" if in_file else "is missing"
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return key, f"should be a section, [{key}]"
-    return key, detail["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    return validated(raw, model, lambda key, sentence: tell(f"{name}.{key}" if key else name, sentence), why)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.settings.section import MIB, Int, Seconds, Section, Size
+from headrace_common.section import MIB, Int, Seconds, Section, Size
 
 
 class ParkingSettings(Section):

@@ -1,4 +1,4 @@
-"""The small languages inside the configuration: durations, sizes, places to start, addresses."""
+"""Where a destination begins, and binlog positions, as the configuration writes them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import Any
 from headrace.rules.patterns import compile_filter as compile_filter
 from headrace.rules.patterns import split_patterns as split_patterns
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)")
-_DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|kB|MB|GB)?")
-_SIZE_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _INTERVAL = r"[1-9][0-9]*(?:-[1-9][0-9]*)?"
 _TAG = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
@@ -58,36 +54,6 @@ Start = StartEarliest | StartLatest | StartAt | StartGtid | StartTime
 """Where a destination without a stored position begins."""
 
 
-def parse_duration(value: Any) -> float:
-    """Seconds from a number of seconds or a text such as "500ms". Raises ValueError."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        if found := _DURATION.fullmatch(value.strip()):
-            return float(found[1]) * _DURATION_UNITS[found[2]]
-        if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", value.strip()):
-            return float(value)
-    raise ValueError('should be a duration such as "10s", "500ms" or "2m", or a number of seconds')
-
-
-def parse_size(value: Any) -> int:
-    """Bytes from a number or a text such as "64MiB". Raises ValueError."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
-        return int(found[1]) * _SIZE_UNITS[found[2]]
-    raise ValueError('should be a size such as "64MiB" or "900KiB", or a number of bytes')
-
-
-def parse_int(value: Any) -> int:
-    """A whole number, also one that came as text out of the environment; true and false are none. Raises ValueError."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
-        return int(value)
-    raise ValueError("should be a whole number")
-
-
 def parse_start(value: Any) -> Start:
     """Where to begin, from its text (or a TOML time). Raises ValueError."""
     if isinstance(value, datetime):
@@ -128,28 +94,3 @@ def _start_time(time: datetime) -> StartTime:
     if time.tzinfo is None:
         raise ValueError('the time should have a zone, as in "2026-01-31T12:00:00Z" or "...+08:00"')
     return StartTime(time)
-
-
-def parse_host_port(text: str) -> tuple[str, int]:
-    """Host and port from "host:port" or "[address]:port". Raises ValueError."""
-    host, colon, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError('should have an IPv6 address in brackets, as in "[::1]:9180"')
-    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError('should be a host and a port, as in "127.0.0.1:9180"')
-    return host, int(port)
-
-
-def split_servers(value: Any) -> Any:
-    """Addresses as a tuple, out of a list or of text with commas. Raises ValueError."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError('should be "host:port", several of them with commas between, or a list of them')
-    servers = tuple(part.strip() for part in parts if part.strip())
-    if not servers:
-        raise ValueError("should name at least one server")
-    for server in servers:
-        parse_host_port(server)
-    return servers

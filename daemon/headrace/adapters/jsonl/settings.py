@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import Exclusive, SinkCapabilities, SinkSettings
-from headrace.settings.section import Int, SizeOrOff
+from headrace_common.section import Int, SizeOrOff
 
 
 class JsonlSinkSettings(SinkSettings):

@@ -19,12 +19,11 @@ from headrace.adapters.kafka.aiokafka_internals import try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
-from headrace.settings.values import parse_host_port
 from headrace.tls import client_context
+from headrace_common.values import parse_host_port
 
 logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines hold passwords and tokens
 
-_PROTOCOLS = {"plaintext": "PLAINTEXT", "tls": "SSL", "sasl": "SASL_PLAINTEXT", "sasl_tls": "SASL_SSL"}
 _PROBE_LIMIT = 5.0
 """Seconds for finding out why a broker was not reached."""
 _REFUSED = (AuthenticationFailedError, SaslAuthenticationFailed, IllegalSaslStateError)
@@ -32,17 +31,16 @@ _REFUSED = (AuthenticationFailedError, SaslAuthenticationFailed, IllegalSaslStat
 
 def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
     """What a producer, consumer or admin client is made with. Raises SinkRejected when a TLS file can't be used."""
+    tls, sasl = settings.tls == "required", settings.sasl_mechanism != "none"
     arguments: dict[str, Any] = {
         "bootstrap_servers": list(settings.bootstrap_servers),
         "client_id": settings.client_id,
         "request_timeout_ms": int(settings.request_timeout * 1000),
-        "security_protocol": _PROTOCOLS[settings.security],
+        "security_protocol": ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT"),
     }
-    if settings.security.endswith("tls"):
-        arguments["ssl_context"] = client_context(
-            "[sink]", SinkRejected, settings.tls_ca, settings.tls_certificate, settings.tls_key
-        )
-    if settings.security.startswith("sasl"):
+    if tls:
+        arguments["ssl_context"] = client_context("[sink]", SinkRejected, *settings.tls_files)
+    if sasl:
         arguments["sasl_mechanism"] = settings.sasl_mechanism
         if settings.sasl_mechanism == "OAUTHBEARER":
             arguments["sasl_oauth_token_provider"] = provider_of(settings)
@@ -87,7 +85,8 @@ async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> Sink
             )
     return SinkError(
         f"Kafka at {servers} can't be reached ({describe(cause or error)})",
-        remedy=f'look whether the brokers run, and have listeners for security = "{settings.security}" there',
+        remedy=f'look whether the brokers run, and have listeners for tls = "{settings.tls}", sasl_mechanism = '
+        f'"{settings.sasl_mechanism}" there',
     )
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
-from headrace.settings.section import KIB, MIB, Int, Seconds, Size, Topic
-from headrace.settings.values import split_servers
+from headrace.settings.section import Topic
+from headrace_common.section import KIB, MIB, Hosts, Int, Seconds, Size, TlsSection
 
 
-class KafkaSinkSettings(SinkSettings):
+class KafkaSinkSettings(SinkSettings, TlsSection):
     """[sink] type = "kafka"."""
 
     type: Literal["kafka"] = Field(description="The kind of sink.")
-    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(split_servers)] = Field(
-        description='Brokers to begin with: "host:port", comma-separated, or a list.'
-    )
+    bootstrap_servers: Hosts = Field(description='Brokers to begin with: "host:port", comma-separated, or a list.')
     client_id: str = Field(default="headrace", min_length=1, description="Our name in the brokers' logs and quotas.")
     compression: Literal["none", "gzip", "lz4", "zstd", "snappy"] = Field(
         default="none", description="Compression of record batches."
@@ -70,11 +67,11 @@ class KafkaSinkSettings(SinkSettings):
     max_request_size: Size | None = Field(
         default=None, description="The largest message, in bytes. Default: what the topic's max.message.bytes allows."
     )
-    security: Literal["plaintext", "tls", "sasl", "sasl_tls"] = Field(
-        default="plaintext", description="How we talk to the brokers (security.protocol)."
+    tls: Literal["disabled", "required"] = Field(
+        default="disabled", description="required: the connections are encrypted (security.protocol)."
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
-        default="SCRAM-SHA-512", description="How we prove who we are (sasl.mechanism)."
+    sasl_mechanism: Literal["none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
+        default="none", description="How we prove who we are (sasl.mechanism); none: we do not."
     )
     user: str = Field(default="", description="The account, for PLAIN and SCRAM.")
     password: SecretStr = Field(default=SecretStr(""), description='Its password; best as "${NAME}".')
@@ -82,11 +79,6 @@ class KafkaSinkSettings(SinkSettings):
         default="", description="OAUTHBEARER: where a token is fetched, with user and password as the client's."
     )
     oauth_scope: str = Field(default="", description="OAUTHBEARER: the scope that is asked for.")
-    tls_ca: Path | None = Field(
-        default=None, description="File of CA certificates of the brokers; default: those of the system."
-    )
-    tls_certificate: Path | None = Field(default=None, description="Our certificate, where the brokers ask for one.")
-    tls_key: Path | None = Field(default=None, description="Its key; default: in the file of the certificate.")
     state_topic: Topic = Field(
         default="__headrace_state",
         min_length=1,
@@ -112,22 +104,16 @@ class KafkaSinkSettings(SinkSettings):
         )
 
     @model_validator(mode="after")
-    def _check_security(self) -> Self:
-        sasl, tls = self.security.startswith("sasl"), self.security.endswith("tls")
-        given = self.model_fields_set
+    def _check_sasl(self) -> Self:
+        given, mechanism = self.model_fields_set, self.sasl_mechanism
         oauth = {"oauth_token_url", "oauth_scope"}
-        if not sasl and (strange := sorted(given & {"sasl_mechanism", "user", "password", *oauth})):
-            raise ValueError(f'{", ".join(strange)} has no meaning with security = "{self.security}"')
-        if self.sasl_mechanism != "OAUTHBEARER" and (strange := sorted(given & oauth)):
-            raise ValueError(f'{", ".join(strange)} has no meaning with sasl_mechanism = "{self.sasl_mechanism}"')
-        if not tls and (strange := sorted(given & {"tls_ca", "tls_certificate", "tls_key"})):
-            raise ValueError(f'{", ".join(strange)} has no meaning with security = "{self.security}"')
-        if sasl and not (self.user and self.password.get_secret_value()):
-            raise ValueError(f'security = "{self.security}" needs user and password')
-        if sasl and self.sasl_mechanism == "OAUTHBEARER" and not self.oauth_token_url:
+        meaningless = {"user", "password", *oauth} if mechanism == "none" else oauth
+        if mechanism != "OAUTHBEARER" and (strange := sorted(given & meaningless)):
+            raise ValueError(f'{", ".join(strange)} has no meaning with sasl_mechanism = "{mechanism}"')
+        if mechanism != "none" and not (self.user and self.password.get_secret_value()):
+            raise ValueError(f'sasl_mechanism = "{mechanism}" needs user and password')
+        if mechanism == "OAUTHBEARER" and not self.oauth_token_url:
             raise ValueError('sasl_mechanism = "OAUTHBEARER" needs oauth_token_url')
         if self.oauth_token_url and not re.match(r"https?://[^/\s]", self.oauth_token_url):
             raise ValueError('oauth_token_url should begin with "https://", or with "http://" and a host')
-        if self.tls_key and not self.tls_certificate:
-            raise ValueError("tls_key needs tls_certificate")
         return self

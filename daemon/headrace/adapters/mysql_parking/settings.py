@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 from pydantic import Field, SecretStr
 
 from headrace.settings.parking import ParkingSettings
-from headrace.settings.section import Int
+from headrace_common.section import Int, OptionalTls
 
 
-class MySqlParkingSettings(ParkingSettings):
+class MySqlParkingSettings(ParkingSettings, OptionalTls):
     """[parking] store = "mysql": the table headrace_parked_message of any MySQL server."""
 
     host: str = Field(min_length=1, description="Host name or address of the server.")
@@ -19,9 +16,3 @@ class MySqlParkingSettings(ParkingSettings):
     user: str = Field(min_length=1, description="The account; needs SELECT, INSERT, UPDATE, DELETE and CREATE.")
     password: SecretStr = Field(default=SecretStr(""), description='its password; best as "${NAME}".')
     database: str = Field(default="headrace", min_length=1, max_length=64, description="The table's database.")
-    tls: Literal["preferred", "required", "disabled"] = Field(
-        default="preferred", description="Preferred: encrypted when the server can; required: or not at all."
-    )
-    tls_ca: Path | None = Field(
-        default=None, description="CA certificates; when given, the server's certificate and name are checked."
-    )

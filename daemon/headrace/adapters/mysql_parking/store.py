@@ -60,7 +60,7 @@ class MySqlParkingStore(ParkingStore):
             user=settings.user,
             password=settings.password.get_secret_value(),
             tls=settings.tls,
-            tls_ca=str(settings.tls_ca or ""),
+            tls_files=settings.tls_files,
             connect_timeout=_LIMIT,
         )
         self._where = f"the parked messages in MySQL at {settings.host}:{settings.port}"

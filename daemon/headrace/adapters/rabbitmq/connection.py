@@ -1,4 +1,4 @@
-"""A connection to RabbitMQ through aio-pika: opened, looked at, written to, cut."""
+"""A connection to RabbitMQ through aio-pika: opened, looked at, written to, aborted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from yarl import URL
 from headrace.adapters.rabbitmq.aiormq_internals import ConfirmChannel, tell_blocked
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.errors import SinkError, SinkRejected
-from headrace.settings.values import parse_host_port
 from headrace.tls import client_context
+from headrace_common.rabbitmq import connection_url, error_text, queue_arguments
 
 log = structlog.get_logger(__name__)
 # Whatever happens to a connection is raised to us, and told in our own words.
@@ -34,9 +34,6 @@ _CONNECT_LIMIT = 10.0
 """Seconds for each server, until it has let us in."""
 _TURNS = 10
 """Of the event loop, in which the client's tasks end that it starts when it notices the end of a connection itself."""
-# RabbitMQ 4 drops a message of a quorum queue that its consumers handed back 20 times, unless the queue has a limit of
-# its own; there is no value for "none" that all versions take. The consumer makes the queue with the same one.
-_DELIVERY_LIMIT = 2_000_000_000
 _ACCESS_REFUSED, _NOT_FOUND, _LOCKED, _PRECONDITION_FAILED, _NOT_ALLOWED = 403, 404, 405, 406, 530
 
 
@@ -76,17 +73,15 @@ class BrokerConnection:
     async def open(self) -> None:
         """Connects to the first server that lets us in, within a limit each. Raises SinkError."""
         settings, failures = self._settings, []
-        files = settings.tls_ca, settings.tls_certificate, settings.tls_key
-        context = client_context("[sink]", SinkRejected, *files) if settings.tls else None
-        for server in settings.servers:
-            host, port = parse_host_port(server)
-            connection = _Connection(_url(settings, host, port), ssl_context=context)
+        context = None if settings.tls == "disabled" else client_context("[sink]", SinkRejected, *settings.tls_files)
+        for host, port in settings.addresses:
+            connection = _Connection(connection_url(settings, host, port, "headrace"), ssl_context=context)
             try:
                 await self._connect(connection)
             except SinkRejected:
                 raise
             except (AMQPError, OSError, SinkError) as error:
-                failures.append(f"{server}: {_text(error)}")
+                failures.append(f"{host}:{port}: {error_text(error)}")
                 continue
             self._connection = connection
             return
@@ -140,9 +135,7 @@ class BrokerConnection:
                     settings.exchange, settings.exchange_type, durable=True, passive=passive
                 )
             if settings.queue:
-                arguments: dict[str, Any] = {"x-queue-type": settings.queue_type}
-                if settings.queue_type == "quorum":
-                    arguments["x-delivery-limit"] = _DELIVERY_LIMIT
+                arguments = queue_arguments(settings.queue_type)
                 queue = await channel.declare_queue(settings.queue, durable=True, arguments=arguments)
                 if settings.exchange:
                     await queue.bind(exchange, settings.binding)
@@ -184,7 +177,7 @@ class BrokerConnection:
 
     def _refusal(self, error: BaseException | None) -> SinkError:
         """What the broker said when it closed channel or connection, and what mends it."""
-        settings, text, code = self._settings, _text(error), _code(error)
+        settings, text, code = self._settings, error_text(error) or "closed", _code(error)
         where = f"the virtual host {settings.virtual_host}"
         if isinstance(error, ProbableAuthenticationError):
             return SinkRejected(f"RabbitMQ refuses the account ({text})", remedy="look at [sink] user and password")
@@ -215,7 +208,7 @@ class BrokerConnection:
             await _abort(connection)
 
     async def close(self) -> None:
-        """Ends it in order; when that does not come to an end in time, it is cut."""
+        """Ends it in order; when that does not come to an end in time, it is aborted."""
         if self._connection is not None:
             try:
                 await asyncio.wait([asyncio.ensure_future(self._connection.close())], timeout=CLOSE_LIMIT)
@@ -258,18 +251,6 @@ async def _abort(connection: _Connection) -> None:
         await asyncio.sleep(0)
 
 
-def _url(settings: RabbitMqSinkSettings, host: str, port: int) -> URL:
-    return URL.build(
-        scheme="amqps" if settings.tls else "amqp",
-        host=host,
-        port=port,
-        user=settings.user,
-        password=settings.password.get_secret_value(),
-        path=f"/{settings.virtual_host}",
-        query={"heartbeat": str(max(1, round(settings.heartbeat))), "name": "headrace"},
-    )
-
-
 def _code(error: BaseException | None) -> int:
     """The broker's reply code; 0 when it gave none. Classes of their own stand for some codes of a channel."""
     by_class = {
@@ -283,11 +264,3 @@ def _code(error: BaseException | None) -> int:
         return known
     first = error.args[0] if error is not None and error.args else 0
     return first if isinstance(first, int) else 0
-
-
-def _text(error: BaseException | None) -> str:
-    """The driver's error for people."""
-    if error is None:
-        return "closed"
-    said = [str(part) for part in error.args if part is not None and not isinstance(part, type)]
-    return " ".join(said) or type(error).__name__

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from headrace.parking.settings import RetrySettings
 from headrace.rules.templates import Template
 from headrace.settings.adapters import SinkCapabilities
-from headrace.settings.section import Seconds
-from headrace.settings.values import split_servers
+from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
 
 KEY_NAMES = ("topic", "schema", "table", "partition")
 """What may stand in a routing key."""
 
 
-class RabbitMqSinkSettings(RetrySettings):
+class RabbitMqSinkSettings(RetrySettings, RabbitMqSection):
     """[sink] type = "rabbitmq"."""
 
     type: Literal["rabbitmq"] = Field(description="The kind of sink.")
-    servers: Annotated[tuple[str, ...], BeforeValidator(split_servers)] = Field(
-        description='Nodes of the cluster, tried in turn: "host:port", comma-separated, or a list.'
-    )
-    virtual_host: str = Field(default="/", min_length=1, description="The virtual host (rabbitmq.virtual.host).")
-    user: str = Field(min_length=1, description="The account (rabbitmq.username).")
-    password: SecretStr = Field(description='Its password; best as "${NAME}" or "${file:/path}".')
-    tls: bool = Field(default=False, description="Whether the connection is encrypted (amqps).")
-    tls_ca: Path | None = Field(
-        default=None, description="File of CA certificates of the brokers; default: those of the system."
-    )
-    tls_certificate: Path | None = Field(default=None, description="Our certificate, where the broker asks for one.")
-    tls_key: Path | None = Field(default=None, description="Its key; default: in the file of the certificate.")
     exchange: str = Field(
         default="",
         max_length=255,
@@ -47,7 +33,7 @@ class RabbitMqSinkSettings(RetrySettings):
     queue: str = Field(
         default="", max_length=255, description="With declare: a queue that is made and bound to the exchange."
     )
-    queue_type: Literal["quorum", "classic"] = Field(default="quorum", description="Its type.")
+    queue_type: QueueType = Field(default="quorum", description="Its type.")
     binding: str = Field(default="#", max_length=255, description="The routing key that it is bound by.")
     routing_key: str = Field(
         default="{topic}",
@@ -60,7 +46,6 @@ class RabbitMqSinkSettings(RetrySettings):
         "it in silence.",
     )
     persistent: bool = Field(default=True, description="Whether messages outlive the broker (delivery mode 2).")
-    heartbeat: Seconds = Field(default=15.0, description="AMQP heartbeat, in seconds.")
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -80,10 +65,6 @@ class RabbitMqSinkSettings(RetrySettings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         given = self.model_fields_set
-        if not self.tls and (strange := sorted(given & {"tls_ca", "tls_certificate", "tls_key"})):
-            raise ValueError(f"{', '.join(strange)} has no meaning without tls = true")
         if not self.declare and (strange := sorted(given & {"queue", "queue_type", "binding", "exchange_type"})):
             raise ValueError(f"{', '.join(strange)} has no meaning without declare = true")
-        if self.tls_key and not self.tls_certificate:
-            raise ValueError("tls_key needs tls_certificate")
         return self

@@ -81,14 +81,16 @@ class RocketMqClient:
             async with asyncio.timeout(self._settings.request_timeout):
                 await asyncio.to_thread(self._start)
         except Exception as error:
-            raise SinkError(f"RocketMQ at {self._settings.endpoints} can't be used ({describe(error)})") from error
+            raise SinkError(
+                f"RocketMQ at {', '.join(self._settings.hosts)} can't be used ({describe(error)})"
+            ) from error
         self._thread.start()
 
     def _start(self) -> None:
         settings = self._settings
         login = rocketmq.Credentials(settings.access_key, settings.secret_key.get_secret_value())
         limit = max(1, int(settings.request_timeout))
-        configuration = rocketmq.ClientConfiguration(settings.endpoints, login, settings.namespace, limit)
+        configuration = rocketmq.ClientConfiguration(";".join(settings.hosts), login, settings.namespace, limit)
         producer = rocketmq.Producer(configuration)
         producer.startup()
         self._producer = producer

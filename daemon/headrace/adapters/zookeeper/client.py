@@ -174,7 +174,7 @@ class Client:
                 f"ZooKeeper does not let us use {path}",
                 why,
                 index,
-                remedy="give [zookeeper] auth the user that made the nodes, or have an administrator change their ACL",
+                remedy="give [zookeeper] the user that made the nodes, or have an administrator change their ACL",
             )
         return Refused(f"ZooKeeper refused {path}: {type(error).__name__} {error}".rstrip(), why, index)
 
@@ -189,16 +189,15 @@ class Client:
         settings = self._settings
         handler = SequentialThreadingHandler()
         handler.create_connection = Connector(settings)
-        auth = settings.auth.get_secret_value()
-        user, _, password = auth.partition(":")
+        user, password = settings.user, settings.password.get_secret_value()
         client = KazooClient(
             hosts=",".join(settings.hosts),
             timeout=settings.session_timeout,
             handler=handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=1.0, sleep_func=handler.sleep_func),
             command_retry=KazooRetry(max_tries=0, sleep_func=handler.sleep_func),
-            auth_data=[("digest", auth)] if auth else None,
-            default_acl=[make_digest_acl(user, password, all=True)] if auth else None,
+            auth_data=[("digest", f"{user}:{password}")] if user else None,
+            default_acl=[make_digest_acl(user, password, all=True)] if user else None,
             logger=self._logger(),
         )
         tell_session_timeout(client, self._take_timeout)

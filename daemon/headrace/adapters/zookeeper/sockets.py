@@ -19,8 +19,9 @@ class Connector:
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._limit = max(1.0, settings.session_timeout / 2 / len(settings.hosts))
-        files = settings.tls_ca, settings.tls_cert, settings.tls_key
-        self._context = client_context("[zookeeper]", LockServiceError, *files) if settings.tls == "required" else None
+        self._context = None
+        if settings.tls == "required":
+            self._context = client_context("[zookeeper]", LockServiceError, *settings.tls_files)
 
     def __call__(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any

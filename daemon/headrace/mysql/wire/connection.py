@@ -20,6 +20,7 @@ from headrace.mysql.wire.sockets import tune
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.tls import client_context
+from headrace_common.section import TlsFiles
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
@@ -34,7 +35,8 @@ class Address:
     user: str
     password: str
     tls: str = "preferred"
-    tls_ca: str = ""
+    tls_files: TlsFiles = (None, None, None)
+    """CA, certificate and key."""
     connect_timeout: float = 10.0
 
 
@@ -46,7 +48,7 @@ def address_of(source: SourceSettings) -> Address:
         user=source.user,
         password=source.password.get_secret_value(),
         tls=source.tls,
-        tls_ca=str(source.tls_ca or ""),
+        tls_files=source.tls_files,
         connect_timeout=source.connect_timeout,
     )
 
@@ -283,8 +285,8 @@ def _tls_context(address: Address) -> ssl.SSLContext | None:
     """The TLS settings: with a CA the server is verified, without one the traffic is only encrypted."""
     if address.tls == "disabled":
         return None
-    context = client_context(f"MySQL at {address.host}:{address.port}", SourceMisconfigured, address.tls_ca or None)
-    if not address.tls_ca:
+    context = client_context(f"MySQL at {address.host}:{address.port}", SourceMisconfigured, *address.tls_files)
+    if not address.tls_files[0]:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

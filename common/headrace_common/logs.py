@@ -10,11 +10,10 @@ from typing import Any, TextIO
 
 import structlog
 
-from headrace.settings.daemon import LogSettings
 
-
-def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Sends structlog's and the standard library's records to `stream` (standard error) in the format of [log].
+def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
+    """Sends structlog's and the standard library's records to `stream` (standard error). `form` is "console", "json",
+    or "auto": console at a terminal.
 
     Secrets stay out because settings hold them as SecretStr, and because tracebacks are written without local values.
     """
@@ -26,7 +25,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    if settings.format == "json":
+    if form == "json" or (form == "auto" and not stream.isatty()):
         last: list[Any] = [
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
@@ -47,9 +46,10 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
+    least = logging.getLevelNamesMapping()[level.upper()]
     # The libraries' debug lines may hold rows and credentials, and are many: they stay at info.
-    root.setLevel(max(logging.INFO, _level(settings)))
-    logging.getLogger("headrace").setLevel(_level(settings))
+    root.setLevel(max(logging.INFO, least))
+    logging.getLogger("headrace").setLevel(least)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -77,7 +77,3 @@ def for_commands() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
-
-
-def _level(settings: LogSettings) -> int:
-    return logging.getLevelNamesMapping()[settings.level.upper()]

@@ -1,0 +1,78 @@
+"""The base of all configuration sections, and the types of their values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from headrace_common.values import parse_duration, parse_int, parse_size, split_hosts
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=86400 * 7, allow_inf_nan=False)]
+SecondsOrOff = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, le=86400 * 7, allow_inf_nan=False)]
+"""0 means off."""
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 * KIB, le=1 << 40)]
+SizeOrOff = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 40)]
+"""0 means off."""
+Int = Annotated[int, BeforeValidator(parse_int)]
+Hosts = Annotated[tuple[str, ...], BeforeValidator(split_hosts)]
+"""Addresses of servers, "host:port" each."""
+
+
+def _check_file(value: Path | None) -> Path | None:
+    if value is not None and not value.is_file():
+        raise ValueError(f"there is no file {value}")
+    return value
+
+
+File = Annotated[Path | None, AfterValidator(_check_file)]
+"""A file that is there."""
+TlsFiles = tuple[Path | None, Path | None, Path | None]
+
+
+class Section(BaseModel):
+    """The base of all sections: an unknown key is an error, a value can't change, an error never shows a value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class TlsSection(Section):
+    """The base of sections about a server that is talked to with or without TLS."""
+
+    tls: Literal["disabled", "preferred", "required"] = Field(
+        default="disabled",
+        description="required: the connection is encrypted, and the server's certificate and name are checked.",
+    )
+    tls_ca: File = Field(default=None, description="File of CA certificates of the servers; default: the system's.")
+    tls_certificate: File = Field(default=None, description="Our certificate, where the server asks for one.")
+    tls_key: File = Field(default=None, description="Its key; default: in the file of the certificate.")
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """CA, certificate and key, as `client_context` takes them."""
+        return self.tls_ca, self.tls_certificate, self.tls_key
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        strange = sorted(self.model_fields_set & {"tls_ca", "tls_certificate", "tls_key"})
+        if self.tls == "disabled" and strange:
+            raise ValueError(f'{", ".join(strange)} has no meaning with tls = "disabled"')
+        if self.tls_key and not self.tls_certificate:
+            raise ValueError("tls_key needs tls_certificate")
+        return self
+
+
+class OptionalTls(TlsSection):
+    """The base of sections about a MySQL server, which says by itself whether it can encrypt."""
+
+    tls: Literal["preferred", "required", "disabled"] = Field(
+        default="preferred", description="preferred: encrypted when the server can; required: or not at all."
+    )
+    tls_ca: File = Field(
+        default=None,
+        description="File of CA certificates; when given, the server's certificate and name are checked.",
+    )
