@@ -131,7 +131,7 @@ def test_a_place_that_the_source_can_t_serve_is_told_by_kind(errno: int, text: s
     assert isinstance(error, PositionLost)
     assert (error.kind, error.place, error.state, error.retriable) == (kind, place, State.POSITION_LOST, False)
     assert f"{text} (errno {errno})" in str(error)
-    assert "POSITION_LOST" in error.remedy
+    assert error.remedy.endswith(f"see docs/troubleshooting.md#{kind}")
 
 
 FAILED_AT = (
