@@ -12,7 +12,7 @@ from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
 from headrace.parking.confirming import ConfirmingSink
 from headrace.parking.ordering import Blocks
-from headrace.ports.sink import Desk
+from headrace.ports.sink import Parking
 
 
 def retry_settings(**keys: Any) -> RabbitMqSinkSettings:
@@ -41,8 +41,8 @@ def row(*keys: str) -> Unit:
 A, B, TABLE = row("a"), row("b"), Unit(("shop.t",))
 
 
-class FakeDesk(Desk):
-    """Keeps what is set aside in a list, in order: name, unit, reason, attempts."""
+class FakeParking(Parking):
+    """Keeps what is parked in a list, in order: name, unit, reason, attempts."""
 
     def __init__(self, limit: int = 1_000_000) -> None:
         self.parked: list[tuple[MessageBatch, int, str, int]] = []
@@ -77,9 +77,9 @@ class FakeSink(ConfirmingSink):
     becomes of a message: "" it is taken, else the reason.
     """
 
-    def __init__(self, desk: Desk | None = None, lease: Lease | None = None, **keys: Any) -> None:
-        settings = retry_settings(**({"on_failure": "park"} if desk is not None else {}) | keys)
-        super().__init__(settings, lease or Lease(), desk)
+    def __init__(self, parking: Parking | None = None, lease: Lease | None = None, **keys: Any) -> None:
+        settings = retry_settings(**({"on_failure": "park"} if parking is not None else {}) | keys)
+        super().__init__(settings, lease or Lease(), parking)
         self.seen: list[str] = []
         self.waiting: dict[int, tuple[str, int, str]] = {}
         self.handed: list[str] = []

@@ -385,8 +385,8 @@ class MessageBatch:
     """Set where messages may be parked, so that later ones can wait behind them."""
     barrier: bool = False
     """Whether it is published once all before it is confirmed, and what is behind it once it is itself."""
-    failed: int = 0
-    """The number of the failed message that the batch sends again; 0 for all others."""
+    parked: int = 0
+    """The number of the parked message that the batch sends again; 0 for all others."""
     tags: list[str] | None = None
     """What kind of message each is, for sinks that have tags."""
     commit_time_us: int = 0

@@ -78,7 +78,7 @@ async def test_killed_three_times_in_five_thousand_messages(line: Line) -> None:
 
 
 async def test_a_stop_finishes_what_is_in_hand(line: Line) -> None:
-    messages, _ = history(line.name, 2500)
+    messages, expected = history(line.name, 2500)
     await line.make_queues()
     await line.send(messages)
     process = line.start()
@@ -87,13 +87,15 @@ async def test_a_stop_finishes_what_is_in_hand(line: Line) -> None:
     line.stop()
     left = await line.ready()
     assert 0 < left < len(messages)
-    # Everything that came was applied and acknowledged: nothing is done a second time by the next process.
+    # Everything that came was applied and acknowledged.
     assert line.count("received") == line.count("applied") == len(messages) - left
     line.start()
     await line.wait_settled()
     line.stop()
-    assert line.count("redelivered") == 0
-    assert line.count("received") == left
+    # Each message reached one of the two processes, and nothing was done a second time. The mark of redelivery does not
+    # say that: the broker also sets it on what it sent while the consumer was ending, and which nobody has seen.
+    assert line.count("received") == line.count("applied") == left
+    assert line.documents() == expected
 
 
 async def test_no_more_than_the_prefetch_is_taken_while_elasticsearch_is_frozen(line: Line) -> None:

@@ -19,8 +19,8 @@ from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.cli.wiring import ADAPTERS
 from headrace.lease import Guard, Lease
 from headrace.ports.cluster import Cluster, Lock, Member
-from headrace.ports.parking import FailedStore
-from headrace.ports.sink import Sink, SinkPlan, SinkUse
+from headrace.ports.parking import ParkingStore
+from headrace.ports.sink import Sink, SinkRouting, SinkUse
 from headrace.ports.state import StateStore
 from headrace.settings.daemon import StateSettings
 from headrace.settings.load import Loader
@@ -44,7 +44,7 @@ def sink_of(section: dict[str, Any], lease: Lease | None = None) -> Sink:
     """A sink as wiring makes it, by the registered adapter of its type."""
     adapter = TOYS.sink_adapter(section["type"])
     settings = adapter.section.model_validate(section)
-    return adapter.sink(settings, SinkUse("shop", lease or Lease(), SinkPlan(("shop",))))
+    return adapter.sink(settings, SinkUse("shop", lease or Lease(), SinkRouting(("shop",))))
 
 
 @pytest.fixture(params=["null", "jsonl", "toy", "kafka", "rabbitmq", "rocketmq"])
@@ -164,7 +164,7 @@ async def make_parking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
     written by the sink itself, and tried with it."""
     name = f"contract{uuid.uuid4().hex[:8]}"
     states: list[StateStore] = []
-    made: list[FailedStore] = []
+    made: list[ParkingStore] = []
     if request.param == "mysql":
         server = request.getfixturevalue("mysql")
         request.getfixturevalue("drop_database")(name)
@@ -174,7 +174,7 @@ async def make_parking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
         parking = TOYS.parking_adapter("mysql")
         of_mysql = parking.section.model_validate({**section, **account})
 
-    async def make() -> FailedStore:
+    async def make() -> ParkingStore:
         if request.param == "mysql":
             store = parking.store(of_mysql, "shop")
         else:

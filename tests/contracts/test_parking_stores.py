@@ -10,15 +10,15 @@ import pytest
 from headrace.errors import Fenced
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.ports.parking import FailedState
-from tests.failed import batch, parking, unit
+from headrace.ports.parking import ParkingState
+from tests.parked import batch, new_parking, unit
 
 EVERY = bytes(range(256))
 
 
 async def parked(store: Any, guard: Guard, *units: Unit) -> Any:
     """Parks a message a unit, and stores them."""
-    lot = parking(store)
+    lot = new_parking(store)
     await lot.open(guard)
     messages = batch(*units)
     for index in range(len(units)):
@@ -30,7 +30,7 @@ async def parked(store: Any, guard: Guard, *units: Unit) -> Any:
 async def test_messages_come_back_as_they_were_and_in_their_order(make_parking: Any) -> None:
     store = await make_parking()
     one = await make_parking.epoch()
-    lot = parking(store)
+    lot = new_parking(store)
     await lot.open(one)
     messages = batch(unit("1", "家庭"), Unit(("shop.*",)), Unit(()), topic="路由")
     messages.values = [EVERY * 3, None, "%s' 家庭保洁\\".encode()]
@@ -54,7 +54,7 @@ async def test_what_is_stored_again_replaces_itself(make_parking: Any) -> None:
     store = await make_parking()
     one = await make_parking.epoch()
     for _ in range(2):
-        lot = parking(store)
+        lot = new_parking(store)
         await lot.open(one)
         lot._numbers.clear()  # as after a crash between the two writes
         lot.park("shop", batch(unit("1")), 0, "refused", 1)
@@ -82,10 +82,10 @@ async def test_an_operators_changes_are_counted_and_the_daemons_are_not(make_par
     one = await make_parking.epoch()
     await parked(store, one, unit("1"), unit("2"))
     before, entries = await store.changes(), await store.entries()
-    tried = replace(entries[0], state=FailedState.MANUAL, attempts=9, reason="still")
+    tried = replace(entries[0], state=ParkingState.NEEDS_OPERATOR, attempts=9, reason="still")
     assert await store.update(one, [tried, replace(tried, number=99)]) == 1
     assert await store.changes() == before
-    assert await store.update(None, [replace(tried, state=FailedState.PENDING)]) == 1
+    assert await store.update(None, [replace(tried, state=ParkingState.PENDING)]) == 1
     assert await store.remove(None, [entries[1].number]) == 1
     assert await store.changes() > before
     assert [entry.number for entry in await store.entries()] == [entries[0].number]

@@ -1,4 +1,4 @@
-"""Messages larger than their topic takes: the destination halts, or they are cut, or set aside; real brokers say so."""
+"""Messages larger than their topic takes: the destination halts, or they are cut, or parked; real brokers say so."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headrace.formats.canal.format import CanalFormat
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
 from headrace.parking.ordering import Blocks
-from headrace.ports.sink import Desk, MessageRefused, SinkPlan
-from tests import failed, once
+from headrace.ports.sink import MessageRefused, Parking, SinkRouting
+from tests import once, parked
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 
 pytestmark = pytest.mark.server
 
 LIMIT = 50_000
-PLAN = SinkPlan(cut=CanalFormat().cut)
+PLAN = SinkRouting(cut=CanalFormat().cut)
 
 
 def settings(kafka: Any, **more: Any) -> KafkaSinkSettings:
@@ -39,8 +39,8 @@ async def started(kafka: Any) -> AsyncIterator[Start]:
     """Starts sinks, which end with the test."""
     made: list[KafkaSink] = []
 
-    async def start(desk: Desk | None = None, **more: Any) -> KafkaSink:
-        made.append(KafkaSink(settings(kafka, **more), Lease(), desk, PLAN))
+    async def start(parking: Parking | None = None, **more: Any) -> KafkaSink:
+        made.append(KafkaSink(settings(kafka, **more), Lease(), parking, PLAN))
         await made[-1].start()
         return made[-1]
 
@@ -57,8 +57,8 @@ async def topic(kafka: Any) -> str:
     return name
 
 
-class FakeDesk(Desk):
-    """Remembers what was set aside."""
+class FakeParking(Parking):
+    """Remembers what was parked."""
 
     def __init__(self) -> None:
         self.blocks = Blocks()
@@ -120,10 +120,10 @@ async def test_many_messages_that_fit_each_come_through_though_batch_bytes_is_la
 async def test_a_message_that_fits_once_compressed_comes_through(started: Start, kafka: Any, topic: str) -> None:
     large = b"x" * 400_000
     for policy in ("halt", "split", "park"):
-        desk = FakeDesk() if policy == "park" else None
-        sink = await started(desk, compression="gzip", on_oversize=policy)
+        parking = FakeParking() if policy == "park" else None
+        sink = await started(parking, compression="gzip", on_oversize=policy)
         await (await sink.publish(batch(topic, b"1", large)))
-        assert desk is None or not desk.parked
+        assert parking is None or not parking.parked
     assert await once.consumed(kafka.bootstrap_servers, topic) == [b"1", large] * 3
 
 
@@ -179,7 +179,7 @@ async def test_a_single_row_that_is_too_large_halts(started: Start, topic: str, 
 
 async def test_exactly_once_cuts_too(topic: str, kafka: Any) -> None:
     one = once.Run(settings(kafka, delivery="exactly_once", on_oversize="split"), topic)
-    one.sink._sizes._plan = PLAN
+    one.sink._sizes._routing = PLAN
     try:
         await one.start()
         await (await one.publish(message(300, 700), at=10))
@@ -196,33 +196,33 @@ async def test_exactly_once_cuts_too(topic: str, kafka: Any) -> None:
 async def test_a_message_is_set_aside_with_what_comes_later_for_its_rows(
     started: Start, topic: str, kafka: Any
 ) -> None:
-    desk = FakeDesk()
-    sink = await started(desk, on_oversize="park")
-    made = failed.batch(*map(failed.unit, ("a", "b", "a", "b", "c")), topic=topic)
+    parking = FakeParking()
+    sink = await started(parking, on_oversize="park")
+    made = parked.batch(*map(parked.unit, ("a", "b", "a", "b", "c")), topic=topic)
     made.values[1] = b"x" * 60_000
     await (await sink.publish(made))
     assert await once.consumed(kafka.bootstrap_servers, topic) == [b"body 1", b"body 3", b"body 5"]
-    (large, reason, attempts), behind = desk.parked
+    (large, reason, attempts), behind = parking.parked
     assert (large, attempts) == (b"x" * 60_000, 1)
     assert "is larger than the 50,000" in reason
     assert behind == (b"body 4", "", 0)
-    again = failed.batch(failed.unit("b"), failed.unit(), failed.unit("c", table="shop.other"), first=6, topic=topic)
+    again = parked.batch(parked.unit("b"), parked.unit(), parked.unit("c", table="shop.other"), first=6, topic=topic)
     await (await sink.publish(again))
-    assert [value for value, _, _ in desk.parked[2:]] == [b"body 6", b"body 7"]
-    only = failed.batch(failed.unit("b"), first=9, topic=topic)
+    assert [value for value, _, _ in parking.parked[2:]] == [b"body 6", b"body 7"]
+    only = parked.batch(parked.unit("b"), first=9, topic=topic)
     assert (await sink.publish(only)).done(), "nothing of it is left to be confirmed"
     assert await once.consumed(kafka.bootstrap_servers, topic) == [b"body 1", b"body 3", b"body 5", b"body 8"]
 
 
 async def test_exactly_once_moves_on_when_all_of_a_batch_is_set_aside(topic: str, kafka: Any) -> None:
-    desk = FakeDesk()
+    parking = FakeParking()
     async with once.run(settings(kafka, delivery="exactly_once", on_oversize="park"), topic) as one:
-        one.sink._sizes._desk = desk
-        made = failed.batch(failed.unit("a"), topic=topic)
+        one.sink._sizes._parking = parking
+        made = parked.batch(parked.unit("a"), topic=topic)
         made.values[0], made.position = b"x" * 60_000, once.position(10)
         await (await one.sink.publish(made))
         await one.sink.close()
-    assert len(desk.parked) == 1
+    assert len(parking.parked) == 1
     assert await once.consumed(kafka.bootstrap_servers, topic) == []
     async with once.run(settings(kafka, delivery="exactly_once"), topic) as again:
         assert again.stored.position == once.position(10)
@@ -232,17 +232,17 @@ async def test_exactly_once_moves_on_when_all_of_a_batch_is_set_aside(topic: str
 async def test_what_was_set_aside_is_sent_again_once_the_topic_takes_it(
     started: Start, topic: str, kafka: Any, delivery: str
 ) -> None:
-    made = failed.batch(failed.unit("a"), topic=topic)
+    made = parked.batch(parked.unit("a"), topic=topic)
     made.values[0] = b"x" * 60_000
     made.keys = [b"the key"]
-    desk = FakeDesk()
+    parking = FakeParking()
     if delivery == "at_least_once":
-        sink: Any = await started(desk, on_oversize="park")
+        sink: Any = await started(parking, on_oversize="park")
         run = None
     else:
         run = once.Run(settings(kafka, delivery=delivery, on_oversize="park"), topic)
         sink = run.sink
-        sink._desk = sink._sizes._desk = desk
+        sink._parking = sink._sizes._parking = parking
         await run.start()
         await run.commit(5)
     with pytest.raises(MessageRefused, match="is larger than the 50,000"):
@@ -263,7 +263,7 @@ async def test_exactly_once_sends_again_beside_a_transaction_that_is_open(topic:
     async with once.run(chosen, topic) as one:
         await one.commit(5)
         await one.sink.publish(once.batch(topic, (b"half",), None))
-        resending = one.sink.resend(failed.batch(failed.unit("a"), topic=topic))
+        resending = one.sink.resend(parked.batch(parked.unit("a"), topic=topic))
         task = asyncio.create_task(resending)
         await asyncio.sleep(0.2)
         assert not task.done(), "half a MySQL transaction is not committed"
@@ -279,17 +279,17 @@ async def test_a_message_whose_topic_or_partition_is_gone_is_refused_and_others_
 ) -> None:
     run = None
     if delivery == "at_least_once":
-        sink: Any = await started(FakeDesk(), on_oversize="park")
+        sink: Any = await started(FakeParking(), on_oversize="park")
     else:
         run = once.Run(settings(kafka, delivery=delivery, on_oversize="park"), topic)
         sink = run.sink
         await run.start()
         await run.commit(5)
-    lost, nowhere, bad = (failed.batch(failed.unit(key), topic=topic) for key in "abc")
+    lost, nowhere, bad = (parked.batch(parked.unit(key), topic=topic) for key in "abc")
     lost.partition, nowhere.topic, bad.topic = 7, f"{topic}-gone", "not/a/topic"
     sink._sizes._topics._settings = settings(kafka, create_topics=True, topic_replication=9)  # it can't be made
     results = await asyncio.gather(
-        *(sink.resend(one) for one in (lost, nowhere, bad, failed.batch(failed.unit("d"), first=4, topic=topic))),
+        *(sink.resend(one) for one in (lost, nowhere, bad, parked.batch(parked.unit("d"), first=4, topic=topic))),
         return_exceptions=True,
     )
     assert [type(one) for one in results[:3]] == [MessageRefused] * 3, results
@@ -303,10 +303,10 @@ async def test_a_message_whose_topic_or_partition_is_gone_is_refused_and_others_
 
 @pytest.mark.parametrize("moment", ["before", "meanwhile"])
 async def test_a_sink_that_is_ended_refuses_nothing(topic: str, started: Start, moment: str) -> None:
-    sink = await started(FakeDesk(), on_oversize="park")
+    sink = await started(FakeParking(), on_oversize="park")
     if moment == "before":
         await sink.abort()
-    resending = asyncio.create_task(sink.resend(failed.batch(failed.unit("a"), topic=topic)))
+    resending = asyncio.create_task(sink.resend(parked.batch(parked.unit("a"), topic=topic)))
     await asyncio.sleep(0)
     await sink.abort()
     await asyncio.wait([resending], timeout=10)

@@ -16,7 +16,7 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
 from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
-from headrace.ports.sink import MessageRefused, SinkPlan
+from headrace.ports.sink import MessageRefused, SinkRouting
 from tests import once
 from tests.support import DaemonProcess, destination_toml, read_topic
 
@@ -45,7 +45,7 @@ async def started() -> AsyncIterator[Start]:
     made: list[KafkaSink] = []
 
     async def start(kafka: Any, partitions: int = 1, **more: Any) -> KafkaSink:
-        sink = KafkaSink(settings(kafka, **more), Lease(), plan=SinkPlan(partitions=lambda _: partitions))
+        sink = KafkaSink(settings(kafka, **more), Lease(), routing=SinkRouting(partitions=lambda _: partitions))
         made.append(sink)
         await sink.start()
         return sink

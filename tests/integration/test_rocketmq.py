@@ -43,8 +43,8 @@ def batch(topic: str, first: int, count: int, partition: int = 0, *, tag: str = 
 
 
 @contextlib.asynccontextmanager
-async def opened(server: Any, desk: Any = None, **more: Any) -> AsyncIterator[RocketMqSink]:
-    sink = RocketMqSink(settings(server, **more), Lease(), desk)
+async def opened(server: Any, parking: Any = None, **more: Any) -> AsyncIterator[RocketMqSink]:
+    sink = RocketMqSink(settings(server, **more), Lease(), parking)
     await sink.start()
     try:
         yield sink

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.lease import Guard
 from tests.streams import open_store
@@ -22,8 +22,8 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-async def failed(store: SqliteStore) -> SqliteFailedStore:
-    return SqliteFailedStore(store, "shop")
+async def parked(store: SqliteStore) -> SqliteParkingStore:
+    return SqliteParkingStore(store, "shop")
 
 
 @pytest.fixture

@@ -12,31 +12,31 @@ import structlog
 
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
-from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import LeaseLapsed, SinkError
 from headrace.lease import Guard, Lease
 from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
-from headrace.parking.parking import Parking
-from headrace.ports.parking import FailedState
+from headrace.parking.parking import OrderedParking
+from headrace.ports.parking import ParkingState
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.parking import ParkingSettings
 from tests.brokers import FakeSink
-from tests.failed import RefusingSink, batch, parking, unit, until
+from tests.parked import RefusingSink, batch, new_parking, unit, until
 
 
 class Rig:
-    """A compensation loop with a desk; `sink` is what it is given."""
+    """A compensation loop with a parking; `sink` is what it is given."""
 
-    def __init__(self, store: SqliteFailedStore, guard: Guard) -> None:
+    def __init__(self, store: SqliteParkingStore, guard: Guard) -> None:
         self.store, self.guard = store, guard
-        self.desk: Parking = parking(store, attempts=3)
+        self.parking: OrderedParking = new_parking(store, attempts=3)
         self.sink: Sink | None = None
         self.asked = 0
         settings = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, "attempts": 3})
         log = structlog.get_logger()
-        self.loop = Compensation(settings, self.desk, self._sink, lambda: guard, log)
+        self.loop = Compensation(settings, self.parking, self._sink, lambda: guard, log)
         self.task: asyncio.Task[None]
 
     def _sink(self) -> Sink | None:
@@ -44,13 +44,13 @@ class Rig:
         return self.sink
 
     async def start(self, sink: Sink | None, *messages: MessageBatch) -> None:
-        await self.desk.open(self.guard)
+        await self.parking.open(self.guard)
         for message in messages:
             for index in range(len(message.values)):
-                self.desk.park("shop", message, index, "NO_ROUTE", 1)
-        await self.desk.flush(self.guard)
+                self.parking.park("shop", message, index, "NO_ROUTE", 1)
+        await self.parking.flush(self.guard)
         # All are due when the loop begins, so that it takes them together however slow the machine is.
-        await until(lambda: all(entry.due_us <= time.time_ns() // 1000 for entry in self.desk.waiting()))
+        await until(lambda: all(entry.due_us <= time.time_ns() // 1000 for entry in self.parking.waiting()))
         self.sink = sink
         self.task = asyncio.create_task(self.loop.run())
 
@@ -64,14 +64,14 @@ class Rig:
 @pytest.fixture
 async def rig(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     monkeypatch.setattr("headrace.parking.compensation._LOOK", 0.01)
-    made = Rig(SqliteFailedStore(store, "shop"), await store.begin_epoch("shop"))
+    made = Rig(SqliteParkingStore(store, "shop"), await store.begin_epoch("shop"))
     yield made
     made.task.cancel()
     await asyncio.gather(made.task, return_exceptions=True)
 
 
 def attempts(rig: Rig) -> list[int]:
-    return [entry.attempts for entry in rig.desk.waiting()]
+    return [entry.attempts for entry in rig.parking.waiting()]
 
 
 class CancellingSink(RefusingSink):
@@ -182,8 +182,8 @@ async def test_an_address_that_fails_holds_up_no_other_and_keeps_its_order(rig: 
     await until(lambda: sink.tried > 6)
     assert attempts(rig) == [1, 1, 1]
     sink.refusal = MessageRefused
-    await until(lambda: [entry.state for entry in rig.desk.waiting()].count(FailedState.MANUAL) == 2)
-    assert [(entry.id, entry.attempts) for entry in rig.desk.waiting()] == [("g#1", 3), ("g#2", 3), ("g#3", 1)]
+    await until(lambda: [entry.state for entry in rig.parking.waiting()].count(ParkingState.NEEDS_OPERATOR) == 2)
+    assert [(entry.id, entry.attempts) for entry in rig.parking.waiting()] == [("g#1", 3), ("g#2", 3), ("g#3", 1)]
     assert sink.sent == [b"body 4", b"body 5", b"body 6"]
 
 
@@ -206,7 +206,7 @@ async def test_an_end_waits_for_what_is_under_way_and_begins_nothing_more(rig: R
     sink.waiting[0].set_result(None)
     await asyncio.wait_for(rig.task, 5)
     assert rig.loop.idle
-    assert [entry.id for entry in rig.desk.waiting()] == ["g#2"]
+    assert [entry.id for entry in rig.parking.waiting()] == ["g#2"]
     assert len(sink.waiting) == 1
 
 

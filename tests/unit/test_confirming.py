@@ -1,4 +1,4 @@
-"""Sinks with confirms, rule by rule: windows, retries, what waits behind a refused message, setting aside."""
+"""Sinks with confirms, rule by rule: windows, retries, what waits behind a refused message, parking."""
 
 from __future__ import annotations
 

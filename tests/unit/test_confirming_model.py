@@ -13,7 +13,7 @@ from headrace.model import MessageBatch, Unit
 from headrace.parking.ordering import Blocks
 from headrace.ports.sink import MessageRefused
 from tests import virtual_time
-from tests.brokers import FakeDesk, FakeSink, batch_of, row
+from tests.brokers import FakeParking, FakeSink, batch_of, row
 
 RETRIES = 2
 UNITS = [row("a"), row("b"), row("c"), row("a", "b"), row("d"), Unit(("shop.t",)), Unit(("shop.u",), ("e",)), Unit(())]
@@ -21,14 +21,14 @@ WEIGHTS = [6, 6, 6, 2, 6, 1, 3, 1]
 
 
 class World:
-    """One run: a producer, a broker with moods, and with `parks` somebody who sends again what was set aside."""
+    """One run: a producer, a broker with moods, and with `parks` somebody who sends again what was parked."""
 
     def __init__(self, random: Random, *, parks: bool, told_apart: bool) -> None:
         self.random, self.told_apart = random, told_apart
-        self.desk = FakeDesk() if parks else None
+        self.parking = FakeParking() if parks else None
         self.limit, self.byte_limit = random.choice([1, 2, 5, 1000]), random.choice([1024, 3000, 1 << 20])
         self.sink = FakeSink(
-            self.desk,
+            self.parking,
             max_in_flight=self.limit,
             max_in_flight_bytes=self.byte_limit,
             retries=RETRIES,
@@ -56,7 +56,7 @@ class World:
         return ""
 
     def make(self) -> None:
-        worst = 2 * RETRIES + 2 if self.desk is not None else RETRIES
+        worst = 2 * RETRIES + 2 if self.parking is not None else RETRIES
         for number in range(self.random.randrange(1, 8)):
             units = self.random.choices(UNITS, WEIGHTS, k=self.random.randrange(1, 12))
             names = [f"{number}.{i}" for i in range(len(units))]
@@ -89,14 +89,14 @@ class World:
             upper = tags[-1] if last is None and len(same) == len(tags) else None
             sink.answer_up_to(upper if upper is not None else tags[0])
 
-    async def compensate(self, desk: FakeDesk) -> None:
+    async def compensate(self, parking: FakeParking) -> None:
         """Sends the first of a unit again, sooner or later."""
         while True:
             await asyncio.sleep(self.random.choice([0.1, 3]))
             before, at = Blocks(), 0
-            while at < len(desk.parked):
-                batch, index, _, _ = desk.parked[at]
-                unit = desk.unit(at)
+            while at < len(parking.parked):
+                batch, index, _, _ = parking.parked[at]
+                unit = parking.unit(at)
                 if before.blocks("x", unit) or self.random.random() < 0.3:
                     before.add("x", unit)
                     at += 1
@@ -109,14 +109,14 @@ class World:
                     before.add("x", unit)
                     at += 1
                 else:
-                    desk.take(at)
+                    parking.take(at)
 
     async def run(self) -> None:
         self.make()
         await self.sink.start()
         helpers = [asyncio.create_task(self.answer())]
-        if self.desk is not None:
-            helpers.append(asyncio.create_task(self.compensate(self.desk)))
+        if self.parking is not None:
+            helpers.append(asyncio.create_task(self.compensate(self.parking)))
         producing = asyncio.create_task(self.produce_all())
         done, late = await asyncio.wait({producing, *helpers}, timeout=3000, return_when=asyncio.FIRST_COMPLETED)
         for task in late:
@@ -128,9 +128,9 @@ class World:
         assert producing in done, f"it came to a standstill: {self.sink.waiting}"
 
     async def produce_all(self) -> None:
-        """Until nothing is set aside any more."""
+        """Until nothing is parked any more."""
         await self.produce()
-        while self.desk is not None and self.desk.parked:  # noqa: ASYNC110 - in virtual time
+        while self.parking is not None and self.parking.parked:  # noqa: ASYNC110 - in virtual time
             await asyncio.sleep(1)
 
     def judge(self) -> None:

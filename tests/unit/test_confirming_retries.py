@@ -1,4 +1,4 @@
-"""Sinks that confirm message by message: what is refused, sent again, and set aside, and in which order."""
+"""Sinks that confirm message by message: what is refused, sent again, and parked, and in which order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import SinkRejected
 from headrace.ports.sink import MessageRefused
-from tests.brokers import TABLE, A, B, FakeDesk, batch_of, no, now, row, settle, started
+from tests.brokers import TABLE, A, B, FakeParking, batch_of, no, now, row, settle, started
 from tests.virtual_time import timeless
 
 # -- retries -----------------------------------------------------------------------------------------------------------
@@ -174,41 +174,41 @@ async def test_messages_that_are_not_told_apart_wait_in_publish() -> None:
     await sink.abort()
 
 
-# -- setting aside -----------------------------------------------------------------------------------------------------
+# -- parking -----------------------------------------------------------------------------------------------------
 
 
 @timeless
 async def test_after_the_last_retry_a_message_is_set_aside_with_those_behind_it() -> None:
-    desk = FakeDesk()
-    sink = await started(desk=desk, retries=1)
+    parking = FakeParking()
+    sink = await started(parking=parking, retries=1)
     sink.refuses = no("1")
     done = await sink.publish(batch_of("1", "2", "3", "4", units=[A, B, TABLE, B]))
     sink.answer_all()
     await asyncio.sleep(3.1)
     sink.answer_all()
     await done
-    assert [(name, attempts) for name, (*_, attempts) in zip(desk.names, desk.parked, strict=True)] == [
+    assert [(name, attempts) for name, (*_, attempts) in zip(parking.names, parking.parked, strict=True)] == [
         ("1", 2),
         ("3", 0),
         ("4", 0),
     ]
-    assert [reason for _, _, reason, _ in desk.parked] == ["full", "", ""]
+    assert [reason for _, _, reason, _ in parking.parked] == ["full", "", ""]
     await sink.close()
 
 
 @timeless
 async def test_new_messages_behind_one_that_is_set_aside_are_too_and_others_go_on() -> None:
-    desk = FakeDesk()
-    desk.park("x", batch_of("0", units=[A]), 0, "full", 4)
-    sink = await started(desk=desk)
+    parking = FakeParking()
+    parking.park("x", batch_of("0", units=[A]), 0, "full", 4)
+    sink = await started(parking=parking)
     done = await sink.publish(batch_of("1", "2", units=[A, B]))
     await settle()
     assert sink.seen == ["2"]
     sink.answer_all()
     await done
-    assert desk.names == ["0", "1"]
-    desk.take(0)
-    desk.take(0)
+    assert parking.names == ["0", "1"]
+    parking.take(0)
+    parking.take(0)
     done = await sink.publish(batch_of("3", units=[A]))
     sink.answer_all()
     await done
@@ -218,23 +218,23 @@ async def test_new_messages_behind_one_that_is_set_aside_are_too_and_others_go_o
 
 @timeless
 async def test_nothing_is_set_aside_before_an_earlier_message_of_its_row_is_answered() -> None:
-    desk = FakeDesk()
-    sink = await started(desk=desk, retries=0)
+    parking = FakeParking()
+    sink = await started(parking=parking, retries=0)
     sink.refuses = no("1", "2")
     done = await sink.publish(batch_of("1", "2", units=[A, A]))
     sink.answer(2)
     await asyncio.sleep(1)
-    assert desk.names == []
+    assert parking.names == []
     sink.answer(1)
     await done
-    assert desk.names == ["1", "2"]
+    assert parking.names == ["1", "2"]
     await sink.close()
 
 
 @timeless
 async def test_where_an_address_is_hopeless_the_next_refused_message_waits_for_no_retry() -> None:
-    desk = FakeDesk()
-    sink = await started(desk=desk, retries=1)
+    parking = FakeParking()
+    sink = await started(parking=parking, retries=1)
     sink.refuses = no("1", "2", "3")
     done = await sink.publish(batch_of("1", units=[A]))
     sink.answer()
@@ -246,24 +246,24 @@ async def test_where_an_address_is_hopeless_the_next_refused_message_waits_for_n
     sink.answer()
     await done
     assert now() == begun
-    assert [attempts for *_, attempts in desk.parked] == [2, 1]
+    assert [attempts for *_, attempts in parking.parked] == [2, 1]
     done = await sink.publish(batch_of("ok", units=[row("c")]))
     sink.answer()
     await done
     await sink.publish(batch_of("3", units=[row("d")]))
     sink.answer()
     await asyncio.sleep(1)
-    assert desk.names == ["1", "2"]
+    assert parking.names == ["1", "2"]
     await sink.abort()
 
 
 @timeless
 async def test_a_full_desk_ends_the_sink() -> None:
-    class FullDesk(FakeDesk):
+    class FullDesk(FakeParking):
         def park(self, *_: Any) -> None:
-            raise SinkRejected("too many messages are set aside")
+            raise SinkRejected("too many messages are parked")
 
-    sink = await started(desk=FullDesk(), retries=0)
+    sink = await started(parking=FullDesk(), retries=0)
     sink.refuses = no("1")
     done = await sink.publish(batch_of("1", units=[A]))
     sink.answer()
@@ -274,7 +274,7 @@ async def test_a_full_desk_ends_the_sink() -> None:
 
 @timeless
 async def test_a_desk_is_not_used_when_messages_may_not_be_set_aside() -> None:
-    sink = await started(desk=FakeDesk(), on_failure="halt", retries=0)
+    sink = await started(parking=FakeParking(), on_failure="halt", retries=0)
     sink.refuses = no("1")
     done = await sink.publish(batch_of("1", units=[A]))
     sink.answer()
@@ -285,7 +285,7 @@ async def test_a_desk_is_not_used_when_messages_may_not_be_set_aside() -> None:
 
 @timeless
 async def test_a_message_that_is_sent_again_from_where_it_was_set_aside_may_be_refused() -> None:
-    sink = await started(desk=FakeDesk())
+    sink = await started(parking=FakeParking())
     sink.refuses = no("1")
     resending = asyncio.create_task(sink.resend(batch_of("1", units=[A])))
     await settle()

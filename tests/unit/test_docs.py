@@ -30,8 +30,8 @@ NAMES = {
     "headrace_spark",
     "headrace_consume",
     "headrace_documents",
-    "headrace_failed_message",
     "headrace_parked_message",
+    "headrace_parking_owner",
 }
 """What is named like a metric and is none."""
 DESTINATION = """

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.errors import Fenced, LeaseLapsed, SinkError
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State
-from headrace.parking.parking import Parking
-from tests import failed
+from headrace.parking.parking import OrderedParking
+from tests.parked import batch, new_parking, unit
 from tests.streams import IDS, HeldSink, Run, daemon_settings, three, until
 
 
@@ -197,13 +197,13 @@ async def test_a_batch_that_was_handed_over_in_part_is_cut_at_the_end(store: Any
     assert sink.aborted
 
 
-async def parked(store: Any, guard: Any) -> Parking:
-    """A desk where one message waits and is due."""
-    desk = failed.parking(SqliteFailedStore(store, "shop"))
-    await desk.open(guard)
-    desk.park("shop", failed.batch(failed.unit("7")), 0, "", 0)
-    await desk.flush(guard)
-    return desk
+async def parked(store: Any, guard: Any) -> OrderedParking:
+    """A parking where one message waits and is due."""
+    parking = new_parking(SqliteParkingStore(store, "shop"))
+    await parking.open(guard)
+    parking.park("shop", batch(unit("7")), 0, "", 0)
+    await parking.flush(guard)
+    return parking
 
 
 async def test_a_stop_waits_for_what_is_being_sent_again(store: Any) -> None:
@@ -217,7 +217,7 @@ async def test_a_stop_waits_for_what_is_being_sent_again(store: Any) -> None:
     run.sink.flow()
     await asyncio.wait_for(task, 5)
     assert not run.sink.aborted
-    assert await SqliteFailedStore(store, "shop").entries() == []
+    assert await SqliteParkingStore(store, "shop").entries() == []
 
 
 async def test_what_was_sent_again_and_not_answered_in_time_is_cut_at_the_end(store: Any) -> None:
@@ -228,4 +228,4 @@ async def test_what_was_sent_again_and_not_answered_in_time_is_cut_at_the_end(st
     run.stop.set()
     await task
     assert run.sink.aborted
-    assert [entry.attempts for entry in await SqliteFailedStore(store, "shop").entries()] == [0]
+    assert [entry.attempts for entry in await SqliteParkingStore(store, "shop").entries()] == [0]

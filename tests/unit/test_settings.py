@@ -72,7 +72,7 @@ def test_every_key_is_in_the_shipped_files_and_described() -> None:
     shop = settings.destinations["shop"]
     sections = [(texts[""], settings.daemon), (texts[""], settings.state), (texts[""], settings.http)]
     sections += [(texts[""], settings.log)]  # type: ignore[list-item]
-    for section in (shop.source, shop.filter, shop.message, DebeziumSettings(), shop.route, shop.queue, shop.failed):
+    for section in (shop.source, shop.filter, shop.message, DebeziumSettings(), shop.route, shop.queue, shop.parking):
         sections.append((texts["shop"].replace("## ", ""), section))  # type: ignore[arg-type]
     sections.append((texts["shop"], shop.sink))  # type: ignore[arg-type]
     sections.append((texts[""].replace("## ", ""), ZooKeeperSettings(hosts="zk:2181")))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from headrace.adapters.jsonl.settings import JsonlSinkSettings
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.cli.wiring import ADAPTERS, sink_plan
+from headrace.cli.wiring import ADAPTERS, sink_routing
 from headrace.errors import ConfigError
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader
@@ -174,11 +174,11 @@ def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
         "dynamic_topic": r"orders:shop\.orders,{table}-topic:shop\.x.*,shop",
         "dynamic_topic_partitions": "orders:4,few:1",
     }
-    plan = sink_plan(destination(route=route))
+    plan = sink_routing(destination(route=route))
     assert plan.topics == ("shop", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "orders", "few", "else")] == [8, 4, 3, 8]
     debezium = {"format": "debezium", "debezium": {"transaction_topic": "tx", "schema_topic": "ddl"}}
-    plan = sink_plan(destination(route=route, message=debezium))
+    plan = sink_routing(destination(route=route, message=debezium))
     assert plan.topics == ("shop", "ddl", "tx", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "ddl", "tx")] == [8, 1, 1]
     assert plan.cut(b'{"data":[1,2]}', 5) == []

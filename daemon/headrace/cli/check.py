@@ -92,10 +92,10 @@ async def _check_stores(settings: Settings, shared: Wiring) -> bool:
         seen = {shared.store(one).describe(): one for one in settings.destinations.values()}
         for name, destination in seen.items():
             problems = await shared.store(destination).problems(destination.name)
-            failed = shared.parking_store(destination)
-            if failed is not None:
-                problems += await failed.problems()
-                await failed.close()
+            parked = shared.parking_store(destination)
+            if parked is not None:
+                problems += await parked.problems()
+                await parked.close()
             found = [Finding("store", False, problem) for problem in problems]
             well &= _print("state", found or [Finding("store", True, f"{name} can be used")])
     except HeadraceError as error:

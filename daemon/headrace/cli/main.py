@@ -21,7 +21,7 @@ COMMANDS = {
     "check": ("check", "connect to everything and say what is missing"),
     "position": ("position", "show and move the positions of destinations"),
     "route": ("route", "show where the changes of a table go, and which rule says so"),
-    "failed": ("failed", "show, send again or give up messages that the sink refused"),
+    "parked": ("parked", "show, send again or give up messages that the sink refused"),
     "cluster": ("cluster", "show which daemon runs which destination"),
     "move": ("cluster", "give a destination to another daemon"),
     "drain": ("cluster", "have a daemon give all its destinations away, before maintenance"),

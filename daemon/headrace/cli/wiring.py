@@ -16,9 +16,9 @@ from headrace.lease import Lease
 from headrace.pipeline.projection import Projections
 from headrace.ports.cluster import Cluster, ClusterCounts, Lock, Member
 from headrace.ports.format import KeyedFormat, ValueFormat
-from headrace.ports.parking import FailedStore
+from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
-from headrace.ports.sink import Desk, Sink, SinkPlan, SinkUse
+from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
@@ -52,7 +52,7 @@ def new_format(destination: DestinationSettings, adapters: Registry = ADAPTERS) 
     return adapters.format_adapter(destination.message.format).format(destination.message, destination.name)
 
 
-def sink_plan(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkPlan:
+def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkRouting:
     """What the sink has to know of the destination's other sections."""
     route = destination.route
     apart = destination.message.capabilities.topics - {route.topic}
@@ -66,7 +66,7 @@ def sink_plan(destination: DestinationSettings, adapters: Registry = ADAPTERS) -
     fmt = new_format(destination, adapters)
     named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
     topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
-    return SinkPlan(topics, partitions, fmt.cut) if isinstance(fmt, ValueFormat) else SinkPlan(topics, partitions)
+    return SinkRouting(topics, partitions, fmt.cut) if isinstance(fmt, ValueFormat) else SinkRouting(topics, partitions)
 
 
 class Wiring:
@@ -122,11 +122,11 @@ class Wiring:
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
         parked, sink = self.parking_store(destination), self._adapters.sink_adapter(destination.sink.type)
-        name, settings, plan = destination.name, destination.sink, sink_plan(destination, self._adapters)
+        name, settings, plan = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store = self.store(destination)
 
-        def new_sink(lease: Lease, desk: Desk | None) -> Sink:
-            return sink.sink(settings, SinkUse(name, lease, plan, desk, parked))
+        def new_sink(lease: Lease, parking: Parking | None) -> Sink:
+            return sink.sink(settings, SinkUse(name, lease, plan, parking, parked))
 
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store
@@ -152,7 +152,7 @@ class Wiring:
     def probe_sink(self, destination: DestinationSettings) -> Sink:
         """A sink for check() alone, which disturbs no other."""
         sink = self._adapters.sink_adapter(destination.sink.type)
-        use = SinkUse(destination.name, Lease(), sink_plan(destination, self._adapters))
+        use = SinkUse(destination.name, Lease(), sink_routing(destination, self._adapters))
         return sink.probe(destination.sink, use)
 
     def store(self, destination: DestinationSettings) -> StateStore:
@@ -176,17 +176,17 @@ class Wiring:
         path = self._settings.state_of(destination).path
         return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
 
-    def parking_store(self, destination: DestinationSettings) -> FailedStore | None:
+    def parking_store(self, destination: DestinationSettings) -> ParkingStore | None:
         """Where its parked messages are kept; None when its sink parks none."""
         return self._parking_stores(destination)[0] if destination.parks else None
 
-    def former_parking_stores(self, destination: DestinationSettings) -> list[FailedStore]:
+    def former_parking_stores(self, destination: DestinationSettings) -> list[ParkingStore]:
         """Where parked messages may wait that nobody looks for any more, because the configuration was another one."""
         return self._parking_stores(destination)[1 if destination.parks else 0 :]
 
-    def _parking_stores(self, destination: DestinationSettings) -> list[FailedStore]:
-        """The one that [failed] names, and others that the destination could have used."""
-        sink, parking, stores = destination.sink, destination.failed, list[FailedStore]()
+    def _parking_stores(self, destination: DestinationSettings) -> list[ParkingStore]:
+        """The one that [parking] names, and others that the destination could have used."""
+        sink, parking, stores = destination.sink, destination.parking, list[ParkingStore]()
         if parking.store != "state":
             stores.append(self._adapters.parking_adapter(parking.store).store(parking, destination.name))
         if destination.exactly_once:

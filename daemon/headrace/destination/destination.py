@@ -21,7 +21,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import Fenced, PositionLost, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
-from headrace.parking.parking import Parking, ensure_delivered
+from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
@@ -138,7 +138,7 @@ class Destination:
             # Also while the sink is away it matters how long the source keeps the binlog that we need.
             stored = await self._load(self._store)
         parked = self._parts.parked
-        parking = Parking(self._settings.failed, parked, self.name, self.status.note_parked) if parked else None
+        parking = OrderedParking(self._settings.parking, parked, self.name, self.status.note_parked) if parked else None
         async with publishing(self._context, self._parts, self._lock.lease, parking) as publisher:
             store = publisher.store
             await ensure_delivered(self.name, self._parts.former_parked)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from headrace.lease import Lease
 from headrace.ports.cluster import Lock
 from headrace.ports.format import KeyedFormat, ValueFormat
-from headrace.ports.parking import FailedStore
-from headrace.ports.sink import Desk, Sink
+from headrace.ports.parking import ParkingStore
+from headrace.ports.sink import Parking, Sink
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 
@@ -23,12 +23,12 @@ class Parts:
     lock: Lock
     new_source: Callable[[], Source]
     new_format: Callable[[], ValueFormat | KeyedFormat]
-    new_sink: Callable[[Lease, Desk | None], Sink]
+    new_sink: Callable[[Lease, Parking | None], Sink]
     probe_sink: Callable[[], Sink]
     """A sink for check() alone, which disturbs no other."""
     leased_store: Callable[[Lease], StateStore]
     """The store for a write between two runs, which is refused once the lease has lapsed."""
-    parked: FailedStore | None = None
+    parked: ParkingStore | None = None
     """Where its parked messages are; None when its sink parks none."""
-    former_parked: Sequence[FailedStore] = ()
+    former_parked: Sequence[ParkingStore] = ()
     """Where messages may wait that nobody looks for any more, because the configuration was another one."""

@@ -13,7 +13,7 @@ from headrace.destination.parts import Parts
 from headrace.errors import LeaseLapsed
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State
-from headrace.parking.parking import Parking
+from headrace.parking.parking import OrderedParking
 from headrace.pipeline.byte_queue import ByteQueue
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
@@ -35,7 +35,7 @@ class Publisher:
         context: Context,
         parts: Parts,
         lease: Lease,
-        parking: Parking | None = None,
+        parking: OrderedParking | None = None,
         watchdog: Watchdog = WATCHDOG,
     ) -> None:
         self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
@@ -197,7 +197,9 @@ class Publisher:
 
 
 @contextlib.asynccontextmanager
-async def publishing(context: Context, parts: Parts, lease: Lease, parking: Parking | None) -> AsyncIterator[Publisher]:
+async def publishing(
+    context: Context, parts: Parts, lease: Lease, parking: OrderedParking | None
+) -> AsyncIterator[Publisher]:
     """A started publisher, which is cut off when what is done with it fails, and ended in order when it does not."""
     publisher = Publisher(context, parts, lease, parking)
     await publisher.start()

@@ -71,7 +71,7 @@ class Run:
         if publisher.parking is None:
             return None
         return Compensation(
-            self._settings.failed,
+            self._settings.parking,
             publisher.parking,
             lambda: publisher.resending,
             lambda: checkpointer.guard,

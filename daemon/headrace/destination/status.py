@@ -152,9 +152,9 @@ class DestinationStatus:
         if not waiting.messages:
             self.clear("parked_messages")
             return
-        manual = f", {waiting.manual} of them need an operator" if waiting.manual else ""
+        manual = f", {waiting.needs_operator} of them need an operator" if waiting.needs_operator else ""
         text = f"{waiting.messages} messages that the sink refused wait to be sent again{manual}"
-        self.trouble(Trouble("parked_messages", text, "headrace failed list DESTINATION"))
+        self.trouble(Trouble("parked_messages", text, "headrace parked list DESTINATION"))
 
     def trouble(self, trouble: Trouble) -> bool:
         """Notes what is not as it should be; returns whether it is new, or another than before."""

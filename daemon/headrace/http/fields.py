@@ -190,7 +190,7 @@ FIELDS = (
         "parked.need_operator",
         "parked_need_operator",
         "Those of them that need an operator.",
-        attrgetter("parked.manual"),
+        attrgetter("parked.needs_operator"),
     ),
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
     _plain("lost", "lost_kind"),

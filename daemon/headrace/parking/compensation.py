@@ -1,4 +1,4 @@
-"""Sends messages that were set aside again: in order, with growing waits, until people have to look."""
+"""Sends messages that were parked again: in order, with growing waits, until an operator is needed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError
 from headrace.lease import Guard
 from headrace.model import MessageBatch
 from headrace.parking.ordering import Blocks
-from headrace.parking.parking import Parking
-from headrace.ports.parking import FailedContent, FailedEntry, FailedState
+from headrace.parking.parking import OrderedParking
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.parking import ParkingSettings
 
@@ -37,7 +37,7 @@ class Compensation:
     def __init__(
         self,
         settings: ParkingSettings,
-        parking: Parking,
+        parking: OrderedParking,
         sink: Callable[[], Sink | None],
         guard: Callable[[], Guard],
         log: Any,
@@ -69,7 +69,7 @@ class Compensation:
                 except (LeaseLapsed, _SinkEnded):
                     pass  # nothing may leave now; the lock is being proved
                 except HeadraceError as error:
-                    self._log.warning("messages that were set aside can't be sent again now", error=str(error))
+                    self._log.warning("messages that were parked can't be sent again now", error=str(error))
                 failure = sink.failure if (sink := self._sink()) is not None else None
                 if failure is not None and not isinstance(failure, LeaseLapsed):  # that the sender deals with
                     raise failure
@@ -91,7 +91,7 @@ class Compensation:
     async def _pass(self) -> None:
         """Sends all that is due and stands behind nothing that is not delivered. What fails at one address holds up
         none of the others; the first failure is raised in the end."""
-        stuck, group, busy = Blocks(), list[FailedEntry](), Blocks()
+        stuck, group, busy = Blocks(), list[ParkedEntry](), Blocks()
         failures: dict[tuple[str, int], HeadraceError] = {}
         for number, entry in enumerate(self._parking.waiting()):
             if number % _BREATH == 0:
@@ -101,7 +101,7 @@ class Compensation:
                 group, busy = [], Blocks()
             if self._ending:
                 return
-            due = entry.state is FailedState.PENDING and entry.due_us <= time.time_ns() // 1000
+            due = entry.state is ParkingState.PENDING and entry.due_us <= time.time_ns() // 1000
             if not due or (entry.topic, entry.partition) in failures or stuck.blocks(entry.scope, entry.unit):
                 stuck.add(entry.scope, entry.unit)
                 continue
@@ -113,7 +113,7 @@ class Compensation:
             raise error
 
     async def _send_group(
-        self, group: list[FailedEntry], stuck: Blocks, failures: dict[tuple[str, int], HeadraceError]
+        self, group: list[ParkedEntry], stuck: Blocks, failures: dict[tuple[str, int], HeadraceError]
     ) -> None:
         contents = await self._store.contents([entry.number for entry in group])
         gone = [entry for entry in group if entry.number not in contents]  # discarded a moment ago
@@ -152,21 +152,25 @@ class Compensation:
         self.idle = all(result is None or isinstance(result, MessageRefused) for result in results)
         return results
 
-    async def _note(self, delivered: list[FailedEntry], refused: list[FailedEntry]) -> None:
+    async def _note(self, delivered: list[ParkedEntry], refused: list[ParkedEntry]) -> None:
         if delivered:
             await self._store.remove(self._guard(), [entry.number for entry in delivered])
             self._parking.delivered(delivered)
-            self._log.info("messages that were set aside are delivered", messages=len(delivered))
+            self._log.info("messages that were parked are delivered", messages=len(delivered))
         if refused:
             await self._store.update(self._guard(), refused)
             self._parking.tried(refused)
-            if manual := [entry for entry in refused if entry.state is FailedState.MANUAL]:
+            if manual := [entry for entry in refused if entry.state is ParkingState.NEEDS_OPERATOR]:
                 one = manual[0]
                 self._log.error(
-                    "messages are left to people", messages=len(manual), id=one.id, topic=one.topic, reason=one.reason
+                    "parked messages need an operator",
+                    messages=len(manual),
+                    id=one.id,
+                    topic=one.topic,
+                    reason=one.reason,
                 )
 
-    def _tried(self, entry: FailedEntry, reason: str) -> FailedEntry:
+    def _tried(self, entry: ParkedEntry, reason: str) -> ParkedEntry:
         """The entry after one more refusal."""
         now, attempts = time.time_ns() // 1000, entry.attempts + 1
         manual = attempts >= self._settings.attempts
@@ -174,7 +178,7 @@ class Compensation:
             entry,
             reason=reason,
             attempts=attempts,
-            state=FailedState.MANUAL if manual else FailedState.PENDING,
+            state=ParkingState.NEEDS_OPERATOR if manual else ParkingState.PENDING,
             tried_us=now,
             due_us=now + self._parking.wait_us(attempts),
         )
@@ -185,7 +189,7 @@ def _result(sending: asyncio.Future[None]) -> BaseException | None:
     return _SinkEnded("the sink was ended") if sending.cancelled() else sending.exception()
 
 
-def _batch(entry: FailedEntry, content: FailedContent) -> MessageBatch:
+def _batch(entry: ParkedEntry, content: ParkedContent) -> MessageBatch:
     """The message as it was published at first."""
     return MessageBatch(
         entry.topic,
@@ -197,5 +201,5 @@ def _batch(entry: FailedEntry, content: FailedContent) -> MessageBatch:
         units=[entry.unit],
         tags=[content.tag] if content.tag else None,
         commit_time_us=content.commit_time_us,
-        failed=entry.number,
+        parked=entry.number,
     )

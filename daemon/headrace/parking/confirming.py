@@ -16,7 +16,7 @@ from headrace.model import MessageBatch
 from headrace.parking.retries import Retries
 from headrace.parking.settings import RetrySettings
 from headrace.parking.window import Entry, Refusals, Window
-from headrace.ports.sink import Desk, Sink
+from headrace.ports.sink import Parking, Sink
 
 log = structlog.get_logger(__name__)
 
@@ -25,14 +25,14 @@ class ConfirmingSink(Sink):
     """One connection, from start to its failure. Tags number what is handed over, from 1 on.
 
     A refused message is sent again up to `retries` times, while others go on: see retries. After the last retry the
-    sink fails or, with a desk, the message is set aside with those behind it. What is in flight: see window.
+    sink fails or, with a parking, the message is parked with those behind it. What is in flight: see window.
     """
 
-    def __init__(self, settings: RetrySettings, lease: Lease, desk: Desk | None = None) -> None:
-        super().__init__(lease, desk if settings.capabilities.parks else None)
+    def __init__(self, settings: RetrySettings, lease: Lease, parking: Parking | None = None) -> None:
+        super().__init__(lease, parking if settings.capabilities.parks else None)
         self._timeout = settings.request_timeout
         self._window = Window(settings.max_in_flight, settings.max_in_flight_bytes)
-        self._retries = Retries(settings, self._window, self._desk, self._scope)
+        self._retries = Retries(settings, self._window, self._parking, self._scope)
         self._refused: Refusals = {}
         """Not dealt with yet."""
         self._work, self._room = asyncio.Event(), asyncio.Event()

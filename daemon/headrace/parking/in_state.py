@@ -1,8 +1,8 @@
-"""Parked messages in the destination's state store, by the section [failed] store = "state", which is the default."""
+"""Parked messages in the destination's state store, by the section [parking] store = "state", which is the default."""
 
 from __future__ import annotations
 
-from headrace.ports.parking import FailedStore, ParkingAdapter
+from headrace.ports.parking import ParkingAdapter, ParkingStore
 from headrace.settings.parking import ParkingSettings
 
 
@@ -11,5 +11,5 @@ class StateParkingAdapter(ParkingAdapter):
 
     section = ParkingSettings
 
-    def store(self, settings: ParkingSettings, destination: str) -> FailedStore:
+    def store(self, settings: ParkingSettings, destination: str) -> ParkingStore:
         raise LookupError('store = "state" is no store of its own')

@@ -1,4 +1,4 @@
-"""The desk of one run: sets messages aside, says what stands behind them, and has them stored before the position."""
+"""The parking of one run: parks messages, says what stands behind them, and has them stored before the position."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.errors import SinkRejected, StateStoreError
 from headrace.lease import Guard
 from headrace.model import MessageBatch, Unit
 from headrace.parking.ordering import Blocks
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState, FailedStore
-from headrace.ports.sink import Desk
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingState, ParkingStore
+from headrace.ports.sink import Parking
 from headrace.settings.parking import ParkingSettings
 
 log = structlog.get_logger(__name__)
@@ -29,30 +29,30 @@ class Waiting:
 
     messages: int = 0
     bytes: int = 0
-    manual: int = 0
+    needs_operator: int = 0
     """Messages that need an operator."""
     oldest_us: int = 0
     """When the oldest was parked, in microseconds since 1970 UTC; 0 when there is none."""
 
 
-class Parking(Desk):
+class OrderedParking(Parking):
     """Opened once the run's epoch is known. What it holds in memory of each message is its entry, not its content.
     `on_change` is called with what waits whenever that changes."""
 
     def __init__(
-        self, settings: ParkingSettings, store: FailedStore, destination: str, on_change: Callable[[Waiting], None]
+        self, settings: ParkingSettings, store: ParkingStore, destination: str, on_change: Callable[[Waiting], None]
     ) -> None:
         self._settings, self.store, self._on_change = settings, store, on_change
         self._log = log.bind(destination=destination)
-        self._entries: dict[int, FailedEntry] = {}
-        """By number, in the order of setting aside."""
+        self._entries: dict[int, ParkedEntry] = {}
+        """By number, in the order of parking."""
         self._numbers: dict[tuple[str, str, int], int] = {}
         """By id, topic and partition, which tell a message from all others."""
         self._blocks = Blocks()
-        self._pending: list[FailedMessage] = []
+        self._pending: list[ParkedMessage] = []
         """Not stored yet."""
         self._storing = asyncio.Lock()
-        self._bytes = self._manual = 0
+        self._bytes = self._needs_operator = 0
         self._next = 1
         self._told = 0.0
         self.changed = asyncio.Event()
@@ -67,23 +67,23 @@ class Parking(Desk):
     async def reload(self) -> None:
         """Reads what is stored anew: somebody else has changed it."""
         async with self._storing:
-            # A sink may store them while the others are read, and set more aside.
+            # A sink may store them while the others are read, and park more.
             before, first = [one.entry for one in self._pending], self._next
             stored = await self.store.entries()
             entries = [*stored, *before, *(entry for number, entry in self._entries.items() if number >= first)]
-            self._entries, self._numbers, self._blocks, self._bytes, self._manual = {}, {}, Blocks(), 0, 0
+            self._entries, self._numbers, self._blocks, self._bytes, self._needs_operator = {}, {}, Blocks(), 0, 0
             for _, entry in sorted({entry.number: entry for entry in entries}.items()):
                 self._note(entry)
         self._tell_status()
 
-    # -- setting aside ----------------------------------------------------------------------------------------------
+    # -- parking ----------------------------------------------------------------------------------------------
 
     def blocked(self, scope: str, unit: Unit) -> bool:
         return bool(self._entries) and self._blocks.blocks(scope, unit)
 
     def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
-        """One that is set aside already, and comes again because the position is before it, goes to the end:
-        what was before it in the binlog may have been set aside behind it since."""
+        """One that is parked already, and comes again because the position is before it, goes to the end:
+        what was before it in the binlog may have been parked behind it since."""
         headers = batch.headers[index]
         id_ = headers[0][1].decode("utf-8", "replace") if headers else ""
         known, replaces = self._forget((id_, batch.topic, batch.partition))
@@ -92,16 +92,16 @@ class Parking(Desk):
         size = len(body or b"") + len(key or b"") + sum(len(name) + len(value) for name, value in headers)
         self._ensure_room(size, reason)
         now = time.time_ns() // 1000
-        entry = FailedEntry(
+        entry = ParkedEntry(
             number=self._next,
             id=id_,
             scope=scope,
             topic=batch.topic,
             partition=batch.partition,
             unit=batch.units[index] if batch.units is not None else Unit(()),
-            reason=reason or "stands behind one that was set aside",
+            reason=reason or "stands behind one that was parked",
             attempts=attempts,
-            state=FailedState.PENDING,
+            state=ParkingState.PENDING,
             created_us=now,
             tried_us=now if attempts else 0,
             due_us=now + self.wait_us(1) if attempts else now,
@@ -112,8 +112,8 @@ class Parking(Desk):
                 known, number=entry.number, unit=entry.unit, scope=scope, size=size
             )  # what is known of it, with what it is now
         tag = batch.tags[index] if batch.tags is not None else ""
-        content = FailedContent(body, key, tuple(headers), tag, batch.commit_time_us)
-        self._pending.append(FailedMessage(entry, content, replaces))
+        content = ParkedContent(body, key, tuple(headers), tag, batch.commit_time_us)
+        self._pending.append(ParkedMessage(entry, content, replaces))
         self._note(entry)
         self._tell(entry)
 
@@ -128,13 +128,13 @@ class Parking(Desk):
         if count < settings.max_messages and self._bytes + size <= settings.max_bytes:
             return
         raise SinkRejected(
-            f"{count:,} messages with {self._bytes:,} bytes are set aside, and no more may be"
+            f"{count:,} messages with {self._bytes:,} bytes are parked, and no more may be"
             + (f" (the next is refused: {reason})" if reason else ""),
-            remedy="mend what the sink refuses (`headrace failed list DESTINATION`), or raise [failed] max_messages or "
-            "max_bytes",
+            remedy="mend what the sink refuses (`headrace parked list DESTINATION`), or raise [parking] "
+            "max_messages or max_bytes",
         )
 
-    def _forget(self, name: tuple[str, str, int]) -> tuple[FailedEntry | None, int]:
+    def _forget(self, name: tuple[str, str, int]) -> tuple[ParkedEntry | None, int]:
         """Takes a message out again, stored or not; the number that it is stored under, or 0."""
         entry = self._entries.get(self._numbers.get(name, 0))
         if entry is None:
@@ -146,25 +146,25 @@ class Parking(Desk):
 
     def _drop(self, number: int) -> None:
         if (entry := self._entries.pop(number, None)) is not None:
-            self._manual -= entry.state is FailedState.MANUAL
+            self._needs_operator -= entry.state is ParkingState.NEEDS_OPERATOR
             self._numbers.pop((entry.id, entry.topic, entry.partition), None)
             self._blocks.remove(entry.scope, entry.unit)
             self._bytes -= entry.size
 
-    def _note(self, entry: FailedEntry) -> None:
+    def _note(self, entry: ParkedEntry) -> None:
         self._entries[entry.number] = entry
         self._numbers[entry.id, entry.topic, entry.partition] = entry.number
         self._blocks.add(entry.scope, entry.unit)
         self._bytes += entry.size
-        self._manual += entry.state is FailedState.MANUAL
+        self._needs_operator += entry.state is ParkingState.NEEDS_OPERATOR
         self._next = max(self._next, entry.number + 1)
 
-    def _tell(self, entry: FailedEntry) -> None:
+    def _tell(self, entry: ParkedEntry) -> None:
         now = time.monotonic()
         if now - self._told > _TELL_EVERY:
             self._told = now
             self._log.error(
-                "a message was set aside; what comes later for its rows waits behind it",
+                "a message was parked; what comes later for its rows waits behind it",
                 id=entry.id,
                 topic=entry.topic,
                 reason=entry.reason,
@@ -174,16 +174,16 @@ class Parking(Desk):
 
     # -- storing ----------------------------------------------------------------------------------------------------
 
-    def unstored(self) -> list[FailedMessage]:
+    def unstored(self) -> list[ParkedMessage]:
         return list(self._pending)
 
-    def stored(self, messages: Sequence[FailedMessage]) -> None:
+    def stored(self, messages: Sequence[ParkedMessage]) -> None:
         done = {one.entry.number for one in messages}
         self._pending = [one for one in self._pending if one.entry.number not in done]
         self.changed.set()
 
     async def flush(self, guard: Guard) -> None:
-        """Stores what was set aside by now: to be awaited before a position behind it is. Raises StateStoreError or
+        """Stores what was parked by now: to be awaited before a position behind it is. Raises StateStoreError or
         Fenced."""
         if not self._pending:
             return
@@ -194,31 +194,33 @@ class Parking(Desk):
 
     # -- for the compensation loop ------------------------------------------------------------------------------------
 
-    def waiting(self) -> list[FailedEntry]:
-        """What waits and is stored, in the order of setting aside."""
+    def waiting(self) -> list[ParkedEntry]:
+        """What waits and is stored, in the order of parking."""
         pending = {message.entry.number for message in self._pending}
         return [entry for entry in self._entries.values() if entry.number not in pending]
 
-    def delivered(self, entries: Sequence[FailedEntry]) -> None:
+    def delivered(self, entries: Sequence[ParkedEntry]) -> None:
         """Those were removed from the store: what stood behind them is free."""
         for entry in entries:
             self._drop(entry.number)
         self._tell_status()
 
-    def tried(self, entries: Sequence[FailedEntry]) -> None:
+    def tried(self, entries: Sequence[ParkedEntry]) -> None:
         """Those were refused once more; each is what the store has now."""
         for entry in entries:
             if (known := self._entries.get(entry.number)) is not None:
-                self._manual += (entry.state is FailedState.MANUAL) - (known.state is FailedState.MANUAL)
+                self._needs_operator += (entry.state is ParkingState.NEEDS_OPERATOR) - (
+                    known.state is ParkingState.NEEDS_OPERATOR
+                )
                 self._entries[entry.number] = entry
         self._tell_status()
 
     def _tell_status(self) -> None:
         oldest = next(iter(self._entries.values())).created_us if self._entries else 0
-        self._on_change(Waiting(len(self._entries), self._bytes, self._manual, oldest))
+        self._on_change(Waiting(len(self._entries), self._bytes, self._needs_operator, oldest))
 
 
-async def ensure_delivered(destination: str, stores: Sequence[FailedStore]) -> None:
+async def ensure_delivered(destination: str, stores: Sequence[ParkingStore]) -> None:
     """Raises StateStoreError when messages wait in stores that are not used any more: changes of the same rows would go
     out ahead of them, and nobody would ever send them."""
     for store in stores:
@@ -228,10 +230,10 @@ async def ensure_delivered(destination: str, stores: Sequence[FailedStore]) -> N
             await store.close()
         if waiting:
             error = StateStoreError(
-                f"{len(waiting):,} failed messages of {destination} wait to be sent again, in a store that [failed] "
+                f"{len(waiting):,} parked messages of {destination} wait to be sent again, in a store that [parking] "
                 "and [sink] do not ask for any more",
-                remedy='let [failed] name it again, and [sink] say "park", until they are delivered or given up: '
-                "headrace failed list DESTINATION",
+                remedy='let [parking] name it again, and [sink] say "park", until they are delivered or given up: '
+                "headrace parked list DESTINATION",
             )
             error.retriable = False
             raise error

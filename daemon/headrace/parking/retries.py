@@ -1,4 +1,4 @@
-"""Messages that a broker refuses, and those that wait behind them: when each is sent again, or set aside."""
+"""Messages that a broker refuses, and those that wait behind them: when each is sent again, or parked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.model import MessageBatch
 from headrace.parking.ordering import Blocks
 from headrace.parking.settings import RetrySettings
 from headrace.parking.window import DONE, HELD, PARKED, SENT, UNSENT, Entry, Refusals, Window
-from headrace.ports.sink import Desk
+from headrace.ports.sink import Parking
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ _EARLY = 0.001
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A message that waits: it was refused, or stands behind one that was or that is set aside."""
+    """A message that waits: it was refused, or stands behind one that was or that is parked."""
 
     entry: Entry
     index: int
@@ -34,9 +34,9 @@ class _Held:
     due: float = 0.0
     """On the loop's clock."""
     hopeless: bool = False
-    """Whether it is to be set aside."""
+    """Whether it is to be parked."""
     after: int = 0
-    """It may be set aside once all is answered that was handed over before this tag; 0: not known yet."""
+    """It may be parked once all is answered that was handed over before this tag; 0: not known yet."""
 
 
 class Retries:
@@ -45,9 +45,9 @@ class Retries:
     word about a row is always the newest. Nothing in here waits."""
 
     def __init__(
-        self, settings: RetrySettings, window: Window, desk: Desk | None, scope: Callable[[MessageBatch], str]
+        self, settings: RetrySettings, window: Window, parking: Parking | None, scope: Callable[[MessageBatch], str]
     ) -> None:
-        self._settings, self._window, self._desk, self._scope = settings, window, desk, scope
+        self._settings, self._window, self._parking, self._scope = settings, window, parking, scope
         self._held: list[_Held] = []
         self._blocks = Blocks()
         """What is held is about."""
@@ -75,13 +75,13 @@ class Retries:
 
     def sift(self, entry: Entry, indexes: Sequence[int]) -> Sequence[int]:
         """Of new messages those that may be sent; the others are held."""
-        desk, blocks = self._desk, self._blocks
-        if not self._held and desk is None:
+        parking, blocks = self._parking, self._blocks
+        if not self._held and parking is None:
             return indexes
         scope, free = self._scope(entry.batch), []
         for index in indexes:
             unit = entry.unit(index)
-            if blocks.blocks(scope, unit) or (desk is not None and desk.blocked(scope, unit)):
+            if blocks.blocks(scope, unit) or (parking is not None and parking.blocked(scope, unit)):
                 entry.hold(index)
                 blocks.add(scope, unit)
                 self._held.append(_Held(entry, index))
@@ -93,7 +93,7 @@ class Retries:
 
     def take(self, refused: Refusals, now: float) -> None:
         """Holds back what was refused, and what stands behind it. Raises SinkRejected after the last retry, when
-        nothing may be set aside."""
+        nothing may be parked."""
         held = {(one.entry, one.index): one for one in self._held}
         self._held, self._blocks = order, blocks = [], Blocks()
         self._burst, self._burst_end = 1, 0
@@ -129,14 +129,14 @@ class Retries:
                     "the broker refuses messages, which are tried again", topic=batch.topic, id=name, reason=reason
                 )
             return
-        if self._desk is None:
+        if self._parking is None:
             raise SinkRejected(
                 f"the broker refuses message {name} for {batch.topic} ({reason}), {held.refusals} times by now",
-                remedy='mend what it says there; [sink] on_failure = "park" would set such messages aside',
+                remedy='mend what it says there; [sink] on_failure = "park" would park such messages',
             )
         held.hopeless, held.due = True, 0.0
         if batch.topic not in self._hopeless:
-            log.warning("the broker refuses messages for good; they are set aside", topic=batch.topic, reason=reason)
+            log.warning("the broker refuses messages for good; they are parked", topic=batch.topic, reason=reason)
         self._hopeless.add(batch.topic)
 
     def confirmed(self, topic: str) -> None:
@@ -148,8 +148,8 @@ class Retries:
     # -- what goes on ----------------------------------------------------------------------------------------------
 
     def release(self, now: float) -> list[tuple[Entry, list[int]]]:
-        """What is to be sent now, in order, as far as there is room; sets aside what has to be. Raises SinkRejected
-        when no more may be set aside."""
+        """What is to be sent now, in order, as far as there is room; parks what has to be. Raises SinkRejected
+        when no more may be parked."""
         kept: list[_Held] = []
         blocks, count, size, followers = Blocks(), 0, 0, 0
         ready: list[tuple[Entry, list[int]]] = []
@@ -165,7 +165,7 @@ class Retries:
                 pass
             elif blocks.blocks(scope, unit):
                 held.after = 0
-            elif held.hopeless or (self._desk is not None and self._desk.blocked(scope, unit)):
+            elif held.hopeless or (self._parking is not None and self._parking.blocked(scope, unit)):
                 keeps = not self._park(held, scope, self._window.next_tag + count)
             elif held.due <= now + _EARLY:
                 keeps = held.refusals > 0  # it goes alone, and those behind it once it is confirmed
@@ -188,13 +188,13 @@ class Retries:
         return ready
 
     def _park(self, held: _Held, scope: str, next_tag: int) -> bool:
-        """Sets a message aside unless one before it, that it shares a row with, may still come to be set aside: all
+        """Parks a message unless one before it, that it shares a row with, may still come to be parked: all
         that was handed over, and is about to be, up to `next_tag` has to be answered first."""
-        assert self._desk is not None
+        assert self._parking is not None
         held.after = held.after or next_tag
         if held.after > self._window.next_tag or not self._window.answered(held.after):
             self.impatient = True
             return False
-        self._desk.park(scope, held.entry.batch, held.index, held.reason, held.refusals)
+        self._parking.park(scope, held.entry.batch, held.index, held.reason, held.refusals)
         held.entry.park(held.index)
         return True

@@ -28,5 +28,5 @@ class RetrySettings(SinkSettings):
     on_failure: Literal["halt", "park"] = Field(
         default="halt",
         description="A message that is refused after all retries. halt: the destination stops, and the position stays "
-        "before it; park: it is set aside with what comes later for its rows ([failed]), and others go on.",
+        "before it; park: it is parked with what comes later for its rows ([parking]), and others go on.",
     )

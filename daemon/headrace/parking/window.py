@@ -28,7 +28,7 @@ class Entry:
     alone: bool = False
     states: bytearray = field(init=False)
     left: int = field(init=False)
-    """Messages that are not through: neither confirmed nor set aside."""
+    """Messages that are not through: neither confirmed nor parked."""
     tags: dict[int, int] = field(default_factory=dict)
     """By message: the tag whose answer counts, where that is not its first; 0: none."""
 
@@ -56,7 +56,7 @@ class Entry:
         self.states[index], self.tags[index] = HELD, 0
 
     def park(self, index: int) -> None:
-        """A held message is set aside."""
+        """A held message is parked."""
         self.states[index] = PARKED
         self.left -= 1
 

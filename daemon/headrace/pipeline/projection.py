@@ -23,8 +23,8 @@ from headrace.settings.destination import DestinationSettings
 
 OWN_SCHEMA = "headrace"
 """headrace's own tables live here and are never published, whatever the filter says."""
-OWN_TABLES = frozenset({"headrace_failed_message", "headrace_failed_owner"})
-"""Nor are these, which live where [failed] says."""
+OWN_TABLES = frozenset({"headrace_parked_message", "headrace_parking_owner"})
+"""Nor are these, which live where [parking] says."""
 Mapped = Callable[[Any], Any]
 
 

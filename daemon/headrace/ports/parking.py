@@ -13,21 +13,21 @@ from headrace.model import Unit
 from headrace.settings.parking import ParkingSettings
 
 
-class FailedState(StrEnum):
-    """Who is to send a failed message again."""
+class ParkingState(StrEnum):
+    """Who is to send a parked message again."""
 
     PENDING = "PENDING"
     """The compensation loop, once it is due and first of its unit."""
-    MANUAL = "MANUAL"
+    NEEDS_OPERATOR = "NEEDS_OPERATOR"
     """Nobody, until an operator says so."""
 
 
 @dataclass(frozen=True, slots=True)
-class FailedEntry:
-    """What is known of a failed message besides its content. Times are microseconds since 1970 UTC."""
+class ParkedEntry:
+    """What is known of a parked message besides its content. Times are microseconds since 1970 UTC."""
 
     number: int
-    """Grows in the order of setting aside, within a destination; 0 before it is stored."""
+    """Grows in the order of parking, within a destination; 0 before it is stored."""
     id: str
     """Its headrace-id. With `topic` and `partition` it tells the message from all others."""
     scope: str
@@ -40,7 +40,7 @@ class FailedEntry:
     """Why the broker refuses it, or what it stands behind."""
     attempts: int
     """How often it was sent, the first time included; 0 while it only stands behind others."""
-    state: FailedState
+    state: ParkingState
     created_us: int
     tried_us: int
     """When it was last sent; 0 for never."""
@@ -51,7 +51,7 @@ class FailedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedContent:
+class ParkedContent:
     """The message itself."""
 
     body: bytes | None
@@ -63,17 +63,17 @@ class FailedContent:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedMessage:
+class ParkedMessage:
     """An entry with its content."""
 
-    entry: FailedEntry
-    content: FailedContent
+    entry: ParkedEntry
+    content: ParkedContent
     replaces: int = 0
     """The number under which the same message is stored already; 0: none."""
 
 
-class FailedStore(ABC):
-    """The failed messages of one destination. Every call has a time limit and raises StateStoreError; those with a
+class ParkingStore(ABC):
+    """The parked messages of one destination. Every call has a time limit and raises StateStoreError; those with a
     guard raise Fenced when a later epoch has begun."""
 
     @abstractmethod
@@ -85,15 +85,15 @@ class FailedStore(ABC):
         """Takes it over: nothing under an earlier epoch is written from here on."""
 
     @abstractmethod
-    async def entries(self) -> list[FailedEntry]:
-        """All of them, in the order they were set aside."""
+    async def entries(self) -> list[ParkedEntry]:
+        """All of them, in the order they were parked."""
 
     @abstractmethod
-    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+    async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         """The content by number; what is gone meanwhile is left out."""
 
     @abstractmethod
-    async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
+    async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
         """Stores messages, durably when it returns, which is before the position moves past them; one that is stored
         already, by id, topic and partition, is replaced, number included."""
 
@@ -102,7 +102,7 @@ class FailedStore(ABC):
         """Removes delivered messages or, for an operator (without a guard), discarded ones; how many there were."""
 
     @abstractmethod
-    async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+    async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         """Stores reason, attempts, state and times of entries that are still there; how many there were."""
 
     @abstractmethod
@@ -125,5 +125,5 @@ class ParkingAdapter(ABC):
     section: ClassVar[type[ParkingSettings]]
 
     @abstractmethod
-    def store(self, settings: Any, destination: str) -> FailedStore:
+    def store(self, settings: Any, destination: str) -> ParkingStore:
         """A new store, not opened. `settings` are of `section`."""

@@ -51,7 +51,7 @@ class Registry:
         return cast(FormatAdapter, self._find("message", format))
 
     def parking_adapter(self, store: str) -> ParkingAdapter:
-        """The adapter of [failed] store."""
+        """The adapter of [parking] store."""
         return cast(ParkingAdapter, self._find("parking", store))
 
     def cluster_adapter(self, service: str) -> ClusterAdapter:

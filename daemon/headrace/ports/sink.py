@@ -11,37 +11,37 @@ from typing import Any, ClassVar
 from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
-from headrace.ports.parking import FailedMessage, FailedStore
+from headrace.ports.parking import ParkedMessage, ParkingStore
 from headrace.ports.state import StateStore
 from headrace.settings.adapters import SinkSettings
 
 
-class Desk(ABC):
-    """Where a sink sets aside what the broker refuses for good, so that others go on: with on_failure = "park". Both
-    calls are quick and don't wait; what is set aside is stored before the position moves past it.
+class Parking(ABC):
+    """Where a sink parks what the broker refuses for good, so that others go on: with on_failure = "park". Both
+    calls are quick and don't wait; what is parked is stored before the position moves past it.
 
     `scope` is the topic or exchange: the order of messages holds within it.
     """
 
     @abstractmethod
     def blocked(self, scope: str, unit: Unit) -> bool:
-        """Whether an earlier message that this one has to stand behind is set aside. Then it has to be, too."""
+        """Whether an earlier message that this one has to stand behind is parked. Then it has to be, too."""
 
     @abstractmethod
     def park(self, scope: str, batch: MessageBatch, index: int, reason: str, attempts: int) -> None:
-        """Sets one message of a batch aside, behind those before it. `attempts`: how often it was sent; 0 for one that
-        only stands behind others. Raises SinkRejected when no more may be set aside."""
+        """Parks one message of a batch, behind those before it. `attempts`: how often it was sent; 0 for one that
+        only stands behind others. Raises SinkRejected when no more may be parked."""
 
-    def unstored(self) -> Sequence[FailedMessage]:
+    def unstored(self) -> Sequence[ParkedMessage]:
         """What is not stored yet, for a sink that writes it together with the position."""
         return ()
 
-    def stored(self, messages: Sequence[FailedMessage]) -> None:  # noqa: B027 - for such sinks only
+    def stored(self, messages: Sequence[ParkedMessage]) -> None:  # noqa: B027 - for such sinks only
         """Those are stored now."""
 
 
 class MessageRefused(SinkRejected):
-    """The broker refuses one message that was sent again from where it was set aside; nothing else is wrong."""
+    """The broker refuses one message that was sent again from where it was parked; nothing else is wrong."""
 
 
 class Sink(ABC):
@@ -60,8 +60,8 @@ class Sink(ABC):
     store: StateStore | None = None
     """The store of the position, where `keeps_position`; it can be used once start() has returned."""
 
-    def __init__(self, lease: Lease, desk: Desk | None = None) -> None:
-        self._lease, self._desk = lease, desk
+    def __init__(self, lease: Lease, parking: Parking | None = None) -> None:
+        self._lease, self._parking = lease, parking
 
     @abstractmethod
     async def start(self) -> None:
@@ -70,13 +70,13 @@ class Sink(ABC):
     @abstractmethod
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Hands the batch over in the order of the calls and returns its confirmation: done when every message is
-        confirmed or set aside, or with SinkError. Waits while the sink has too much in flight. Raises what
+        confirmed or parked, or with SinkError. Waits while the sink has too much in flight. Raises what
         Lease.check() raises."""
 
     async def resend(self, batch: MessageBatch) -> None:
-        """Sends one message that was set aside once more, beside what publish() does, and returns when it is confirmed.
+        """Sends one message that was parked once more, beside what publish() does, and returns when it is confirmed.
         Raises MessageRefused when the broker refuses it, which ends nothing; else as publish() and its confirmation."""
-        raise SinkRejected("this sink sets no messages aside")
+        raise SinkRejected("this sink parks no messages")
 
     @property
     def failure(self) -> HeadraceError | None:
@@ -108,7 +108,7 @@ def _whole(_value: bytes, _room: int) -> list[tuple[int, bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkPlan:
+class SinkRouting:
     """What a sink has to know of sections other than its own; without one it knows its own only."""
 
     topics: tuple[str, ...] = ()
@@ -125,11 +125,11 @@ class SinkUse:
 
     destination: str
     lease: Lease
-    plan: SinkPlan = SinkPlan()
-    desk: Desk | None = None
+    routing: SinkRouting = SinkRouting()
+    parking: Parking | None = None
     """Where it may park messages."""
-    parked: FailedStore | None = None
-    """The store behind `desk`, as parking_store() has made it."""
+    parked: ParkingStore | None = None
+    """The store behind `parking`, as parking_store() has made it."""
 
 
 class SinkAdapter(ABC):
@@ -151,6 +151,6 @@ class SinkAdapter(ABC):
         is refused once `lease` has lapsed."""
         raise LookupError(f"a {settings.type} sink keeps no position")
 
-    def parking_store(self, settings: Any, destination: str) -> FailedStore:
+    def parking_store(self, settings: Any, destination: str) -> ParkingStore:
         """Where its parked messages are, for a sink that is capable of exactly once."""
         raise LookupError(f"a {settings.type} sink keeps no parked messages")

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.lease import NO_TENURE, Guard, Tenure
 from headrace.model import Position
-from headrace.ports.parking import FailedStore
+from headrace.ports.parking import ParkingStore
 from headrace.settings.daemon import StateSettings
 
 __all__ = ["NO_TENURE", "Guard", "HistoryEntry", "StateChange", "StateStore", "Stored"]
@@ -106,7 +106,7 @@ class StateAdapter(ABC):
     def store(self, settings: StateSettings) -> StateStore:
         """A new store, not opened."""
 
-    def parking(self, store: Any, destination: str) -> FailedStore | None:
+    def parking(self, store: Any, destination: str) -> ParkingStore | None:
         """The store of parked messages that lies within a state store; None where there is no such thing. `store` is
         what store() has made."""
         return None

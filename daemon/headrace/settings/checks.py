@@ -63,18 +63,18 @@ def _state_problems(destination: DestinationSettings, service: str, sections: Se
 
 
 def _parking_problems(destination: DestinationSettings, service: str) -> list[str]:
-    parking = destination.failed
+    parking = destination.parking
     if not destination.parks:
         if parking.model_fields_set:
-            return ['failed: has no meaning while the sink parks no message (on_failure or on_oversize = "park")']
+            return ['parking: has no meaning while the sink parks no message (on_failure or on_oversize = "park")']
         return []
     if destination.exactly_once:
         if parking.store != "state":
-            return [f'failed.store: delivery = "exactly_once" keeps parked messages in {destination.sink.type}']
+            return [f'parking.store: delivery = "exactly_once" keeps parked messages in {destination.sink.type}']
         return []
     if service and parking.store == "state":
         # Whoever takes over on another machine has to know what stands behind what.
-        return [f'failed.store: with [{service}] parked messages are kept in MySQL: store = "mysql"']
+        return [f'parking.store: with [{service}] parked messages are kept in MySQL: store = "mysql"']
     return []
 
 

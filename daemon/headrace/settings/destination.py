@@ -139,7 +139,7 @@ class QueueSettings(Section):
 
 class DestinationSettings(Section):
     """A file of the destinations folder: one MySQL source and where its changes go. What the file says of [message],
-    [sink] and [failed] is validated by the adapter that it names, so these come as sections (see `load`)."""
+    [sink] and [parking] is validated by the adapter that it names, so these come as sections (see `load`)."""
 
     name: str = Field(description="Not a key: the file's name without .toml.")
     source: SourceSettings
@@ -148,7 +148,7 @@ class DestinationSettings(Section):
     message: SerializeAsAny[MessageSettings]
     route: RouteSettings = RouteSettings()
     queue: QueueSettings = QueueSettings()
-    failed: SerializeAsAny[ParkingSettings]
+    parking: SerializeAsAny[ParkingSettings]
     state: StateSettings | None = Field(
         default=None, description="Instead of [state] of headrace.toml, for this destination."
     )

@@ -40,7 +40,7 @@ class _Choice(NamedTuple):
 
 _CHOICES = (
     _Choice("message", "format", "message", "canal"),
-    _Choice("failed", "store", "parking", "state"),
+    _Choice("parking", "store", "parking", "state"),
     _Choice("sink", "type", "sink", ""),
 )
 _SECTIONS = frozenset(choice.section for choice in _CHOICES)

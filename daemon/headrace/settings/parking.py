@@ -1,4 +1,4 @@
-"""The section [failed] as a model: where refused messages wait, and when they are sent again."""
+"""The section [parking] as a model: where refused messages wait, and when they are sent again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace.settings.section import MIB, Int, Seconds, Section, Size
 
 
 class ParkingSettings(Section):
-    """[failed]: messages that the sink refuses, where it says `park`."""
+    """[parking]: messages that the sink refuses, where it says `park`."""
 
     store: str = Field(
         default="state",
-        description="state: the destination's state store; mysql: the table headrace_failed_message of a MySQL server, "
+        description="state: the destination's state store; mysql: the table headrace_parked_message of a MySQL server, "
         "which daemons of several machines share. With ZooKeeper it has to be mysql.",
     )
     max_messages: Int = Field(
@@ -27,5 +27,8 @@ class ParkingSettings(Section):
     )
     max_delay: Seconds = Field(default=600.0, description="And never longer than this, in seconds.")
     attempts: Int = Field(
-        default=20, ge=1, le=1_000_000, description="After so many attempts a message is left to people (MANUAL)."
+        default=20,
+        ge=1,
+        le=1_000_000,
+        description="After so many attempts a message waits for an operator (NEEDS_OPERATOR).",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.lease import Lease
-from headrace.ports.parking import FailedStore
+from headrace.ports.parking import ParkingStore
 from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.ports.state import StateStore
 
@@ -17,14 +17,14 @@ class KafkaAdapter(SinkAdapter):
         if not settings.capabilities.exactly_once:
             return self.probe(settings, use)
         from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
-        from headrace.adapters.kafka.parking import KafkaFailedStore
+        from headrace.adapters.kafka.parking import KafkaParkingStore
         from headrace.adapters.kafka.state import KafkaStore
         from headrace.adapters.kafka.transactor import Transactor
 
         transactor = Transactor(settings, use.destination, use.lease)
-        parked = use.parked if isinstance(use.parked, KafkaFailedStore) else None
+        parked = use.parked if isinstance(use.parked, KafkaParkingStore) else None
         topic = parked.topic if parked is not None else None
-        sink = ExactlyOnceKafkaSink(settings, transactor, use.desk, use.plan, topic)
+        sink = ExactlyOnceKafkaSink(settings, transactor, use.parking, use.routing, topic)
         if parked is not None:
             parked.writer = sink.write
         sink.store = KafkaStore(settings, use.destination, transactor)
@@ -34,14 +34,14 @@ class KafkaAdapter(SinkAdapter):
         """A plain sink, because a transactional producer would fence the active one."""
         from headrace.adapters.kafka.sink import KafkaSink
 
-        return KafkaSink(settings, use.lease, use.desk, use.plan)
+        return KafkaSink(settings, use.lease, use.parking, use.routing)
 
     def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
         from headrace.adapters.kafka.state import KafkaStore
 
         return KafkaStore(settings, destination, lease=lease)
 
-    def parking_store(self, settings: KafkaSinkSettings, destination: str) -> FailedStore:
-        from headrace.adapters.kafka.parking import KafkaFailedStore
+    def parking_store(self, settings: KafkaSinkSettings, destination: str) -> ParkingStore:
+        from headrace.adapters.kafka.parking import KafkaParkingStore
 
-        return KafkaFailedStore(settings, destination, settings.parked_topic)
+        return KafkaParkingStore(settings, destination, settings.parked_topic)

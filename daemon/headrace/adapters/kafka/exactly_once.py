@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.adapters.kafka.oversize import Sizes
-from headrace.adapters.kafka.parking_topic import FailedTopic, Record
+from headrace.adapters.kafka.parking_topic import ParkingTopic, Record
 from headrace.adapters.kafka.producer import largest_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import Topics
 from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import HeadraceError, SinkError
 from headrace.model import MessageBatch, Position
-from headrace.ports.parking import FailedMessage
-from headrace.ports.sink import Desk, Sink, SinkPlan
+from headrace.ports.parking import ParkedMessage
+from headrace.ports.sink import Parking, Sink, SinkRouting
 from headrace.ports.state import StateChange
 
 _IDLE_INTERVAL = 1.0
@@ -41,14 +41,14 @@ class ExactlyOnceKafkaSink(Sink):
         self,
         settings: KafkaSinkSettings,
         transactor: Transactor,
-        desk: Desk | None = None,
-        plan: SinkPlan | None = None,
-        failed: FailedTopic | None = None,
+        parking: Parking | None = None,
+        routing: SinkRouting | None = None,
+        parked: ParkingTopic | None = None,
     ) -> None:
-        super().__init__(transactor.lease, desk)
-        self._transactor, self._failed = transactor, failed
-        plan = plan or SinkPlan()
-        self._sizes = Sizes(settings, Topics(settings, plan.partitions), plan, desk)
+        super().__init__(transactor.lease, parking)
+        self._transactor, self._parked = transactor, parked
+        routing = routing or SinkRouting()
+        self._sizes = Sizes(settings, Topics(settings, routing.partitions), routing, parking)
         # The brokers end a transaction that takes longer than its timeout, so it is committed long before.
         self._longest = settings.transaction_timeout / 4
         self._interval = self._gather = min(settings.transaction_interval, self._longest)
@@ -134,8 +134,8 @@ class ExactlyOnceKafkaSink(Sink):
             try:
                 self._waiting.append(done)
                 await self._send(batch)
-                if self._failed is not None:
-                    await self._write(self._failed, self._failed.removed([batch.failed]))
+                if self._parked is not None:
+                    await self._write(self._parked, self._parked.removed([batch.parked]))
             except HeadraceError as error:
                 self._fail(error)
                 raise
@@ -143,14 +143,14 @@ class ExactlyOnceKafkaSink(Sink):
         await done
 
     async def write(self, records: Sequence[Record]) -> None:
-        """Writes records of the failed messages, as resend() sends a message."""
+        """Writes records of the parked messages, as resend() sends a message."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
         async with self._turn:
             self._check()
             try:
-                if self._failed is not None:
-                    await self._write(self._failed, records)
+                if self._parked is not None:
+                    await self._write(self._parked, records)
             except HeadraceError as error:
                 self._fail(error)
                 raise
@@ -159,8 +159,8 @@ class ExactlyOnceKafkaSink(Sink):
         self._changed.set()
         await done
 
-    async def _write(self, failed: FailedTopic, records: Sequence[Record]) -> None:
-        await self._transactor.send_records(failed.topic.name, failed.topic.partition, records)
+    async def _write(self, parked: ParkingTopic, records: Sequence[Record]) -> None:
+        await self._transactor.send_records(parked.topic.name, parked.topic.partition, records)
 
     def hurry(self) -> None:
         """From here on whatever is complete is committed at once: a stop waits for it."""
@@ -197,14 +197,14 @@ class ExactlyOnceKafkaSink(Sink):
         position = self._position or self._transactor.head.position
         if not self._complete or not self._waiting or position is None:
             return
-        aside: Sequence[FailedMessage] = ()
-        if self._failed is not None and self._desk is not None:
-            aside = self._desk.unstored()
-            await self._write(self._failed, self._failed.added(aside))
+        parked: Sequence[ParkedMessage] = ()
+        if self._parked is not None and self._parking is not None:
+            parked = self._parking.unstored()
+            await self._write(self._parked, self._parked.added(parked))
         began = asyncio.get_running_loop().time()
         await self._transactor.commit(StateChange(position, tuple(self._entries)))
-        if aside and self._desk is not None:
-            self._desk.stored(aside)
+        if parked and self._parking is not None:
+            self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
         self._entries, self._size, self._since = [], 0, 0.0
         self._committed_at = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Messages that are larger than their topic takes: refused, cut into messages of fewer rows, or set aside."""
+"""Messages that are larger than their topic takes: refused, split into messages of fewer rows, or parked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import DEFAULT_MAX_MESSAGE, Topics
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch, Unit
-from headrace.ports.sink import Desk, MessageRefused, SinkPlan
+from headrace.ports.sink import MessageRefused, Parking, SinkRouting
 
 _SLACK = 16 * 1024
 """Bytes for key, headers and the record's own fields, with which a message surely fits."""
@@ -20,9 +20,11 @@ _POS, _ID = "headrace-pos", "headrace-id"
 class Sizes:
     """Of one sink. Both Kafka sinks send what fit() leaves of a batch."""
 
-    def __init__(self, settings: KafkaSinkSettings, topics: Topics, plan: SinkPlan, desk: Desk | None) -> None:
-        self._settings, self._topics, self._plan = settings, topics, plan
-        self._desk = desk if settings.capabilities.parks else None
+    def __init__(
+        self, settings: KafkaSinkSettings, topics: Topics, routing: SinkRouting, parking: Parking | None
+    ) -> None:
+        self._settings, self._topics, self._routing = settings, topics, routing
+        self._parking = parking if settings.capabilities.parks else None
 
     def limit(self, topic: str) -> int:
         """The largest record batch, in bytes; 0: the brokers have to say."""
@@ -36,8 +38,8 @@ class Sizes:
             await self._topics.ensure(producer.client, batch.topic)
         limit = self.limit(batch.topic)
         large = self._too_large(producer, batch, limit) if _largest(batch) + _SLACK > limit > 0 else {}
-        if self._desk is not None:
-            return self._set_aside(batch, large, limit, self._desk)
+        if self._parking is not None:
+            return self._park(batch, large, limit, self._parking)
         if not large:
             return batch
         if self._settings.on_oversize == "split":
@@ -46,7 +48,7 @@ class Sizes:
         raise self._refused(batch, size, limit)
 
     async def check_again(self, producer: Any, batch: MessageBatch) -> None:
-        """Before a message that was set aside is sent again: the topic may take more by now, or be gone. Raises
+        """Before a message that was parked is sent again: the topic may take more by now, or be gone. Raises
         MessageRefused, and SinkError when the brokers do not answer."""
         try:
             await self._topics.ensure(producer.client, batch.topic)
@@ -70,15 +72,15 @@ class Sizes:
 
     # -- park ---------------------------------------------------------------------------------------------------------
 
-    def _set_aside(self, batch: MessageBatch, large: dict[int, int], limit: int, desk: Desk) -> MessageBatch:
-        """In order, so that what stands behind a message that is too large is set aside behind it."""
+    def _park(self, batch: MessageBatch, large: dict[int, int], limit: int, parking: Parking) -> MessageBatch:
+        """In order, so that what stands behind a message that is too large is parked behind it."""
         kept, topic = [], batch.topic
         for index in range(len(batch.values)):
             unit = batch.units[index] if batch.units is not None else Unit(())
-            if desk.blocked(topic, unit):
-                desk.park(topic, batch, index, "", 0)
+            if parking.blocked(topic, unit):
+                parking.park(topic, batch, index, "", 0)
             elif index in large:
-                desk.park(topic, batch, index, _what(batch, large[index], limit), 1)
+                parking.park(topic, batch, index, _what(batch, large[index], limit), 1)
             else:
                 kept.append(index)
         if len(kept) == len(batch.values):
@@ -100,7 +102,7 @@ class Sizes:
             if index in large and value is not None:
                 room = limit - (producers.size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
                 parts = [
-                    (part, _numbered(batch.headers[index], row)) for row, part in self._plan.cut(value, max(1, room))
+                    (part, _numbered(batch.headers[index], row)) for row, part in self._routing.cut(value, max(1, room))
                 ]
             for part, headers in parts:
                 made.values.append(part)

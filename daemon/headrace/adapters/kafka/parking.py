@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from headrace.adapters.kafka.parking_topic import FailedLog, FailedTopic, Record
+from headrace.adapters.kafka.parking_topic import ParkingLog, ParkingTopic, Record
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.lease import Guard
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedStore
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingStore
 
 Writer = Callable[[Sequence[Record]], Awaitable[None]]
 
 
-class KafkaFailedStore(FailedStore):
+class KafkaParkingStore(ParkingStore):
     """`topic` makes the records. New messages are written by the sink, together with the position behind them; what the
     compensation loop changes goes through `writer`, which is the run's sink too. An operator's changes are written by a
     producer of their own, outside of transactions: the daemon's would be fenced."""
 
     def __init__(self, settings: KafkaSinkSettings, destination: str, name: str) -> None:
-        self.topic = FailedTopic(settings, destination, name)
+        self.topic = ParkingTopic(settings, destination, name)
         self.writer: Writer | None = None
 
     async def open(self) -> None:
@@ -26,16 +26,16 @@ class KafkaFailedStore(FailedStore):
 
     async def begin(self, guard: Guard) -> None:
         """Whoever was before us is fenced by the brokers; what he took away we have to see."""
-        self.topic.log = FailedLog(self.topic.log.destination)
+        self.topic.log = ParkingLog(self.topic.log.destination)
 
-    async def entries(self) -> list[FailedEntry]:
+    async def entries(self) -> list[ParkedEntry]:
         log = await self.topic.refresh(settled=True)
         return [stored.entry for _, stored in sorted(log.entries.items())]
 
-    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+    async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         return await self.topic.contents(numbers)
 
-    async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
+    async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
         """The sink writes them, so there is nothing left to do."""
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
@@ -50,7 +50,7 @@ class KafkaFailedStore(FailedStore):
             await self.writer(self.topic.removed(known))
         return len(numbers)
 
-    async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+    async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         await self.topic.refresh()
         records = self.topic.updated(entries)
         if guard is None:

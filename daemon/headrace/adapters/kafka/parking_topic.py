@@ -1,8 +1,8 @@
 """Failed messages in a compacted topic, for destinations that write everything in Kafka transactions.
 
 Keys, the newest record of each counts:
-    D/failed/N      the entry of the failed message N, with how many pieces its content has; a tombstone takes it away
-    D/failed/N/I    piece I of its content: key, headers, tag and body, compressed together
+    D/parked/N      the entry of the parked message N, with how many pieces its content has; a tombstone takes it away
+    D/parked/N/I    piece I of its content: key, headers, tag and body, compressed together
     D/changed       written whenever an operator has changed something
 """
 
@@ -23,19 +23,19 @@ from headrace.adapters.kafka.state_records import PIECE_BYTES
 from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import StateStoreError
 from headrace.parking.packing import ENTRY_FIELDS, entry_of, entry_row
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage
 
 Record = tuple[bytes, bytes | None]
 
 
 @dataclass(slots=True)
 class _Stored:
-    entry: FailedEntry
+    entry: ParkedEntry
     pieces: int
 
 
 @dataclass(slots=True)
-class FailedLog:
+class ParkingLog:
     """What the records of one destination come to, read one after the other."""
 
     destination: str
@@ -53,9 +53,9 @@ class FailedLog:
         try:
             if kind == "changed":
                 self.changes += 1
-            elif kind == "failed" and len(numbers) == 1:
+            elif kind == "parked" and len(numbers) == 1:
                 self._take_entry(int(numbers[0]), value)
-            elif kind == "failed":
+            elif kind == "parked":
                 number, piece = map(int, numbers)
                 if value is None:
                     self.offsets.pop((number, piece), None)
@@ -63,7 +63,7 @@ class FailedLog:
                     self.offsets[number, piece] = offset
         except (ValueError, KeyError, TypeError) as error:
             raise StateStoreError(
-                f"the record {key!r} of {self.destination}'s failed messages can't be read ({error!r})",
+                f"the record {key!r} of {self.destination}'s parked messages can't be read ({error!r})",
                 remedy="look whether somebody else writes to the topic",
             ) from error
 
@@ -75,21 +75,21 @@ class FailedLog:
         self.entries[number] = _Stored(entry_of([raw[name] for name in ENTRY_FIELDS]), raw["pieces"])
 
 
-class FailedTopic:
+class ParkingTopic:
     """Makes and reads the records; who writes them, and in which transaction, is for others to say."""
 
     def __init__(self, settings: KafkaSinkSettings, destination: str, name: str) -> None:
         self._settings, self._destination = settings, destination
         self.topic = StateTopic(settings, destination, name)
-        self.log = FailedLog(destination)
+        self.log = ParkingLog(destination)
 
-    async def refresh(self, *, settled: bool = False) -> FailedLog:
+    async def refresh(self, *, settled: bool = False) -> ParkingLog:
         """Reads what came since; `settled`: what others' open transactions hide is waited for. Raises
         StateStoreError."""
         await self.topic.read_into(self.log, settled=settled)
         return self.log
 
-    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+    async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         """By number; what is gone meanwhile is left out. Raises StateStoreError."""
         if any(number not in self.log.entries for number in numbers):
             await self.refresh()
@@ -112,14 +112,14 @@ class FailedTopic:
                     await (await producer.send_batch(part, place.name, partition=place.partition))
         except (KafkaError, OSError, TimeoutError) as error:
             raise StateStoreError(
-                f"the failed messages in the topic {place.name} can't be changed ({producers.describe(error)})"
+                f"the parked messages in the topic {place.name} can't be changed ({producers.describe(error)})"
             ) from error
         finally:
             await producers.close(producer)
 
     # -- records --------------------------------------------------------------------------------------------------
 
-    def added(self, messages: Iterable[FailedMessage]) -> list[Record]:
+    def added(self, messages: Iterable[ParkedMessage]) -> list[Record]:
         """What to write for new messages; one that takes the place of another takes that away."""
         messages = list(messages)
         records = self.removed(message.replaces for message in messages if message.replaces)
@@ -140,7 +140,7 @@ class FailedTopic:
             records += [(self._key(number, i), None) for i in range(stored.pieces if stored else 0)]
         return records
 
-    def updated(self, entries: Iterable[FailedEntry]) -> list[Record]:
+    def updated(self, entries: Iterable[ParkedEntry]) -> list[Record]:
         """What to write for entries that have changed; those that are gone are left out."""
         known = self.log.entries
         return [
@@ -154,21 +154,21 @@ class FailedTopic:
         return f"{self._destination}/changed".encode(), b"1"
 
     def _key(self, *numbers: int) -> bytes:
-        return "/".join([self._destination, "failed", *map(str, numbers)]).encode()
+        return "/".join([self._destination, "parked", *map(str, numbers)]).encode()
 
 
-def _places(log: FailedLog, number: int) -> list[int]:
+def _places(log: ParkingLog, number: int) -> list[int]:
     """Where the pieces of a message lie; none when one is missing."""
     stored = log.entries[number]
     offsets = [log.offsets.get((number, piece), -1) for piece in range(stored.pieces)]
     return [] if -1 in offsets else offsets
 
 
-def _entry_json(entry: FailedEntry, pieces: int) -> bytes:
+def _entry_json(entry: ParkedEntry, pieces: int) -> bytes:
     return orjson.dumps({**dict(zip(ENTRY_FIELDS, entry_row(entry), strict=True)), "pieces": pieces})
 
 
-def _packed(content: FailedContent) -> bytes:
+def _packed(content: ParkedContent) -> bytes:
     """Lengths and names as JSON in a line, then the bytes one behind the other, compressed."""
     values = [content.key, content.body, *(value for _, value in content.headers)]
     head: dict[str, Any] = {
@@ -180,7 +180,7 @@ def _packed(content: FailedContent) -> bytes:
     return zstandard.compress(orjson.dumps(head) + b"\n" + b"".join(value or b"" for value in values))
 
 
-def _unpacked(packed: bytes) -> FailedContent:
+def _unpacked(packed: bytes) -> ParkedContent:
     text, _, rest = zstandard.decompress(packed).partition(b"\n")
     head, at, values = orjson.loads(text), 0, list[bytes | None]()
     for size in head["sizes"]:
@@ -188,4 +188,4 @@ def _unpacked(packed: bytes) -> FailedContent:
         at += size or 0
     key, body, *others = values
     headers = tuple((name, value or b"") for name, value in zip(head["names"], others, strict=True))
-    return FailedContent(body, key, headers, head["tag"], head["commit_time_us"])
+    return ParkedContent(body, key, headers, head["tag"], head["commit_time_us"])

@@ -64,8 +64,8 @@ class KafkaSinkSettings(SinkSettings):
     on_oversize: Literal["halt", "split", "park"] = Field(
         default="halt",
         description="A message that is larger than the topic takes (max.message.bytes). halt: the destination stops; "
-        "split: it is cut into messages of fewer rows, and halts when one row is still too large; park: it is set "
-        "aside with what comes later for its rows ([failed]), and others go on.",
+        "split: it is split into messages of fewer rows, and halts when one row is still too large; park: it is "
+        "parked with what comes later for its rows ([parking]), and others go on.",
     )
     max_request_size: Size | None = Field(
         default=None, description="The largest message, in bytes. Default: what the topic's max.message.bytes allows."

@@ -16,7 +16,7 @@ from headrace.adapters.kafka.topics import Topics
 from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.ports.sink import Desk, MessageRefused, Sink, SinkPlan
+from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
 
 
 class KafkaSink(Sink):
@@ -24,12 +24,16 @@ class KafkaSink(Sink):
     partition never overtake each other; only their confirmations overlap."""
 
     def __init__(
-        self, settings: KafkaSinkSettings, lease: Lease, desk: Desk | None = None, plan: SinkPlan | None = None
+        self,
+        settings: KafkaSinkSettings,
+        lease: Lease,
+        parking: Parking | None = None,
+        routing: SinkRouting | None = None,
     ) -> None:
-        super().__init__(lease, desk)
-        self._settings, self._plan = settings, plan or SinkPlan()
-        self._topics = Topics(settings, self._plan.partitions)
-        self._sizes = Sizes(settings, self._topics, self._plan, desk)
+        super().__init__(lease, parking)
+        self._settings, self._routing = settings, routing or SinkRouting()
+        self._topics = Topics(settings, self._routing.partitions)
+        self._sizes = Sizes(settings, self._topics, self._routing, parking)
         self._producer: Any = None
         self._in_flight = 0
         self._drained = asyncio.Event()
@@ -57,7 +61,7 @@ class KafkaSink(Sink):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
         self._pending.add(done)
-        if not batch.values:  # all were set aside
+        if not batch.values:  # all were parked
             self._settle(done, None)
             return done
         parts = producers.build_batches(self._running(), batch, self._sizes.limit(batch.topic))
@@ -186,7 +190,7 @@ class KafkaSink(Sink):
         except SinkError as error:
             return [str(error)]
         try:
-            return await self._topics.problems(self._producer.client, self._plan.topics)
+            return await self._topics.problems(self._producer.client, self._routing.topics)
         finally:
             await self.close()
 

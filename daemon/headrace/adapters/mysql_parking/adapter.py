@@ -1,15 +1,15 @@
-"""A MySQL table as the parking store, by the section [failed] store = "mysql"."""
+"""A MySQL table as the parking store, by the section [parking] store = "mysql"."""
 
 from __future__ import annotations
 
 from headrace.adapters.mysql_parking.settings import MySqlParkingSettings
-from headrace.ports.parking import FailedStore, ParkingAdapter
+from headrace.ports.parking import ParkingAdapter, ParkingStore
 
 
 class MySqlParkingAdapter(ParkingAdapter):
     section = MySqlParkingSettings
 
-    def store(self, settings: MySqlParkingSettings, destination: str) -> FailedStore:
-        from headrace.adapters.mysql_parking.store import MySqlFailedStore
+    def store(self, settings: MySqlParkingSettings, destination: str) -> ParkingStore:
+        from headrace.adapters.mysql_parking.store import MySqlParkingStore
 
-        return MySqlFailedStore(settings, destination)
+        return MySqlParkingStore(settings, destination)

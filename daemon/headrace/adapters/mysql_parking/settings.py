@@ -1,4 +1,4 @@
-"""The section [failed] with store = "mysql"."""
+"""The section [parking] with store = "mysql"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.settings.section import Int
 
 
 class MySqlParkingSettings(ParkingSettings):
-    """[failed] store = "mysql": the table headrace_failed_message of any MySQL server."""
+    """[parking] store = "mysql": the table headrace_parked_message of any MySQL server."""
 
     host: str = Field(min_length=1, description="Host name or address of the server.")
     port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")

@@ -15,24 +15,24 @@ from headrace.errors import Fenced, SourceError, StateStoreError
 from headrace.lease import Guard
 from headrace.mysql.wire.connection import Address, SourceConnection
 from headrace.parking.packing import ENTRY_FIELDS, content_of, content_row, entry_of, entry_row
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedStore
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingStore
 
 _LIMIT = 10.0
 """Seconds for connecting, and for each statement."""
 _CREATE = (
     "CREATE DATABASE IF NOT EXISTS `{database}`",
-    "CREATE TABLE IF NOT EXISTS `{database}`.headrace_failed_message ("
+    "CREATE TABLE IF NOT EXISTS `{database}`.headrace_parked_message ("
     " destination VARCHAR(190) NOT NULL, number BIGINT UNSIGNED NOT NULL,"
     " identity BINARY(32) NOT NULL COMMENT 'SHA-256 of id, topic and partition_number',"
     " id VARCHAR(1000) NOT NULL COMMENT 'headrace-id', scope VARCHAR(255) NOT NULL COMMENT 'topic or exchange',"
     " topic VARCHAR(255) NOT NULL COMMENT 'topic or routing key', partition_number INT NOT NULL,"
     " unit LONGTEXT NOT NULL COMMENT 'tables and keys', reason TEXT NOT NULL, attempts INT NOT NULL,"
-    " state VARCHAR(16) NOT NULL COMMENT 'PENDING or MANUAL', created_at DATETIME(6) NOT NULL COMMENT 'UTC',"
+    " state VARCHAR(16) NOT NULL COMMENT 'PENDING or NEEDS_OPERATOR', created_at DATETIME(6) NOT NULL COMMENT 'UTC',"
     " tried_at DATETIME(6) NULL, due_at DATETIME(6) NOT NULL, size BIGINT NOT NULL, tag VARCHAR(255) NOT NULL,"
     " committed_at DATETIME(6) NOT NULL, headers LONGTEXT NOT NULL, record_key LONGBLOB NULL, body LONGBLOB NULL,"
     " PRIMARY KEY (destination, number), UNIQUE KEY identity (destination, identity)"
     ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin",
-    "CREATE TABLE IF NOT EXISTS `{database}`.headrace_failed_owner ("
+    "CREATE TABLE IF NOT EXISTS `{database}`.headrace_parking_owner ("
     " destination VARCHAR(190) NOT NULL PRIMARY KEY, epoch BIGINT NOT NULL, changes BIGINT NOT NULL DEFAULT 0"
     ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin",
 )
@@ -47,7 +47,7 @@ _Item = TypeVar("_Item")
 _EPOCH = datetime(1970, 1, 1)
 
 
-class MySqlFailedStore(FailedStore):
+class MySqlParkingStore(ParkingStore):
     """Those of one destination. One connection, made anew after a failure; every write is a transaction that looks at
     the owner's epoch first."""
 
@@ -63,7 +63,7 @@ class MySqlFailedStore(FailedStore):
             tls_ca=str(settings.tls_ca or ""),
             connect_timeout=_LIMIT,
         )
-        self._where = f"the failed messages in MySQL at {settings.host}:{settings.port}"
+        self._where = f"the parked messages in MySQL at {settings.host}:{settings.port}"
         self._connection: SourceConnection | None = None
         self._turn = asyncio.Lock()
         self._used_at = 0.0
@@ -72,11 +72,11 @@ class MySqlFailedStore(FailedStore):
 
     @property
     def _messages(self) -> str:
-        return f"`{self._database}`.headrace_failed_message"
+        return f"`{self._database}`.headrace_parked_message"
 
     @property
     def _owners(self) -> str:
-        return f"`{self._database}`.headrace_failed_owner"
+        return f"`{self._database}`.headrace_parking_owner"
 
     async def open(self) -> None:
         if await self._missing():
@@ -99,7 +99,7 @@ class MySqlFailedStore(FailedStore):
             )
             await self._check(connection, guard)
 
-    async def entries(self) -> list[FailedEntry]:
+    async def entries(self) -> list[ParkedEntry]:
         """None while there are no tables."""
         if not self._made and await self._missing():
             return []
@@ -109,7 +109,7 @@ class MySqlFailedStore(FailedStore):
             )
         return [entry_of(row, _micros) for row in rows]
 
-    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+    async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         if not numbers:
             return {}
         marks = ", ".join(["%s"] * len(numbers))
@@ -120,7 +120,7 @@ class MySqlFailedStore(FailedStore):
             )
         return {row[0]: content_of(row[1:], _micros) for row in rows}
 
-    async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
+    async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
         if not messages:
             return
         marks = ", ".join(["%s"] * 20)
@@ -146,10 +146,10 @@ class MySqlFailedStore(FailedStore):
                 )
         return count
 
-    async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+    async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         return sum([await self._update(guard, some) for some in _chunks(entries)])
 
-    async def _update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+    async def _update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         count = 0
         async with self._transaction(guard, changing=True) as connection:
             for entry in entries:
@@ -199,7 +199,7 @@ class MySqlFailedStore(FailedStore):
         async with self._connected() as connection:
             rows = await connection.execute(
                 "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name IN"
-                " ('headrace_failed_message', 'headrace_failed_owner')",
+                " ('headrace_parked_message', 'headrace_parking_owner')",
                 (self._name,),
             )
         return len(rows) < 2
@@ -253,7 +253,7 @@ class MySqlFailedStore(FailedStore):
         epoch = int(rows[0][0]) if rows else 0
         if epoch != guard.epoch:
             raise Fenced(
-                f"{self._destination} is held under epoch {epoch}, ours is {guard.epoch}, so no failed message was "
+                f"{self._destination} is held under epoch {epoch}, ours is {guard.epoch}, so no parked message was "
                 "written"
             )
 
@@ -268,7 +268,7 @@ def _marks(items: Sequence[Any]) -> str:
     return ", ".join(["%s"] * len(items))
 
 
-def _identity(entry: FailedEntry) -> bytes:
+def _identity(entry: ParkedEntry) -> bytes:
     return hashlib.sha256(f"{entry.id}\0{entry.topic}\0{entry.partition}".encode()).digest()
 
 
@@ -280,7 +280,7 @@ def _micros(time: datetime | None) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1) if time is not None else 0
 
 
-def _row(message: FailedMessage) -> list[Any]:
+def _row(message: ParkedMessage) -> list[Any]:
     entry = entry_row(message.entry, _time)
     entry[_TRIED] = entry[_TRIED] if message.entry.tried_us else None
     return [*entry, *content_row(message.content, _time)]

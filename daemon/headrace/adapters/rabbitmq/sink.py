@@ -11,7 +11,7 @@ from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.confirming import ConfirmingSink
-from headrace.ports.sink import Desk
+from headrace.ports.sink import Parking
 
 if TYPE_CHECKING:
     from headrace.adapters.rabbitmq.connection import Line
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class RabbitMqSink(ConfirmingSink):
     """One connection with one channel in confirm mode, whose delivery tags are the tags of ConfirmingSink."""
 
-    def __init__(self, settings: RabbitMqSinkSettings, lease: Lease, desk: Desk | None = None) -> None:
-        super().__init__(settings, lease, desk)
+    def __init__(self, settings: RabbitMqSinkSettings, lease: Lease, parking: Parking | None = None) -> None:
+        super().__init__(settings, lease, parking)
         self._settings = settings
         self._line: Line | None = None
         self._encoder: Encoder

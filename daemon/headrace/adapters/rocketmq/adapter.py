@@ -12,4 +12,4 @@ class RocketMqAdapter(SinkAdapter):
     def sink(self, settings: RocketMqSinkSettings, use: SinkUse) -> Sink:
         from headrace.adapters.rocketmq.sink import RocketMqSink
 
-        return RocketMqSink(settings, use.lease, use.desk)
+        return RocketMqSink(settings, use.lease, use.parking)

@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.confirming import ConfirmingSink
-from headrace.ports.sink import Desk
+from headrace.ports.sink import Parking
 
 if TYPE_CHECKING:
     from headrace.adapters.rocketmq.client import Answer, Outgoing, RocketMqClient
@@ -26,8 +26,8 @@ class RocketMqSink(ConfirmingSink):
     """One producer. The client sends several messages at once, and the proxy does not keep their order: so of each
     group only one is under way."""
 
-    def __init__(self, settings: RocketMqSinkSettings, lease: Lease, desk: Desk | None = None) -> None:
-        super().__init__(settings, lease, desk)
+    def __init__(self, settings: RocketMqSinkSettings, lease: Lease, parking: Parking | None = None) -> None:
+        super().__init__(settings, lease, parking)
         self._settings = settings
         self._client: RocketMqClient | None = None
         self._waiting: dict[str, deque[Outgoing]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.ports.parking import FailedStore
+from headrace.ports.parking import ParkingStore
 from headrace.ports.state import StateAdapter, StateStore
 from headrace.settings.daemon import StateSettings
 
@@ -13,8 +13,8 @@ class SqliteAdapter(StateAdapter):
 
         return SqliteStore(settings.path)
 
-    def parking(self, store: StateStore, destination: str) -> FailedStore | None:
-        from headrace.adapters.sqlite.parking import SqliteFailedStore
+    def parking(self, store: StateStore, destination: str) -> ParkingStore | None:
+        from headrace.adapters.sqlite.parking import SqliteParkingStore
         from headrace.adapters.sqlite.state import SqliteStore
 
-        return SqliteFailedStore(store, destination) if isinstance(store, SqliteStore) else None
+        return SqliteParkingStore(store, destination) if isinstance(store, SqliteStore) else None

@@ -9,13 +9,13 @@ from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import Fenced
 from headrace.lease import Guard
 from headrace.parking.packing import ENTRY_FIELDS, content_of, content_row, entry_of, entry_row
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedStore
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingStore
 
 _ENTRY = ", ".join(ENTRY_FIELDS)
 _CONTENT = "body, key, headers, tag, commit_time_us"
 
 
-class SqliteFailedStore(FailedStore):
+class SqliteParkingStore(ParkingStore):
     """Those of one destination, beside its position. The file is opened and closed with the state store."""
 
     def __init__(self, store: SqliteStore, destination: str) -> None:
@@ -27,23 +27,23 @@ class SqliteFailedStore(FailedStore):
     async def begin(self, guard: Guard) -> None:
         """The epoch stands in the state store already."""
 
-    async def entries(self) -> list[FailedEntry]:
+    async def entries(self) -> list[ParkedEntry]:
         query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
         return await self._store.run(
             "read", lambda db: [entry_of(row) for row in db.execute(query, (self._destination,))], write=False
         )
 
-    async def contents(self, numbers: Sequence[int]) -> dict[int, FailedContent]:
+    async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         marks = ",".join("?" * len(numbers))
         query = f"select number, {_CONTENT} from parked_messages where destination = ? and number in ({marks})"
 
-        def read(db: sqlite3.Connection) -> dict[int, FailedContent]:
+        def read(db: sqlite3.Connection) -> dict[int, ParkedContent]:
             rows = db.execute(query, (self._destination, *numbers))
             return {number: content_of(content) for number, *content in rows}
 
         return await self._store.run("read", read, write=False)
 
-    async def add(self, guard: Guard, messages: Sequence[FailedMessage]) -> None:
+    async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
         columns = f"destination, {_ENTRY}, {_CONTENT}"
         marks = ",".join("?" * 19)
         replaced = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name != "destination")
@@ -69,7 +69,7 @@ class SqliteFailedStore(FailedStore):
 
         return await self._store.run("write", write, write=True)
 
-    async def update(self, guard: Guard | None, entries: Sequence[FailedEntry]) -> int:
+    async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         def write(db: sqlite3.Connection) -> int:
             self._check(db, guard)
             done = db.executemany(

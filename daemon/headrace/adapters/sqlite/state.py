@@ -63,7 +63,7 @@ class StoreDamagedError(StateStoreError):
 
 
 class SqliteStore(StateStore):
-    """Positions, their history, schema history and failed messages in one file.
+    """Positions, their history, schema history and parked messages in one file.
 
     `timeout` is the limit of each call in seconds. After a call that passed it, whether it took effect is unknown:
     the guard is then void, and the destination loads again.

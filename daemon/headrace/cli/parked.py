@@ -1,4 +1,4 @@
-"""`headrace failed`: shows messages that the sink refused, has them sent again, or gives them up."""
+"""`headrace parked`: shows messages that the sink refused, has them sent again, or gives them up."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from headrace.cli.common import (
     time_text,
 )
 from headrace.cli.common import destination as named
-from headrace.ports.parking import FailedContent, FailedEntry, FailedState, FailedStore
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState, ParkingStore
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings, Settings
 
 DESCRIPTION = (
-    "Messages that the sink refused wait where [failed] says, with those behind them that are about the same rows. The "
-    "daemon sends them again by itself until [failed] attempts; then they are MANUAL. Exit status 0: done; 1: "
-    "something failed, is refused, or there is no such message; 2: the configuration or the command is wrong."
+    "Messages that the sink refused wait where [parking] says, with those behind them that are about the same rows. "
+    "The daemon sends them again by itself until [parking] attempts; then they need an operator. Exit status 0: done; "
+    "1: something failed, is refused, or there is no such message; 2: the configuration or the command is wrong."
 )
 _LIST = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The commands below `headrace failed`."""
+    """The commands below `headrace parked`."""
     parser.description = DESCRIPTION
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -70,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_filters(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--state", choices=["PENDING", "MANUAL"], type=str.upper, help="only those in this state")
+    command.add_argument(
+        "--state", choices=["PENDING", "NEEDS_OPERATOR"], type=str.upper, help="only those in this state"
+    )
     command.add_argument("--topic", metavar="TOPIC", help="only those for this topic or routing key")
     command.add_argument("--table", metavar="TABLES", help="only those about these tables, as in [filter] include")
     command.add_argument("--id", metavar="TEXT", help="only those whose headrace-id holds the text")
@@ -83,7 +85,7 @@ async def _list(settings: Settings, given: argparse.Namespace) -> int:
         print_json([_plain(entry) for entry in entries])
         return 0
     if not entries:
-        print(f"{given.name}: no failed messages")
+        print(f"{given.name}: no parked messages")
         return 0
     for entry in entries[: given.limit]:
         print(_line(entry))
@@ -98,7 +100,7 @@ async def _show(settings: Settings, given: argparse.Namespace) -> int:
         contents = await store.contents([given.number])
     content = contents.get(given.number)
     if content is None:
-        raise CommandRefused(f"{given.name} has no failed message {given.number} any more")
+        raise CommandRefused(f"{given.name} has no parked message {given.number} any more")
     if given.json:
         print_json({**_plain(entry), **_plain_content(content)})
         return 0
@@ -111,7 +113,7 @@ async def _retry(settings: Settings, given: argparse.Namespace) -> int:
     async with _opened(settings, given.name) as store:
         entries = _picked(await store.entries(), given)
         now = time.time_ns() // 1000
-        fresh = [replace(entry, attempts=0, state=FailedState.PENDING, due_us=now) for entry in entries]
+        fresh = [replace(entry, attempts=0, state=ParkingState.PENDING, due_us=now) for entry in entries]
         count = await store.update(None, fresh) if fresh else 0
     return _told(given, count, "are sent again as soon as a daemon runs the destination")
 
@@ -142,13 +144,13 @@ def _told(given: argparse.Namespace, count: int, what: str) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _opened(settings: Settings, name: str) -> AsyncIterator[FailedStore]:
+async def _opened(settings: Settings, name: str) -> AsyncIterator[ParkingStore]:
     destination = named(settings, name)
     async with coordinated(settings) as shared:
         store = shared.parking_store(destination)
         if store is None:
             raise CommandRefused(_why_none(destination), remedy="see docs/sinks.md#parked-messages")
-        if destination.failed.store == "state":
+        if destination.parking.store == "state":
             await open_store(shared, destination)
         await store.open()
         try:
@@ -171,20 +173,20 @@ def _require_choice(given: argparse.Namespace) -> None:
         raise CommandRefused("numbers go without filters and --all")
 
 
-def _picked(entries: list[FailedEntry], given: argparse.Namespace) -> list[FailedEntry]:
+def _picked(entries: list[ParkedEntry], given: argparse.Namespace) -> list[ParkedEntry]:
     if given.numbers:
         return _by_number(entries, given.numbers, given.name)
     return _chosen(entries, given)
 
 
-def _by_number(entries: list[FailedEntry], numbers: Sequence[int], name: str) -> list[FailedEntry]:
+def _by_number(entries: list[ParkedEntry], numbers: Sequence[int], name: str) -> list[ParkedEntry]:
     known = {entry.number: entry for entry in entries}
     if missing := [number for number in numbers if number not in known]:
-        raise CommandRefused(f"{name} has no failed message {', '.join(map(str, missing))}")
+        raise CommandRefused(f"{name} has no parked message {', '.join(map(str, missing))}")
     return [known[number] for number in dict.fromkeys(numbers)]
 
 
-def _chosen(entries: list[FailedEntry], given: argparse.Namespace) -> list[FailedEntry]:
+def _chosen(entries: list[ParkedEntry], given: argparse.Namespace) -> list[ParkedEntry]:
     try:
         tables = compile_filter(given.table or "", "--table")
     except ValueError as error:
@@ -199,16 +201,16 @@ def _chosen(entries: list[FailedEntry], given: argparse.Namespace) -> list[Faile
     ]
 
 
-def _line(entry: FailedEntry) -> str:
+def _line(entry: ParkedEntry) -> str:
     about = ", ".join(entry.unit.tables) + (f" {', '.join(entry.unit.keys)}" if entry.unit.keys else "")
-    when = "by hand" if entry.state is FailedState.MANUAL else f"due {time_text(entry.due_us)}"
+    when = "by hand" if entry.state is ParkingState.NEEDS_OPERATOR else f"due {time_text(entry.due_us)}"
     return (
         f"{entry.number:>8}  {entry.state:<7}  {entry.attempts:>3} attempts  {when}  {entry.topic}"
         f"[{entry.partition}]  {about}  {entry.id}  {entry.reason}"
     )
 
 
-def _plain(entry: FailedEntry) -> dict[str, Any]:
+def _plain(entry: ParkedEntry) -> dict[str, Any]:
     """An entry as JSON shows it."""
     return {
         "number": entry.number,
@@ -228,7 +230,7 @@ def _plain(entry: FailedEntry) -> dict[str, Any]:
     }
 
 
-def _plain_content(content: FailedContent) -> dict[str, Any]:
+def _plain_content(content: ParkedContent) -> dict[str, Any]:
     return {
         "key": _readable(content.key),
         "tag": content.tag,

@@ -1,4 +1,4 @@
-"""What tests of failed messages share: batches about rows, a sink that refuses what it is told to, and a desk."""
+"""What tests of parked messages share: batches about rows, a sink that refuses what it is told to, and a parking."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Guard, Lease
 from headrace.model import MessageBatch, Unit
-from headrace.parking.parking import Parking
-from headrace.ports.parking import FailedStore
+from headrace.parking.parking import OrderedParking
+from headrace.ports.parking import ParkingStore
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.parking import ParkingSettings
 
@@ -31,9 +31,9 @@ def batch(*units: Unit, first: int = 1, topic: str = "shop") -> MessageBatch:
     )
 
 
-def parking(store: FailedStore, status: DestinationStatus | None = None, **more: Any) -> Parking:
+def new_parking(store: ParkingStore, status: DestinationStatus | None = None, **more: Any) -> OrderedParking:
     made = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **more})
-    return Parking(made, store, "shop", (status or DestinationStatus("shop")).note_parked)
+    return OrderedParking(made, store, "shop", (status or DestinationStatus("shop")).note_parked)
 
 
 class RefusingSink(Sink):

@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.adapters.sqlite.parking import SqliteFailedStore
+from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.errors import Fenced, LeaseLapsed
 from headrace.lease import Guard
 from headrace.model import Unit
 from headrace.parking.compensation import Compensation
 from headrace.parking.ordering import Blocks
-from headrace.parking.parking import Parking
-from headrace.ports.parking import FailedState
+from headrace.parking.parking import OrderedParking
+from headrace.ports.parking import ParkingState
 from headrace.settings.parking import ParkingSettings
-from tests.failed import RefusingSink, batch, parking, unit, until
+from tests.parked import RefusingSink, batch, new_parking, unit, until
 
 
 class Loop:
-    """A compensation loop under way, with its sink and desk."""
+    """A compensation loop under way, with its sink and parking."""
 
-    def __init__(self, desk: Parking, guard: Guard, **settings: Any) -> None:
+    def __init__(self, parking: OrderedParking, guard: Guard, **settings: Any) -> None:
         made = ParkingSettings.model_validate({"delay": 0.02, "max_delay": 0.05, **settings})
-        self.sink, self.desk, self.guard = RefusingSink(), desk, guard
+        self.sink, self.parking, self.guard = RefusingSink(), parking, guard
         log = structlog.get_logger()
-        self._loop = Compensation(made, desk, lambda: self.sink, lambda: self.guard, log)
+        self._loop = Compensation(made, parking, lambda: self.sink, lambda: self.guard, log)
         self.task = asyncio.create_task(self._loop.run())
 
     async def end(self) -> None:
@@ -40,11 +40,11 @@ class Loop:
 
 
 @pytest.fixture
-async def loop(failed: SqliteFailedStore, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Loop]:
+async def loop(parked: SqliteParkingStore, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Loop]:
     monkeypatch.setattr("headrace.parking.compensation._LOOK", 0.01)
-    desk = parking(failed, attempts=3)
-    await desk.open(guard)
-    made = Loop(desk, guard, attempts=3)
+    parking = new_parking(parked, attempts=3)
+    await parking.open(guard)
+    made = Loop(parking, guard, attempts=3)
     yield made
     await made.end()
 
@@ -53,72 +53,72 @@ def bodies(*numbers: int) -> list[bytes]:
     return [b"body %d" % n for n in numbers]
 
 
-async def test_messages_are_delivered_in_the_order_of_their_rows(loop: Loop, failed: SqliteFailedStore) -> None:
+async def test_messages_are_delivered_in_the_order_of_their_rows(loop: Loop, parked: SqliteParkingStore) -> None:
     messages = batch(unit("1"), unit("2"), unit("1"), unit("1", "2"), unit("2"), unit("3"))
     for index, attempts in enumerate([2, 2, 0, 0, 0, 2]):
-        loop.desk.park("ex", messages, index, "NO_ROUTE" if attempts else "", attempts)
-    await loop.desk.flush(loop.guard)
-    await until(lambda: not loop.desk.waiting())
+        loop.parking.park("ex", messages, index, "NO_ROUTE" if attempts else "", attempts)
+    await loop.parking.flush(loop.guard)
+    await until(lambda: not loop.parking.waiting())
     assert sorted(loop.sink.sent, key=str) == bodies(*range(1, 7))
     for rows in ([1, 3, 4], [2, 4, 5]):
         assert [body for body in loop.sink.sent if body in bodies(*rows)] == bodies(*rows)
-    assert await failed.entries() == []
-    assert not loop.desk.blocked("ex", unit("1"))
+    assert await parked.entries() == []
+    assert not loop.parking.blocked("ex", unit("1"))
 
 
-async def test_one_that_is_refused_holds_back_only_its_own_row(loop: Loop, failed: SqliteFailedStore) -> None:
+async def test_one_that_is_refused_holds_back_only_its_own_row(loop: Loop, parked: SqliteParkingStore) -> None:
     loop.sink.refuses = {b"body 1"}
     messages = batch(unit("1"), unit("2"), unit("1"), unit("2"))
     for index in range(4):
-        loop.desk.park("ex", messages, index, "NO_ROUTE", 1)
-    await loop.desk.flush(loop.guard)
+        loop.parking.park("ex", messages, index, "NO_ROUTE", 1)
+    await loop.parking.flush(loop.guard)
     await until(lambda: loop.sink.sent == bodies(2, 4))
-    await until(lambda: loop.desk.waiting()[0].state is FailedState.MANUAL)
-    first, second = await failed.entries()
-    assert (first.attempts, first.state, first.reason) == (3, FailedState.MANUAL, "NO_ROUTE")
+    await until(lambda: loop.parking.waiting()[0].state is ParkingState.NEEDS_OPERATOR)
+    first, second = await parked.entries()
+    assert (first.attempts, first.state, first.reason) == (3, ParkingState.NEEDS_OPERATOR, "NO_ROUTE")
     assert first.tried_us > first.created_us
-    assert (second.id, second.state) == ("g#3", FailedState.PENDING)
+    assert (second.id, second.state) == ("g#3", ParkingState.PENDING)
     assert loop.sink.sent == bodies(2, 4)
 
 
-async def test_what_people_have_mended_goes_on_in_order(loop: Loop, failed: SqliteFailedStore) -> None:
+async def test_what_people_have_mended_goes_on_in_order(loop: Loop, parked: SqliteParkingStore) -> None:
     loop.sink.refuses = {b"body 1"}
     for index in range(2):
-        loop.desk.park("ex", batch(unit("1"), unit("1")), index, "NO_ROUTE", 2)
-    await loop.desk.flush(loop.guard)
-    await until(lambda: loop.desk.waiting()[0].state is FailedState.MANUAL)
+        loop.parking.park("ex", batch(unit("1"), unit("1")), index, "NO_ROUTE", 2)
+    await loop.parking.flush(loop.guard)
+    await until(lambda: loop.parking.waiting()[0].state is ParkingState.NEEDS_OPERATOR)
     loop.sink.refuses = set()
-    first, _ = await failed.entries()
-    assert await failed.update(None, [_pending(first)]) == 1
+    first, _ = await parked.entries()
+    assert await parked.update(None, [_pending(first)]) == 1
     await until(lambda: loop.sink.sent == bodies(1, 2))
 
 
-async def test_what_people_have_discarded_frees_those_behind_it(loop: Loop, failed: SqliteFailedStore) -> None:
+async def test_what_people_have_discarded_frees_those_behind_it(loop: Loop, parked: SqliteParkingStore) -> None:
     loop.sink.refuses = {b"body 1"}
     for index in range(2):
-        loop.desk.park("ex", batch(unit("1"), unit("1")), index, "NO_ROUTE", 2)
-    await loop.desk.flush(loop.guard)
-    await until(lambda: loop.desk.waiting()[0].state is FailedState.MANUAL)
-    assert await failed.remove(None, [1, 77]) == 1
+        loop.parking.park("ex", batch(unit("1"), unit("1")), index, "NO_ROUTE", 2)
+    await loop.parking.flush(loop.guard)
+    await until(lambda: loop.parking.waiting()[0].state is ParkingState.NEEDS_OPERATOR)
+    assert await parked.remove(None, [1, 77]) == 1
     await until(lambda: loop.sink.sent == bodies(2))
-    await until(lambda: not loop.desk.blocked("ex", unit("1")))
+    await until(lambda: not loop.parking.blocked("ex", unit("1")))
 
 
-async def test_while_the_lease_has_lapsed_everything_stays(loop: Loop, failed: SqliteFailedStore) -> None:
+async def test_while_the_lease_has_lapsed_everything_stays(loop: Loop, parked: SqliteParkingStore) -> None:
     loop.sink.error = LeaseLapsed("not proved")
-    loop.desk.park("ex", batch(unit("1")), 0, "NO_ROUTE", 1)
-    await loop.desk.flush(loop.guard)
+    loop.parking.park("ex", batch(unit("1")), 0, "NO_ROUTE", 1)
+    await loop.parking.flush(loop.guard)
     await until(lambda: loop.sink.most > 0)
-    assert [entry.attempts for entry in await failed.entries()] == [1]
+    assert [entry.attempts for entry in await parked.entries()] == [1]
     loop.sink.error = None
     await until(lambda: loop.sink.sent == bodies(1))
 
 
 async def test_somebody_with_a_later_epoch_ends_it(loop: Loop, store: SqliteStore) -> None:
-    loop.desk.park("ex", batch(unit("1")), 0, "", 0)
-    await loop.desk.flush(loop.guard)
+    loop.parking.park("ex", batch(unit("1")), 0, "", 0)
+    await loop.parking.flush(loop.guard)
     await store.begin_epoch("shop")
-    loop.desk.changed.set()
+    loop.parking.changed.set()
     with pytest.raises(Fenced):
         async with asyncio.timeout(5):
             await loop.task
@@ -127,8 +127,8 @@ async def test_somebody_with_a_later_epoch_ends_it(loop: Loop, store: SqliteStor
 async def test_many_rows_go_at_once_and_one_row_never_twice_at_once(loop: Loop) -> None:
     messages = batch(*[unit(str(n % 60)) for n in range(240)])
     for index in range(240):
-        loop.desk.park("ex", messages, index, "", 0)
-    await loop.desk.flush(loop.guard)
+        loop.parking.park("ex", messages, index, "", 0)
+    await loop.parking.flush(loop.guard)
     await until(lambda: len(loop.sink.sent) == 240)
     assert loop.sink.most > 1
     for key in range(60):
@@ -137,7 +137,7 @@ async def test_many_rows_go_at_once_and_one_row_never_twice_at_once(loop: Loop) 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_is_refused_meanwhile_each_row_keeps_its_order(
-    loop: Loop, failed: SqliteFailedStore, seed: int
+    loop: Loop, parked: SqliteParkingStore, seed: int
 ) -> None:
     """Messages come in while others are sent again, some refused for a while, some for good until people look."""
     dice, number = random.Random(seed), 0
@@ -148,16 +148,16 @@ async def test_whatever_is_refused_meanwhile_each_row_keeps_its_order(
         for index, about in enumerate(units):
             number += 1
             expected[number] = about
-            loop.desk.park("ex", messages, index, "NO_ROUTE", dice.choice([0, 1]))
-        await loop.desk.flush(loop.guard)
+            loop.parking.park("ex", messages, index, "NO_ROUTE", dice.choice([0, 1]))
+        await loop.parking.flush(loop.guard)
         loop.sink.refuses = {body for body in bodies(*expected) if dice.random() < 0.3}
         await asyncio.sleep(dice.random() * 0.03)
     loop.sink.refuses = set()
 
     async def mend() -> bool:
-        manual = [entry for entry in await failed.entries() if entry.state is FailedState.MANUAL]
-        await failed.update(None, [_pending(entry) for entry in manual])
-        return not loop.desk.waiting()
+        manual = [entry for entry in await parked.entries() if entry.state is ParkingState.NEEDS_OPERATOR]
+        await parked.update(None, [_pending(entry) for entry in manual])
+        return not loop.parking.waiting()
 
     async with asyncio.timeout(20):
         while not await mend():  # noqa: ASYNC110 (the store has no event)
@@ -173,7 +173,7 @@ async def test_whatever_is_refused_meanwhile_each_row_keeps_its_order(
 
 
 def _pending(entry: Any) -> Any:
-    return replace(entry, state=FailedState.PENDING, attempts=0, due_us=0)
+    return replace(entry, state=ParkingState.PENDING, attempts=0, due_us=0)
 
 
 def _number(body: bytes | None) -> int:

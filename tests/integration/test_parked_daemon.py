@@ -1,4 +1,4 @@
-"""Failed messages with the daemon and RabbitMQ: set aside, kept through kills and take-overs, delivered in order."""
+"""Failed messages with the daemon and RabbitMQ: parked, kept through kills and take-overs, delivered in order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PATIENT = "attempts = 100000"
 Make = Callable[..., DaemonProcess]
 
 
-def site(mysql: Any, schema: str, rabbitmq: Any, failed: str = "", *, sink: str = "", each: bool = True) -> str:
-    """A queue a table, named SCHEMA.TABLE, through the default exchange; refused messages are set aside at once."""
+def site(mysql: Any, schema: str, rabbitmq: Any, parked: str = "", *, sink: str = "", each: bool = True) -> str:
+    """A queue a table, named SCHEMA.TABLE, through the default exchange; refused messages are parked at once."""
     text = (
         f'type = "rabbitmq"\nservers = "{rabbitmq.host}:{rabbitmq.port}"\nuser = "guest"\npassword = "guest"\n'
         'routing_key = "{schema}.{table}"\nretries = 1\nretry_delay = "50ms"\n' + (sink or 'on_failure = "park"')
     )
-    more = f'[failed]\ndelay = "200ms"\nmax_delay = "500ms"\n{failed or PATIENT}' if not sink else ""
+    more = f'[parking]\ndelay = "200ms"\nmax_delay = "500ms"\n{parked or PATIENT}' if not sink else ""
     made = destination_toml(mysql, schema, text, more=more)
     return made.replace("[route]", f"[message]\nrows_per_message = {int(each)}\n[route]")
 
@@ -118,41 +118,41 @@ async def test_people_list_show_retry_and_discard(
     execute(f"CREATE TABLE a {TABLE}")
     process = daemon(shop=site(mysql, schema, rabbitmq, "attempts = 3")).start()
     process.wait_state("shop", "STREAMING")
-    assert process.command("failed", "list", "shop") == (0, "shop: no failed messages\n")
+    assert process.command("parked", "list", "shop") == (0, "shop: no parked messages\n")
     execute("INSERT INTO a VALUES (1, 1)", "UPDATE a SET n = 2", "INSERT INTO a VALUES (7, 7)")
     process.wait("shop", lambda s: s["parked"]["need_operator"] == 2)
 
-    status, printed = process.command("failed", "list", "shop", "--json")
+    status, printed = process.command("parked", "list", "shop", "--json")
     entries = json.loads(printed)
     assert status == 0
     assert [(e["number"], e["state"], e["keys"]) for e in entries] == [
-        (1, "MANUAL", [f"{schema}.a 1"]),
+        (1, "NEEDS_OPERATOR", [f"{schema}.a 1"]),
         (2, "PENDING", [f"{schema}.a 1"]),
-        (3, "MANUAL", [f"{schema}.a 7"]),
+        (3, "NEEDS_OPERATOR", [f"{schema}.a 7"]),
     ]
-    assert all(e["attempts"] >= 3 and "NO_ROUTE" in e["reason"] for e in entries if e["state"] == "MANUAL")
+    assert all(e["attempts"] >= 3 and "NO_ROUTE" in e["reason"] for e in entries if e["state"] == "NEEDS_OPERATOR")
     metrics = metrics_of(process)
     assert 'headrace_parked_need_operator{destination="shop"} 2.0' in metrics
     assert 'headrace_parked_messages{destination="shop"} 3.0' in metrics
-    assert process.command("failed", "list", "shop", "--table", "nothing.*")[1] == "shop: no failed messages\n"
-    assert process.command("failed", "list", "shop", "--state", "manual")[1].count("MANUAL") == 2
+    assert process.command("parked", "list", "shop", "--table", "nothing.*")[1] == "shop: no parked messages\n"
+    assert process.command("parked", "list", "shop", "--state", "manual")[1].count("NEEDS_OPERATOR") == 2
 
-    status, printed = process.command("failed", "show", "shop", "1")
+    status, printed = process.command("parked", "show", "shop", "1")
     assert (status, f"{schema}.a" in printed, '"type":"INSERT"' in printed) == (0, True, True)
-    status, printed = process.command("failed", "show", "shop", "1", "--json")
+    status, printed = process.command("parked", "show", "shop", "1", "--json")
     assert json.loads(json.loads(printed)["body"])["data"] == [{"id": "1", "n": "1"}]
-    status, printed = process.command("failed", "show", "shop", "99")
-    assert (status, "no failed message 99" in printed) == (1, True)
-    assert process.command("failed", "retry", "shop")[0] == 1, "which ones?"
-    assert process.command("failed", "list", "elsewhere")[0] == 2
-    status, printed = process.command("failed", "discard", "shop", "1")
+    status, printed = process.command("parked", "show", "shop", "99")
+    assert (status, "no parked message 99" in printed) == (1, True)
+    assert process.command("parked", "retry", "shop")[0] == 1, "which ones?"
+    assert process.command("parked", "list", "elsewhere")[0] == 2
+    status, printed = process.command("parked", "discard", "shop", "1")
     assert (status, "nobody can be asked" in printed) == (1, True)
 
     async with looking_at(rabbitmq.url) as broker:
         queue = await broker.queue(f"{schema}.a")
-        assert process.command("failed", "discard", "shop", "1", "--yes") == (0, "shop: 1 messages were given up\n")
+        assert process.command("parked", "discard", "shop", "1", "--yes") == (0, "shop: 1 messages were given up\n")
         assert await rows(broker, queue, 1) == [("UPDATE", "1", "2")]
-        status, printed = process.command("failed", "retry", "shop", "--state", "MANUAL")
+        status, printed = process.command("parked", "retry", "shop", "--state", "NEEDS_OPERATOR")
         assert (status, "1 messages are sent again" in printed) == (0, True)
         assert await rows(broker, queue, 1) == [("INSERT", "7", "7")]
     process.wait_state("shop", "STREAMING")
@@ -168,7 +168,7 @@ def test_a_full_store_stops_the_destination_and_its_position(
     execute(*[f"INSERT INTO a VALUES ({i}, 1)" for i in range(6)])
     status = process.wait_state("shop", "FAILED")
     assert "no more may be" in status["message"]
-    status, printed = process.command("failed", "list", "shop", "--json")
+    status, printed = process.command("parked", "list", "shop", "--json")
     assert len(json.loads(printed)) == 3
 
 
@@ -185,7 +185,7 @@ def test_what_waits_is_not_forgotten_when_the_sink_sets_nothing_aside_any_more(
     file.write_text(site(mysql, schema, rabbitmq, sink='on_failure = "halt"'))
     process.start()
     status = process.wait_state("shop", "FAILED")
-    assert "1 failed messages of shop wait" in status["message"]
+    assert "1 parked messages of shop wait" in status["message"]
 
 
 def change_at_random(mysql: Any, schema: str, seed: int, rounds: int) -> None:
@@ -293,7 +293,7 @@ async def test_another_daemon_goes_on_with_what_the_first_had_set_aside(
     two.wait_state("shop", "STANDBY")
     execute("INSERT INTO a VALUES (1, 1), (2, 1)", "UPDATE a SET n = 2 WHERE id = 1")
     stored(one, mysql, 3)
-    assert [row[0] for row in execute("SELECT id FROM headrace_failed_message ORDER BY number")]
+    assert [row[0] for row in execute("SELECT id FROM headrace_parked_message ORDER BY number")]
     one.kill()
     eventually(lambda: two.ready("shop") == 200, 40)
     execute("UPDATE a SET n = 3 WHERE id = 1")
@@ -303,13 +303,13 @@ async def test_another_daemon_goes_on_with_what_the_first_had_set_aside(
         came = await rows(broker, queue, 4)
     assert [one for one in came if one[1] == "1"] == [("INSERT", "1", "1"), ("UPDATE", "1", "2"), ("UPDATE", "1", "3")]
     stored(two, mysql, 0)
-    assert execute("SELECT COUNT(*) FROM headrace_failed_message") == ((0,),)
+    assert execute("SELECT COUNT(*) FROM headrace_parked_message") == ((0,),)
     _, printed = two.command("check")
-    assert "headrace_failed_message" not in printed
+    assert "headrace_parked_message" not in printed
 
 
 @pytest.mark.parametrize(
-    ("settings", "failed", "told"),
+    ("settings", "parked", "told"),
     [
         ('[zookeeper]\nhosts = "127.0.0.1:1"', "", 'store = "mysql"'),
         ("", 'host = "127.0.0.1"', "host: has no meaning with store"),
@@ -317,7 +317,7 @@ async def test_another_daemon_goes_on_with_what_the_first_had_set_aside(
     ],
 )
 def test_a_store_that_does_not_go_with_the_rest_is_refused(
-    mysql: Any, rabbitmq: Any, schema: str, daemon: Make, settings: str, failed: str, told: str
+    mysql: Any, rabbitmq: Any, schema: str, daemon: Make, settings: str, parked: str, told: str
 ) -> None:
-    status, printed = daemon(shop=site(mysql, schema, rabbitmq, failed), settings=settings).command("check")
+    status, printed = daemon(shop=site(mysql, schema, rabbitmq, parked), settings=settings).command("check")
     assert (status, told in printed) == (2, True), printed

@@ -7,35 +7,35 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.adapters.kafka.parking import KafkaFailedStore
-from headrace.adapters.kafka.parking_topic import FailedLog, FailedTopic, Record, _packed, _unpacked
+from headrace.adapters.kafka.parking import KafkaParkingStore
+from headrace.adapters.kafka.parking_topic import ParkingLog, ParkingTopic, Record, _packed, _unpacked
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import PIECE_BYTES
 from headrace.errors import StateStoreError
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.ports.parking import FailedContent, FailedEntry, FailedMessage, FailedState
+from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingState
 
 EVERY = bytes(range(256))
 CONTENTS = [
-    FailedContent(b"body", b"key", (("headrace-id", b"g#1"), ("x", EVERY)), "tag", 5),
-    FailedContent(None, None, ()),
-    FailedContent(b"", b"", (("empty", b""),)),
-    FailedContent(EVERY * 20, None, (("a\nb", b"\n\n"),)),
+    ParkedContent(b"body", b"key", (("headrace-id", b"g#1"), ("x", EVERY)), "tag", 5),
+    ParkedContent(None, None, ()),
+    ParkedContent(b"", b"", (("empty", b""),)),
+    ParkedContent(EVERY * 20, None, (("a\nb", b"\n\n"),)),
 ]
 
 
-def entry(number: int, **more: object) -> FailedEntry:
+def entry(number: int, **more: object) -> ParkedEntry:
     known = {"scope": "t", "topic": "t", "partition": 3, "unit": Unit(("s.t",), ("家",)), "reason": "too large"}
-    rest = {"attempts": 2, "state": FailedState.PENDING, "created_us": 1, "tried_us": 2, "due_us": 3, "size": 4}
-    return FailedEntry(**{"number": number, "id": f"g#{number}", **known, **rest, **more})  # type: ignore[arg-type]
+    rest = {"attempts": 2, "state": ParkingState.PENDING, "created_us": 1, "tried_us": 2, "due_us": 3, "size": 4}
+    return ParkedEntry(**{"number": number, "id": f"g#{number}", **known, **rest, **more})  # type: ignore[arg-type]
 
 
-def topic() -> FailedTopic:
-    return FailedTopic(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
+def topic() -> ParkingTopic:
+    return ParkingTopic(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
 
 
-def written(made: FailedTopic, records: list[Record]) -> None:
+def written(made: ParkingTopic, records: list[Record]) -> None:
     """As if they had come back from the broker."""
     for key, value in records:
         made.log.take(made.log.end, key, value)
@@ -43,22 +43,22 @@ def written(made: FailedTopic, records: list[Record]) -> None:
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_a_content_comes_back_byte_by_byte(content: FailedContent) -> None:
+def test_a_content_comes_back_byte_by_byte(content: ParkedContent) -> None:
     assert _unpacked(_packed(content)) == content
 
 
 def test_entries_come_back_and_large_contents_in_pieces() -> None:
 
     made = topic()
-    large = FailedContent(os.urandom(2 * PIECE_BYTES), None, ())
-    records = made.added([FailedMessage(entry(1), CONTENTS[0]), FailedMessage(entry(2), large)])
+    large = ParkedContent(os.urandom(2 * PIECE_BYTES), None, ())
+    records = made.added([ParkedMessage(entry(1), CONTENTS[0]), ParkedMessage(entry(2), large)])
     assert [key for key, _ in records] == [
-        b"shop/failed/1/0",
-        b"shop/failed/1",
-        b"shop/failed/2/0",
-        b"shop/failed/2/1",
-        b"shop/failed/2/2",
-        b"shop/failed/2",
+        b"shop/parked/1/0",
+        b"shop/parked/1",
+        b"shop/parked/2/0",
+        b"shop/parked/2/1",
+        b"shop/parked/2/2",
+        b"shop/parked/2",
     ]
     assert max(len(value or b"") for _, value in records) <= PIECE_BYTES
     written(made, records)
@@ -68,15 +68,15 @@ def test_entries_come_back_and_large_contents_in_pieces() -> None:
 
 def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry() -> None:
     made = topic()
-    written(made, made.added([FailedMessage(entry(1), CONTENTS[0]), FailedMessage(entry(2), CONTENTS[1])]))
-    later = entry(2, attempts=9, state=FailedState.MANUAL)
+    written(made, made.added([ParkedMessage(entry(1), CONTENTS[0]), ParkedMessage(entry(2), CONTENTS[1])]))
+    later = entry(2, attempts=9, state=ParkingState.NEEDS_OPERATOR)
     updated = made.updated([later, entry(7)])
     assert len(updated) == 1, "one that is gone is not brought back"
     written(made, [*updated, made.told()])
     assert made.log.entries[2].entry == later
     assert made.log.changes == 1
     gone = made.removed([1])
-    assert gone == [(b"shop/failed/1", None), (b"shop/failed/1/0", None)]
+    assert gone == [(b"shop/parked/1", None), (b"shop/parked/1/0", None)]
     written(made, gone)
     assert list(made.log.entries) == [2]
     assert [number for number, _ in made.log.offsets] == [2]
@@ -84,30 +84,30 @@ def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry() 
 
 def test_one_that_takes_the_place_of_another_takes_that_away_with_all_its_pieces() -> None:
     made = topic()
-    large = FailedContent(os.urandom(2 * PIECE_BYTES), None, ())
-    written(made, made.added([FailedMessage(entry(1), large), FailedMessage(entry(2), CONTENTS[0])]))
-    written(made, made.added([FailedMessage(entry(3, id="g#1"), CONTENTS[1], replaces=1)]))
+    large = ParkedContent(os.urandom(2 * PIECE_BYTES), None, ())
+    written(made, made.added([ParkedMessage(entry(1), large), ParkedMessage(entry(2), CONTENTS[0])]))
+    written(made, made.added([ParkedMessage(entry(3, id="g#1"), CONTENTS[1], replaces=1)]))
     assert list(made.log.entries) == [2, 3]
     assert sorted(number for number, _ in made.log.offsets) == [2, 3]
 
 
 def test_other_destinations_are_passed_over_and_rubbish_is_refused() -> None:
-    log = FailedLog("shop")
-    for key in (b"shop2/failed/1", b"orders/failed/1", b"", None):
+    log = ParkingLog("shop")
+    for key in (b"shop2/parked/1", b"orders/parked/1", b"", None):
         log.take(1, key, b"rubbish")
     assert log.entries == {}
-    with pytest.raises(StateStoreError, match=r"shop/failed/1.*can't be read"):
-        log.take(1, b"shop/failed/1", b"rubbish")
+    with pytest.raises(StateStoreError, match=r"shop/parked/1.*can't be read"):
+        log.take(1, b"shop/parked/1", b"rubbish")
 
 
 async def test_an_entry_that_an_operator_brought_back_at_its_delivery_is_taken_away_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = KafkaFailedStore(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
-    written(store.topic, store.topic.added([FailedMessage(entry(1), CONTENTS[0])]))
+    store = KafkaParkingStore(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
+    written(store.topic, store.topic.added([ParkedMessage(entry(1), CONTENTS[0])]))
     sent = list[Record]()
 
-    async def refresh(**_: object) -> FailedLog:
+    async def refresh(**_: object) -> ParkingLog:
         return store.topic.log
 
     async def write(records: Sequence[Record]) -> None:

@@ -23,8 +23,8 @@ def site(mysql: Any, schema: str, kafka: Any, topic: str, delivery: str) -> str:
         f'on_oversize = "park"\ntransaction_timeout = "10s"\nparked_topic = "{topic}-failed"\n'
         f'state_topic = "{topic}-state"'
     )
-    failed = '[failed]\ndelay = "200ms"\nmax_delay = "500ms"\nattempts = 100000'
-    text = destination_toml(mysql, schema, sink, more=failed)
+    parked = '[parking]\ndelay = "200ms"\nmax_delay = "500ms"\nattempts = 100000'
+    text = destination_toml(mysql, schema, sink, more=parked)
     return text.replace(f'topic = "{schema}"', f'topic = "{topic}"').replace(
         "[route]", "[message]\nrows_per_message = 1\n[route]"
     )
@@ -80,12 +80,12 @@ async def test_rows_that_are_too_large_wait_through_kills_and_come_in_order_once
     process.kill()
     process.start()
     waiting(process, mysql, 2)
-    status, printed = process.command("failed", "list", "shop", "--json")
+    status, printed = process.command("parked", "list", "shop", "--json")
     assert status == 0, printed
     first, second = json.loads(printed)
     assert "larger than" in first["reason"]
     assert (first["keys"], second["attempts"]) == ([f"{schema}.t 1"], 0)
-    status, printed = process.command("failed", "show", "shop", str(first["number"]), "--json")
+    status, printed = process.command("parked", "show", "shop", str(first["number"]), "--json")
     assert len(json.loads(json.loads(printed)["body"])["data"][0]["body"]) > LIMIT
 
     execute("UPDATE t SET body = 'newest' WHERE id = 1", "DELETE FROM t WHERE id = 2")
@@ -103,7 +103,7 @@ async def test_rows_that_are_too_large_wait_through_kills_and_come_in_order_once
     await raise_limit(kafka, topic, LIMIT)
     execute(f"UPDATE t SET body = {body} WHERE id = 1", "UPDATE t SET body = 'behind it' WHERE id = 1")
     waiting(process, mysql, 2)
-    assert process.command("failed", "discard", "shop", "--all", "--yes")[0] == 0
+    assert process.command("parked", "discard", "shop", "--all", "--yes")[0] == 0
     waiting(process, mysql, 0)
     execute("UPDATE t SET body = 'free again' WHERE id = 1")
     waiting(process, mysql, 0)
