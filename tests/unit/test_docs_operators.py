@@ -26,8 +26,6 @@ OTHERS = {
     "net_write_timeout",
     "max_message_size",
     "config_errors",
-    "last_pos",
-    "needs_operator",
     "next_file",
 }
 """What these pages name like a key and is none: MySQL's and RabbitMQ's, parts of /health, and values."""
@@ -154,6 +152,7 @@ def test_fields_of_health_are_those_of_the_code() -> None:
     body = health({"d": status}, "node")[1]
     assert {field for fields in rows for field in fields} == body["destinations"]["d"].keys()
     parts = {fields[0]: set(re.findall(r"`(\w+)`", text)) for fields, text in rows.items() if len(fields) == 1}
+    assert parts["position"] - {"_pos"} == Position("u", "mysql-bin.000001", 4).to_dict().keys()
     for field in ("received", "source", "heartbeat", "retention", "parked", "gap"):
         shown = body["destinations"]["d"][field].keys()
         assert parts[field] == shown, field
