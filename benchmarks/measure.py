@@ -208,7 +208,7 @@ def _documents(job: dict[str, Any], documents: list[bytes]) -> EventCutter:
     def on_table(data: bytes, at: int, stop: int) -> None:
         event = TableMap(data[at + 6 : stop])
         if event.table == job["table"]:
-            layout = event.layout(event.described(), DEFAULTS)
+            layout = event.row_schema(event.described(), DEFAULTS)
             pairs = zip(layout.fields, layout.kinds, strict=True)
             fields = tuple(replace(field, post=None) if kind == JSON else field for field, kind in pairs)
             decoders[data[at : at + 6]] = make_decoder(fields, visible=len(fields))

@@ -20,7 +20,7 @@ from headrace.mysql.events.query_event import QueryEvent, parse_query
 from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.history import SchemaHistory, misfit
-from headrace.mysql.schema.tables import layouts, statements
+from headrace.mysql.schema.tables import statements, table_schemas
 from headrace.mysql.wire.binlog_file import packets
 from tests.binlogs import new_file
 
@@ -59,7 +59,7 @@ class Recorder:
     def close(self) -> None:
         self._looking.close()
 
-    def place(self) -> int:
+    def position(self) -> int:
         row = self._all("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")[0]
         assert row["File"] == self.path.name
         return int(row["Position"])
@@ -85,7 +85,7 @@ class Recorder:
         tables, strange = self.truth(schemas)
         if self.rows:
             self.insert(tables)
-        self.steps.append(Step(case, sql, self.place(), tables, strange))
+        self.steps.append(Step(case, sql, self.position(), tables, strange))
         return fine
 
     def insert(self, tables: Truth) -> None:
@@ -113,7 +113,7 @@ class Recorder:
                 continue
             columns, keys, tables = (self._all(sql) for sql in statements(schema, names))
             dialect = dialect_of(self.version, mariadb=self.mariadb)
-            made, unknown = layouts(schema, columns, keys, tables, dialect)
+            made, unknown = table_schemas(schema, columns, keys, tables, dialect)
             strange |= {(schema, name) for name in unknown}
             for name, (table, _) in made.items():
                 found[schema, name] = table
@@ -207,13 +207,13 @@ class Replay:
             elif described.keys != known.keys and known.keys:  # the binlog has a unique key for a missing primary key
                 why = f"the binlog says that the key is {described.keys}, not {known.keys}"
         if why:
-            self.differences.append(f"{event.schema}.{event.table} at {self._cursor.place}: {why}")
+            self.differences.append(f"{event.schema}.{event.table} at {self._cursor.position}: {why}")
 
     def _described(self, event: TableMap) -> TableSchema | None:
         try:
             return event.described()
         except ValueError as error:
-            self.undescribed.append(f"{event.schema}.{event.table} at {self._cursor.place}: {error}")
+            self.undescribed.append(f"{event.schema}.{event.table} at {self._cursor.position}: {error}")
             return None
 
     def _compare(self, before: int) -> None:

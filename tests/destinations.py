@@ -12,7 +12,7 @@ from headrace.destination import destination as module
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.errors import PositionLost
-from headrace.lease import Lease, Tenure
+from headrace.lease import Lease, Term
 from headrace.model import Gap, Position
 from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import Reading
@@ -28,7 +28,7 @@ STORED = Position("server", "b.000001", 4, last_pos=5)
 class FreeLock:
     """A lock that nobody else wants."""
 
-    holder, declined, shared, tenure = "", "", False, Tenure()
+    holder, declined, shared, term = "", "", False, Term()
 
     def __init__(self) -> None:
         self.lease = Lease()
@@ -39,13 +39,13 @@ class FreeLock:
         self.back = asyncio.Event()
         """Set when the lock service is back."""
 
-    async def try_acquire(self, floor: Any) -> bool:
-        self.floors.append(await floor())
+    async def try_acquire(self, known_epoch: Any) -> bool:
+        self.floors.append(await known_epoch())
         self.taken += not self.away.is_set()
         return not self.away.is_set()
 
-    async def acquire(self, floor: Any) -> None:
-        while not await self.try_acquire(floor):  # noqa: ASYNC110
+    async def acquire(self, known_epoch: Any) -> None:
+        while not await self.try_acquire(known_epoch):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def asked_away(self) -> str:

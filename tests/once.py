@@ -16,7 +16,7 @@ from headrace.adapters.kafka.exactly_once import ExactlyOnceKafkaSink
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state import KafkaStore
 from headrace.adapters.kafka.transactor import Transactor
-from headrace.lease import NO_TENURE, Lease, Tenure
+from headrace.lease import NO_TERM, Lease, Term
 from headrace.model import MessageBatch, Position
 from headrace.ports.state import Guard, StateChange, Stored
 from tests.proxy import Proxy
@@ -71,10 +71,10 @@ class Run:
         self.stored = Stored(None, 0, 0)
         self.guard = Guard(0, 0)
 
-    async def start(self, tenure: Tenure = NO_TENURE) -> Run:
+    async def start(self, term: Term = NO_TERM) -> Run:
         await self.sink.start()
         self.stored = await self.store.load(self.name)
-        self.guard = await self.store.begin_epoch(self.name, tenure=tenure)
+        self.guard = await self.store.begin_epoch(self.name, term=term)
         return self
 
     async def publish(self, *values: bytes, at: int, topic: str = "", partition: int = 0) -> asyncio.Future[None]:

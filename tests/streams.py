@@ -175,7 +175,7 @@ class Beats:
     def __init__(self, end: tuple[str, int] | Exception = ("b.000001", 0)) -> None:
         self.binlog_end, self.asked = end, 0
 
-    def seen(self, beat: object) -> None:
+    def seen(self, heartbeat: object) -> None:
         pass
 
     def check(self) -> None:
@@ -239,7 +239,7 @@ class Run:
 
         def stream(receiver: Receiver) -> MysqlStream:
             again = lambda position: self.reopen(position)  # noqa: E731  (a test may put another one in its place)
-            return MysqlStream(dump, self.schemas, receiver, options, reopen=again, thrown_out=lambda: None)
+            return MysqlStream(dump, self.schemas, receiver, options, reopen=again, disconnected=lambda: None)
 
         source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close)
         builder = make_builder(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)

@@ -96,16 +96,16 @@ _CHOOSE = "choose where to go on with 'headrace position set DESTINATION WHERE':
 
 
 class PositionLost(SourceError):
-    """The source can't serve the stored position any more. `kind` says why; `place` is where the source stopped
+    """The source can't serve the stored position any more. `kind` says why; `position` is where the source stopped
     reading, `file:offset`, when it said so."""
 
     state = State.POSITION_LOST
     retriable = False
 
-    def __init__(self, message: str, *, kind: LostKind, place: str = "", remedy: str = "") -> None:
+    def __init__(self, message: str, *, kind: LostKind, position: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy or _CHOOSE + kind)
         self.kind, self.section = kind, kind.value
-        self.place = place
+        self.position = position
 
 
 class SourceChanged(SourceError):
@@ -122,16 +122,16 @@ class SourceChanged(SourceError):
 
 
 class ServerIdTaken(SourceError):
-    """Another replica reads with our server id. `thrown_out`: the source ended our dump for it, and would end its for
+    """Another replica reads with our server id. `disconnected`: the source ended our dump for it, and would end its for
     ours; else it was only seen, which disturbs nobody."""
 
     state = State.SERVER_ID_TAKEN
     section = "server_id_taken"
     retriable = False
 
-    def __init__(self, message: str, *, thrown_out: bool = False, remedy: str = "") -> None:
+    def __init__(self, message: str, *, disconnected: bool = False, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
-        self.thrown_out = thrown_out
+        self.disconnected = disconnected
 
 
 class NotUnderstood(HeadraceError):

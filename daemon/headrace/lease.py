@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace.errors import Fenced, LeaseLapsed
 
-Floor = Callable[[], Awaitable[int]]
+KnownEpoch = Callable[[], Awaitable[int]]
 """The highest epoch that is known outside the lock: that of the stored position, and of the heartbeat row."""
 
 _JUMP = 0.5
@@ -19,7 +19,7 @@ between two proofs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class Term:
     """What comes with a lock. `epoch` is the one that it was taken under, 0 when the state store counts them; `fence`
     is the version of the epoch node that every guarded write checks, -1 without one."""
 
@@ -27,7 +27,7 @@ class Tenure:
     fence: int = -1
 
 
-NO_TENURE = Tenure()
+NO_TERM = Term()
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ class RowsChange:
     partial: bool = False
     """Whether rows hold ABSENT. An update's row has the before image's value where only that has the column."""
     origin: Origin = NO_ORIGIN
-    places: Sequence[int] | None = None
+    row_indexes: Sequence[int] | None = None
     """Where each row stands in the event, when this is a part of one; None: row i is the event's row i."""
     other: Row | None = None
     """With a DELETE or an INSERT of one row that half of an update became: the other half's row."""
@@ -282,7 +282,9 @@ class RowsChange:
                 rows=self.rows[i : i + size],
                 before=self.before[i : i + size] if self.before is not None else None,
                 pos=self.pos + i,
-                places=range(i, len(self.rows))[:size] if self.places is None else self.places[i : i + size],
+                row_indexes=range(i, len(self.rows))[:size]
+                if self.row_indexes is None
+                else self.row_indexes[i : i + size],
             )
             for i in range(0, len(self.rows), size)
         ]

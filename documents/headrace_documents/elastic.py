@@ -30,7 +30,7 @@ _FILTER = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.
 class Rejected(NamedTuple):
     """A document that Elasticsearch will never take: the place of its action in the batch, and why."""
 
-    place: int
+    number: int
     reason: str
 
 
@@ -45,7 +45,7 @@ class Tally:
 
 
 class _Line(NamedTuple):
-    place: int
+    number: int
     data: bytes
     delete: bool
 
@@ -120,12 +120,12 @@ class BulkWriter:
     def _chunks(self, actions: Sequence[Action]) -> Iterator[list[_Line]]:
         chunk: list[_Line] = []
         size = 0
-        for place, action in enumerate(actions):
+        for number, action in enumerate(actions):
             data = encode(action)
             if chunk and (len(chunk) >= self._settings.bulk_actions or size + len(data) > self._settings.bulk_bytes):
                 yield chunk
                 chunk, size = [], 0
-            chunk.append(_Line(place, data, action.body is None))
+            chunk.append(_Line(number, data, action.body is None))
             size += len(data)
         if chunk:
             yield chunk
@@ -167,14 +167,14 @@ class BulkWriter:
             lines, item_error = again, True
         if item_error and why.startswith("500 ") and (len(lines) < first or first == 1):
             # The server fails at these documents and at no others, each time: setting them aside lets the rest go on.
-            return rejected + [Rejected(line.place, why) for line in lines]
+            return rejected + [Rejected(line.number, why) for line in lines]
         raise BulkError(
             f"Elasticsearch did not take {len(lines)} actions after {self._settings.retries} retries: {why}"
         )
 
     def _halve(self, lines: list[_Line], why: str) -> list[Rejected]:
         if len(lines) == 1:
-            return [Rejected(lines[0].place, why)]
+            return [Rejected(lines[0].number, why)]
         middle = len(lines) // 2
         return self._send(lines[:middle]) + self._send(lines[middle:])
 
@@ -207,7 +207,7 @@ class BulkWriter:
                     # A 500 is the document's fault only when every remaining one has it.
                     why = text if not why or why.startswith("500 ") else why
                 else:
-                    rejected.append(Rejected(line.place, text))
+                    rejected.append(Rejected(line.number, text))
         return again, rejected, why
 
     def _ensure_index(self, index: str) -> None:

@@ -52,33 +52,33 @@ class Applier:
         reasons: dict[int, str] = {}
         rows: dict[int, int] = {}
         statements: dict[int, str] = {}
-        for place, message in enumerate(messages):
+        for number, message in enumerate(messages):
             try:
                 parsed = self._parse(message.body, self._rules)
             except MessageError as error:
-                reasons[place] = str(error)
+                reasons[number] = str(error)
                 continue
-            rows[place] = parsed.rows
+            rows[number] = parsed.rows
             if parsed.ignored:
-                statements[place] = parsed.ignored
+                statements[number] = parsed.ignored
             for action in parsed.actions:
-                loser = newest.add(action, place)
+                loser = newest.add(action, number)
                 if loser is not None:
                     gave_way.setdefault((action.target, action.id), []).append(loser)
         again = self._write(newest, gave_way, reasons)
-        for place, statement in statements.items():
+        for number, statement in statements.items():
             self.ignored += 1
-            log.warning("DDL is not applied to Elasticsearch", ddl=statement, id=messages[place].id)
+            log.warning("DDL is not applied to Elasticsearch", ddl=statement, id=messages[number].id)
         outcome = Outcome()
-        for place, message in enumerate(messages):
-            if place in reasons:
-                message.reason = reasons[place]
+        for number, message in enumerate(messages):
+            if number in reasons:
+                message.reason = reasons[number]
                 outcome.failed.append(message)
-            elif place in again:
+            elif number in again:
                 outcome.again.append(message)
             else:
                 outcome.done.append(message)
-                self.rows += rows[place]
+                self.rows += rows[number]
         return outcome
 
     def _write(
@@ -88,8 +88,8 @@ class Applier:
         entries = newest.take()
         again: set[int] = set()
         rejected = self.writer.write([action for action, _ in entries]) if entries else []
-        for place, reason in rejected:
-            action, message = entries[place]
+        for number, reason in rejected:
+            action, message = entries[number]
             reasons.setdefault(message, f"Elasticsearch refuses row {action.row}: {reason}")
             again.update(gave_way.get((action.target, action.id), ()))
         return again - reasons.keys()

@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A message set aside: key and value as they came, the headers with the reason and the place added."""
+    """A dead letter: key and value as they came, the headers with the reason and the origin added."""
 
     key: bytes | None
     value: bytes | None
@@ -94,7 +94,7 @@ class Worker:
         entries = self._pending.take()
         by_message: dict[tuple[str, int, int], list[tuple[Rejected, int]]] = {}
         for rejected in self._writer.write([action for action, _ in entries]):
-            action, record = entries[rejected.place]
+            action, record = entries[rejected.number]
             by_message.setdefault((record.topic, record.partition, record.offset), []).append((rejected, action.row))
         # One dead letter a message, however many of its rows were refused.
         for failures in by_message.values():
@@ -102,7 +102,7 @@ class Worker:
             rows = sorted({row for _, row in failures})
             more = f" (and {len(rows) - 1} more rows: {', '.join(map(str, rows[:20]))})" if len(rows) > 1 else ""
             self.dead += 1
-            yield dead_letter(entries[first.place][1], f"Elasticsearch refuses row {row}: {first.reason}{more}")
+            yield dead_letter(entries[first.number][1], f"Elasticsearch refuses row {row}: {first.reason}{more}")
 
 
 def dead_letter(record: Record, reason: str) -> DeadLetter:

@@ -40,15 +40,19 @@ async def test_who_runs_a_destination_and_who_waits_is_seen(make_cluster: Any) -
     async with beside({"wait": waiting.acquire(nothing_known)}):
 
         async def seen() -> bool:
-            place = (await one.look()).places["shop"]
-            return (place.holder, place.epoch, place.ready) == ("one", held.tenure.epoch, frozenset({"two"}))
+            assignment = (await one.look()).assignments["shop"]
+            return (assignment.holder, assignment.epoch, assignment.ready) == (
+                "one",
+                held.term.epoch,
+                frozenset({"two"}),
+            )
 
         await until(seen)
         await waiting.set_ready(False)
 
         async def not_ready() -> bool:
-            place = (await one.look()).places["shop"]
-            return (place.waiting, place.ready) == (("two",), frozenset())
+            assignment = (await one.look()).assignments["shop"]
+            return (assignment.waiting, assignment.ready) == (("two",), frozenset())
 
         await until(not_ready)
 
@@ -65,8 +69,8 @@ async def test_a_destination_goes_to_the_daemon_that_it_is_asked_for(make_cluste
             assert "two" in await tasks["asked"]
             await held.release()
             await tasks["wait"]
-        place = (await one.look()).places["shop"]
-        assert (place.holder, place.move_to, place.by_hand) == ("two", "", True)
+        assignment = (await one.look()).assignments["shop"]
+        assert (assignment.holder, assignment.move_to, assignment.by_hand) == ("two", "", True)
 
 
 async def test_a_drained_daemon_takes_no_lock_until_it_may_again(make_cluster: Any) -> None:
@@ -96,12 +100,12 @@ async def test_a_write_under_a_lock_that_somebody_else_has_is_refused(make_clust
     assert await held.try_acquire(nothing_known)
     await one.store.open()
     await two.store.open()
-    guard = await one.store.begin_epoch("shop", tenure=held.tenure)
+    guard = await one.store.begin_epoch("shop", term=held.term)
     guard = await one.store.commit("shop", guard, StateChange(POSITION, ({"kind": "x"},)))
     await held.release()
     async with asyncio.timeout(20):
         await next_.acquire(nothing_known)
-    newer = await two.store.begin_epoch("shop", tenure=next_.tenure)
+    newer = await two.store.begin_epoch("shop", term=next_.term)
     with pytest.raises(Fenced):
         await one.store.commit("shop", guard, StateChange(POSITION))
     stored = await two.store.load("shop")
@@ -120,11 +124,11 @@ async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_clust
     async with beside({name: lock.acquire(nothing_known) for name, lock in others.items()}):
 
         async def all_wait() -> bool:
-            return all(place.ready for place in (await one.look()).places.values())
+            return all(assignment.ready for assignment in (await one.look()).assignments.values())
 
         await until(all_wait)
         view = await one.look()
-        later = max(place.since_us for place in view.places.values()) + 60_000_000
+        later = max(assignment.since_us for assignment in view.assignments.values()) + 60_000_000
         chosen = choose(view, "one", later)
         assert chosen is not None
         assert chosen[1] == "two"

@@ -85,14 +85,14 @@ async def test_epochs_of_a_shared_lock_grow_and_are_above_what_is_known_elsewher
         return 41
 
     assert await one.try_acquire(nothing_known)
-    first = one.tenure
+    first = one.term
     await one.release()
     assert await two.try_acquire(known)
     if two.shared:
-        assert two.tenure.epoch >= 42 > first.epoch > 0
-        assert two.tenure.fence != first.fence
+        assert two.term.epoch >= 42 > first.epoch > 0
+        assert two.term.fence != first.fence
     else:
-        assert (first.epoch, two.tenure.epoch) == (0, 0), "the state store counts them"
+        assert (first.epoch, two.term.epoch) == (0, 0), "the state store counts them"
 
 
 async def test_release_without_holding_is_harmless(make_lock: Any) -> None:

@@ -257,16 +257,16 @@ def test_positions_in_zookeeper_are_shown_and_set_by_the_same_commands(
     one, two = pair
     execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
-    place = one.wait("shop", lambda s: s["rows"] == 1 and s["last_checkpoint_seconds"] is not None)["position"]
+    assignment = one.wait("shop", lambda s: s["rows"] == 1 and s["last_checkpoint_seconds"] is not None)["position"]
     code, said = two.command("position", "show", "shop", "--json")
     assert code == 0, said
-    assert json.loads(said)["shop"]["stored"]["file"] == place["file"]
+    assert json.loads(said)["shop"]["stored"]["file"] == assignment["file"]
     code, said = two.command("position", "set", "shop", "earliest", "--yes")
     assert code == 1
     assert "shop is run by one" in said
     for process in (one, two):
         assert process.terminate() == 0
-    code, said = one.command("position", "set", "shop", f"{place['file']}:4", "--yes")
+    code, said = one.command("position", "set", "shop", f"{assignment['file']}:4", "--yes")
     assert code == 0, said
     code, said = two.command("position", "history", "shop")
     assert "operator" in said

@@ -21,7 +21,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from devstack import Stack
 from headrace.model import Column, Operation, RowsChange
-from headrace.mysql.second_opinion import agree, known_error
+from headrace.mysql.second_opinion import known_error, same_value
 from tests.binlogs import connect, declared, decode, image, new_file, select
 
 pytestmark = [
@@ -231,7 +231,7 @@ class Bench:
     def same(self, columns: tuple[Column, ...], ours: tuple[Any, ...], theirs: dict[str, Any]) -> None:
         assert list(theirs) == [column.name for column in columns]
         for column, value, other in zip(columns, ours, theirs.values(), strict=True):
-            if not agree(column, value, other):
+            if not same_value(column, value, other):
                 assert known_error(column, value, other), f"{column.mysql_type}: {value!r}, mysql-replication {other!r}"
             self.compared += 1
 

@@ -11,7 +11,7 @@ import pytest
 from devstack import Stack
 from headrace.adapters.kafka.state import KafkaStore
 from headrace.errors import Fenced, LeaseLapsed, SinkError, SinkRejected
-from headrace.lease import Lease, Tenure
+from headrace.lease import Lease, Term
 from headrace.ports.state import Guard, StateChange
 from tests.once import Cluster, Run, batch, cluster, consumed, make_topic, new_name, position, run, written
 
@@ -214,16 +214,16 @@ async def test_much_goes_out_in_transactions_of_a_limited_size(kafka: Cluster) -
 
 async def test_a_higher_epoch_that_is_stored_makes_us_step_down(kafka: Cluster) -> None:
     name = new_name()
-    async with run(kafka.settings(), name, tenure=Tenure(7, 0)) as first:
+    async with run(kafka.settings(), name, term=Term(7, 0)) as first:
         assert first.guard.epoch == 7
         await first.commit(100)
-        assert (await first.store.begin_epoch(name, tenure=Tenure(7, 0))).version == 1, "the same holder begins again"
+        assert (await first.store.begin_epoch(name, term=Term(7, 0))).version == 1, "the same holder begins again"
         with pytest.raises(Fenced, match="version 1 in the state topic"):
             await first.store.commit(name, Guard(7, 0), StateChange(position(7)))
         with pytest.raises(Fenced, match="epoch 7"):
-            await first.store.begin_epoch(name, tenure=Tenure(6, 0))
+            await first.store.begin_epoch(name, term=Term(6, 0))
         with pytest.raises(Fenced, match="epoch 9"):
-            await first.store.begin_epoch(name, above=9, tenure=Tenure(9, 0))
+            await first.store.begin_epoch(name, above=9, term=Term(9, 0))
         assert (await first.store.begin_epoch(name, above=11)).epoch == 12, "without a lock service it is counted here"
         await first.sink.close()
     assert (await KafkaStore(kafka.settings(), name).load(name)).epoch == 12
@@ -240,7 +240,7 @@ async def test_a_reader_of_the_state_fences_nobody_and_a_writer_does(kafka: Clus
         assert [(entry.actor, entry.version) for entry in await command.history(name)] == [("checkpoint", 1)]
         for refused in (
             command.commit(name, Guard(1, 0), StateChange(position(7), actor="policy")),
-            command.begin_epoch(name, above=3, tenure=Tenure(2, 0)),
+            command.begin_epoch(name, above=3, term=Term(2, 0)),
         ):
             with pytest.raises(Fenced, match=r"under epoch [13]"):
                 await refused

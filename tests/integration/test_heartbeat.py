@@ -25,7 +25,7 @@ FAST = '[heartbeat]\ninterval = "200ms"'
 Make = Callable[..., DaemonProcess]
 
 
-def beats(status: dict[str, Any]) -> bool:
+def heartbeats(status: dict[str, Any]) -> bool:
     """Whether the stream runs and a beat has come back."""
     return status["state"] == "STREAMING" and status["heartbeat"]["round_trip_seconds"] is not None
 
@@ -41,7 +41,7 @@ def test_a_heartbeat_comes_back_in_the_binlog_and_is_published_nowhere(
     text = destination_toml(site.server, site.schema, jsonl(out), more=FAST)
     text = text.replace(f'include = "{site.schema}\\\\..*"', 'include = ".*"')
     process = daemon(beating=text).start()
-    first = process.wait("beating", beats)
+    first = process.wait("beating", heartbeats)
     assert first["heartbeat"]["round_trip_seconds"] < 5
     process.wait("beating", lambda s: s["position"] and s["position"] != first["position"])
     metrics = urllib.request.urlopen(f"http://127.0.0.1:{process.port}/metrics").read().decode()
@@ -60,13 +60,13 @@ def test_an_epoch_is_above_that_of_the_row_also_when_the_state_was_lost(
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     process = daemon(lostate=destination_toml(mysql, schema, 'type = "null"', more=FAST)).start()
-    process.wait("lostate", beats)
+    process.wait("lostate", heartbeats)
     assert process.terminate() == 0
     execute("UPDATE headrace.heartbeat SET epoch = 700 WHERE destination = 'lostate'")
     for file in (process.folder / "var").glob("headrace.db*"):
         file.unlink()
     process.start()
-    seen = process.wait("lostate", beats)
+    seen = process.wait("lostate", heartbeats)
     assert seen["epoch"] == 701
 
 
@@ -74,7 +74,7 @@ def test_a_row_with_a_higher_epoch_ends_the_run_and_we_stay_away_as_long_as_its_
     mysql: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     process = daemon(foreign=destination_toml(mysql, schema, 'type = "null"', more=FAST)).start()
-    process.wait("foreign", beats)
+    process.wait("foreign", heartbeats)
     ours = "destination = 'foreign'"
     execute(f"UPDATE headrace.heartbeat SET epoch = 900, node = 'elsewhere' WHERE {ours}")
     stop = threading.Event()
@@ -94,7 +94,7 @@ def test_a_row_with_a_higher_epoch_ends_the_run_and_we_stay_away_as_long_as_its_
     assert "node elsewhere runs foreign too" in seen["message"]
     assert process.health()[0] == 503
     os.kill(process.pid, signal.SIGHUP)  # an operator has stopped the other one
-    seen = process.wait("foreign", beats)
+    seen = process.wait("foreign", heartbeats)
     assert (seen["state"], seen["epoch"]) == ("STREAMING", 901)
 
 
@@ -125,7 +125,7 @@ def test_without_the_grant_the_stream_goes_on_and_the_sql_is_shown(
     sql = seen["message"].split("-> ")[1]
     execute(*(statement for statement in sql.split(";") if statement.strip()))
     process.wait_state("meek", "STREAMING")
-    process.wait("meek", beats)
+    process.wait("meek", heartbeats)
     assert process.terminate() == 0
     execute("DROP USER meek@'%'")
 
@@ -136,7 +136,7 @@ def test_a_server_that_turns_read_only_is_streamed_degraded_until_it_is_writable
 ) -> None:
     out = tmp_path / "out.jsonl"
     process = daemon(ro=destination_toml(mysql, schema, jsonl(out), more=FAST)).start()
-    process.wait("ro", beats)
+    process.wait("ro", heartbeats)
     execute("CREATE TABLE t (id INT PRIMARY KEY)")
     execute(f"SET GLOBAL {variable} = 1")
     try:
@@ -204,7 +204,7 @@ def test_a_full_disk_under_the_binlogs_is_degraded_and_afterwards_no_row_is_miss
         server.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, body LONGTEXT)")
         text = destination_toml(server, "shop", jsonl(out), source='connect_timeout = "2s"', more=FAST)
         process = daemon(full=text).start()
-        process.wait("full", beats)
+        process.wait("full", heartbeats)
         server.sql("INSERT INTO shop.t VALUES (1, 'x')")
         ballast = small_disk / "ballast"
         free = shutil.disk_usage(small_disk).free

@@ -23,7 +23,7 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_topi
 pytestmark = pytest.mark.server
 
 LIMIT = 50_000
-PLAN = SinkRouting(cut=CanalFormat().cut)
+PLAN = SinkRouting(split=CanalFormat().split)
 
 
 def settings(kafka: Any, **more: Any) -> KafkaSinkSettings:

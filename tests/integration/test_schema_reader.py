@@ -46,7 +46,7 @@ class Shop:
         if not self.recorder.mariadb:
             self.cursor.execute("SELECT @@global.gtid_executed")
             gtids = str(self.cursor.fetchone()[0]).replace("\n", "")
-        return Position("server", self.recorder.path.name, self.recorder.place(), gtids)
+        return Position("server", self.recorder.path.name, self.recorder.position(), gtids)
 
     def captures(self, schema: str, table: str) -> bool:
         return schema == self.name
@@ -178,7 +178,7 @@ async def test_a_reading_that_ddl_tears_is_read_again(shop: Shop, monkeypatch: p
     shop.run("CREATE TABLE t (id int, a int)")
     position = shop.here()
     left = ["ALTER TABLE t RENAME COLUMN a TO b", "ALTER TABLE t ADD c int"]
-    original: Callable[..., Any] = schema_reader._Reader._layouts
+    original: Callable[..., Any] = schema_reader._Reader._schemas
 
     async def torn(self: Any, *arguments: Any) -> Reading:
         if moment.startswith("before") and left:
@@ -188,7 +188,7 @@ async def test_a_reading_that_ddl_tears_is_read_again(shop: Shop, monkeypatch: p
             shop.run(left.pop(0))
         return reading
 
-    monkeypatch.setattr(schema_reader._Reader, "_layouts", torn)
+    monkeypatch.setattr(schema_reader._Reader, "_schemas", torn)
     reading = await shop.read(position)
     table = reading.tables[shop.name, "t"]
     assert [column.name for column in table.schema.columns] == ["id", "b", "c"]
@@ -199,7 +199,7 @@ async def test_a_table_that_changes_all_the_time_is_left_unknown(shop: Shop, mon
     from headrace.mysql.schema import reader as schema_reader
 
     shop.run("CREATE TABLE t (id int)", "CREATE TABLE still (id int)")
-    original: Callable[..., Any] = schema_reader._Reader._layouts
+    original: Callable[..., Any] = schema_reader._Reader._schemas
     count = itertools.count()
 
     async def torn(self: Any, *arguments: Any) -> Reading:
@@ -207,7 +207,7 @@ async def test_a_table_that_changes_all_the_time_is_left_unknown(shop: Shop, mon
         shop.run(f"ALTER TABLE t ADD c{next(count)} int")
         return reading
 
-    monkeypatch.setattr(schema_reader._Reader, "_layouts", torn)
+    monkeypatch.setattr(schema_reader._Reader, "_schemas", torn)
     reading = await shop.read(shop.here())
     assert "kept changing" in reading.unknown[shop.name, "t"]
     assert (shop.name, "still") in reading.tables

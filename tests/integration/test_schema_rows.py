@@ -108,7 +108,7 @@ def test_rows_around_every_statement_have_the_right_names_live_and_from_the_begi
     with pymysql.connect(**server.connection("root"), autocommit=True) as admin, admin.cursor() as cursor:
         cursor.execute(f"SET GLOBAL binlog_row_metadata = {metadata}")
     rows = Rows(server)
-    live = daemon(live=toml(server, f"{rows.path.name}:{rows.place()}", str(tmp_path / "live.jsonl"))).start()
+    live = daemon(live=toml(server, f"{rows.path.name}:{rows.position()}", str(tmp_path / "live.jsonl"))).start()
     try:
         live.wait_state("live", "STREAMING")
         for case in CASES:
@@ -169,7 +169,7 @@ def shop(server: Any) -> Iterator[Callable[..., str]]:
         def run(*statements: str) -> str:
             for statement in statements:
                 cursor.execute(statement)
-            return f"{rows.path.name}:{rows.place()}"
+            return f"{rows.path.name}:{rows.position()}"
 
         yield run
         cursor.execute("DROP DATABASE rows0")

@@ -328,7 +328,7 @@ def test_a_copied_configuration_throws_the_first_daemon_out_and_starts_no_war(
             assert FROM.search(status["last_error"])
     for name in servers:
         status = newer.health()[1]["destinations"][name]
-        assert (status["state"], status["restarts"], status["reconnects"]) == ("STREAMING", 0, 0), "never thrown out"
+        assert (status["state"], status["restarts"], status["reconnects"]) == ("STREAMING", 0, 0), "never disconnected"
     for name, server in servers.items():
         server.sql("CREATE TABLE twins.t (id INT PRIMARY KEY); INSERT INTO twins.t VALUES (1)")
         eventually(lambda name=name: len(read_jsonl(tmp_path / f"b-{name}")) == 1)  # type: ignore[misc]

@@ -57,13 +57,13 @@ class Worker:
         lock, store = self.lock, self._store
         assert lock is not None
 
-        async def floor() -> int:
+        async def known_epoch() -> int:
             return (await store.load("shop")).epoch
 
-        await lock.acquire(floor)
+        await lock.acquire(known_epoch)
         self.counts["taken"] += 1
         stored = await store.load("shop")
-        guard = await store.begin_epoch("shop", tenure=lock.tenure)
+        guard = await store.begin_epoch("shop", term=lock.term)
         if guard.version != stored.version:
             raise Fenced("moved meanwhile")
         number = 0 if stored.position is None else stored.position.offset

@@ -22,7 +22,7 @@ async def test_only_one_holds_it_and_the_next_has_it_at_once_when_it_is_released
     first, second = await zoo.lock("a"), await zoo.lock("b")
     await within(5, first.acquire(no_floor))
     first.lease.check()
-    assert first.tenure.epoch == 1
+    assert first.term.epoch == 1
     assert not await second.try_acquire(no_floor)
     assert second.holder == "a (a:9180)"
     waiting = asyncio.create_task(second.acquire(no_floor))
@@ -33,8 +33,8 @@ async def test_only_one_holds_it_and_the_next_has_it_at_once_when_it_is_released
     await first.release()
     await within(5, waiting)
     assert time.monotonic() - released < 1.0
-    assert second.tenure.epoch == 2
-    assert second.tenure.fence > first.tenure.fence
+    assert second.term.epoch == 2
+    assert second.term.fence > first.term.fence
     assert second.lease.check() is None
     with pytest.raises(Fenced):
         first.lease.check()
@@ -60,15 +60,15 @@ async def test_the_nodes_say_who_runs_it(zoo: Ensemble) -> None:
 
 
 async def test_the_epoch_is_above_all_that_is_known_elsewhere(zoo: Ensemble) -> None:
-    async def floor() -> int:
+    async def known_epoch() -> int:
         return 41
 
     lock = await zoo.lock("a")
-    await lock.acquire(floor)
-    assert lock.tenure.epoch == 42
+    await lock.acquire(known_epoch)
+    assert lock.term.epoch == 42
     await lock.release()
     await lock.acquire(no_floor)
-    assert lock.tenure.epoch == 43
+    assert lock.term.epoch == 43
 
 
 async def test_a_partitioned_holder_knows_before_the_next_has_it(zoo: Ensemble) -> None:
@@ -97,7 +97,7 @@ async def test_a_partitioned_holder_knows_before_the_next_has_it(zoo: Ensemble) 
         await within(10, waiting)
         taken_at = time.monotonic()
         assert blocked < lapsed_at < taken_at
-        assert other.tenure.epoch == 2
+        assert other.term.epoch == 2
         proxy.thaw()
         await until(lambda: cut_off.lease.lost != "")
         assert "session" in cut_off.lease.lost
@@ -107,14 +107,14 @@ async def test_a_short_partition_is_survived_in_place(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=3)
         await lock.acquire(no_floor)
-        tenure = lock.tenure
+        term = lock.term
         for _ in range(2):
             proxy.close_all()
             await asyncio.sleep(0.3)
         await asyncio.sleep(2.2)  # longer than the lease: it has been proved again since
         await within(3, lock.lease.proved())
         assert lock.lease.check() is None
-        assert lock.tenure == tenure
+        assert lock.term == term
 
 
 async def test_a_lease_that_lapsed_is_proved_again_when_the_session_lives(zoo: Ensemble) -> None:
@@ -136,7 +136,7 @@ async def test_a_node_deleted_by_hand_ends_the_holding(zoo: Ensemble) -> None:
     assert "shop" in lock.lease.lost
     await lock.release()
     await lock.acquire(no_floor)
-    assert lock.tenure.epoch == 2
+    assert lock.term.epoch == 2
 
 
 async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(zoo: Ensemble) -> None:
@@ -191,7 +191,7 @@ async def test_a_lock_whose_release_is_under_way_is_taken_again_in_place(zoo: En
         again = asyncio.create_task(lock.acquire(no_floor))
         proxy.thaw()
         await within(10, again)
-        assert lock.tenure.epoch == 2
+        assert lock.term.epoch == 2
         await within(3, lock.lease.proved())
         await lock._session.prove_now()
         assert lock.lease.check() is None
@@ -225,7 +225,7 @@ async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has
     await within(5, task)
     await anew._session.prove_now()
     assert anew.lease.check() is None
-    assert anew.tenure.epoch == 2
+    assert anew.term.epoch == 2
 
 
 async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up_anew(zoo: Ensemble) -> None:

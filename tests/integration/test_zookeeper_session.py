@@ -104,7 +104,7 @@ async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo:
         await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is not None)
         await lock.release()
         await within(5, lock.acquire(no_floor))
-        assert lock.tenure.epoch == 2
+        assert lock.term.epoch == 2
         assert session.counts.sessions == 2
 
 
@@ -140,7 +140,7 @@ async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) ->
     session = await zoo.session("a", auth="headrace:secret")
     lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
     await lock.acquire(no_floor)
-    guard = await store.begin_epoch("shop", tenure=lock.tenure)
+    guard = await store.begin_epoch("shop", term=lock.term)
     await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
     with pytest.raises(LockServiceError, match="auth"):
         await zoo.session("b", auth="somebody:else")
@@ -194,7 +194,7 @@ async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
     other = await three.lock("b", session_timeout=8)
     lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
     await lock.acquire(no_floor)
-    guard = await store.begin_epoch("shop", tenure=lock.tenure)
+    guard = await store.begin_epoch("shop", term=lock.term)
     waiting = asyncio.create_task(other.acquire(no_floor))
     leader = three.server.leader
     leader.kill()
@@ -205,7 +205,7 @@ async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
     leader.start()
     await lock.release()
     await within(5, waiting)
-    assert other.tenure.epoch == 2
+    assert other.term.epoch == 2
     assert (await store.load("shop")).position == POSITION
 
 
@@ -213,11 +213,11 @@ async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins
     session = await three.session("a", session_timeout=2)
     lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
 
-    async def floor() -> int:
+    async def known_epoch() -> int:
         return 17
 
-    await lock.acquire(floor)
-    guard = await store.begin_epoch("shop", tenure=lock.tenure)
+    await lock.acquire(known_epoch)
+    guard = await store.begin_epoch("shop", term=lock.term)
     guard = await store.commit("shop", guard, StateChange(POSITION))
     three.server.kill()
     await within(3, lock.lease.lapsed())
@@ -239,8 +239,8 @@ async def test_a_session_without_a_majority_lapses_and_a_rebuilt_ensemble_begins
         return 18  # what the heartbeat row says
 
     await within(10, lock.acquire(higher))
-    assert lock.tenure.epoch == 19
-    guard = await store.begin_epoch("shop", above=18, tenure=lock.tenure)
+    assert lock.term.epoch == 19
+    guard = await store.begin_epoch("shop", above=18, term=lock.term)
     await store.commit("shop", guard, StateChange(POSITION))
 
 
@@ -260,5 +260,5 @@ async def test_a_client_thread_that_ends_on_an_unexpected_error_is_replaced(
     await until(lambda: bool(lock.lease.lost))
     await until(lambda: session.connected)
     await within(10, lock.acquire(no_floor))
-    assert lock.tenure.epoch == 2
+    assert lock.term.epoch == 2
     assert list(await session.members()) == ["a"]

@@ -15,7 +15,7 @@ from headrace.adapters.zookeeper.lock import ZooKeeperLock
 from headrace.adapters.zookeeper.session import Session
 from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import Fenced, StateStoreError
-from headrace.lease import Tenure
+from headrace.lease import Term
 from headrace.ports import state_records
 from headrace.ports.state import Guard, StateChange, Stored
 from tests.positions import POSITION
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.server
 async def _held(session: Session, destination: str = "shop") -> tuple[ZooKeeperStore, ZooKeeperLock, Guard]:
     lock, store = ZooKeeperLock(session, destination, session.node, ""), ZooKeeperStore(session)
     await within(10, lock.acquire(no_floor))
-    return store, lock, await store.begin_epoch(destination, tenure=lock.tenure)
+    return store, lock, await store.begin_epoch(destination, term=lock.term)
 
 
 async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
@@ -42,14 +42,14 @@ async def test_an_unknown_destination_has_nothing(zoo: Ensemble) -> None:
 
 async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(zoo: Ensemble) -> None:
     store, lock, guard = await _held(await zoo.session("a"))
-    assert guard == Guard(1, 0, lock.tenure.fence)
+    assert guard == Guard(1, 0, lock.term.fence)
     guard = await store.commit("shop", guard, StateChange(POSITION))
-    assert guard == Guard(1, 1, lock.tenure.fence)
+    assert guard == Guard(1, 1, lock.term.fence)
     other = await zoo.session("b")
     assert await ZooKeeperStore(other).load("shop") == Stored(POSITION, 1, 1, POSITION.last_pos)
     await lock.release()
     store, lock, guard = await _held(other)
-    assert guard == Guard(2, 1, lock.tenure.fence)
+    assert guard == Guard(2, 1, lock.term.fence)
     await store.commit("shop", guard, StateChange(replace(POSITION, offset=5000)))
     assert (await store.load("shop")).version == 2
 
@@ -57,15 +57,15 @@ async def test_another_daemon_reads_what_was_written_and_goes_on_behind_it(zoo: 
 async def test_a_run_that_begins_again_under_its_epoch_voids_the_former_guard(zoo: Ensemble) -> None:
     store, lock, guard = await _held(await zoo.session("a"))
     guard = await store.commit("shop", guard, StateChange(POSITION))
-    again = await store.begin_epoch("shop", above=guard.epoch, tenure=lock.tenure)
+    again = await store.begin_epoch("shop", above=guard.epoch, term=lock.term)
     assert again == guard
     again = await store.commit("shop", again, StateChange(POSITION))
     with pytest.raises(Fenced):
         await store.commit("shop", guard, StateChange(POSITION))
     with pytest.raises(Fenced):
-        await store.begin_epoch("shop", above=lock.tenure.epoch + 1, tenure=lock.tenure)
+        await store.begin_epoch("shop", above=lock.term.epoch + 1, term=lock.term)
     with pytest.raises(Fenced):
-        await store.begin_epoch("shop", tenure=Tenure(lock.tenure.epoch, lock.tenure.fence + 1))
+        await store.begin_epoch("shop", term=Term(lock.term.epoch, lock.term.fence + 1))
 
 
 async def test_a_position_that_is_taken_away_leaves_the_last_number(zoo: Ensemble) -> None:

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from headrace.errors import Fenced
-from headrace.lease import NO_TENURE, Floor, Guard, Lease, Tenure
+from headrace.lease import NO_TERM, Guard, KnownEpoch, Lease, Term
 from headrace.ports.cluster import (
     BALANCE,
+    Assignment,
     Cluster,
     ClusterAdapter,
     ClusterCounts,
     Lock,
     Member,
-    Place,
     View,
 )
 from headrace.ports.state import HistoryEntry, StateChange, StateStore, Stored
@@ -73,34 +73,34 @@ class ToyLock(Lock):
 
     def __init__(self, room: Room, name: str, member: Member) -> None:
         self._room, self._at, self._member = room, room.of(name), member
-        self._tenure, self._lease = NO_TENURE, Lease(60.0)
+        self._term, self._lease = NO_TERM, Lease(60.0)
         self._lease.lose("the lock is not held")
         self._ready = True
 
-    async def acquire(self, floor: Floor) -> None:
+    async def acquire(self, known_epoch: KnownEpoch) -> None:
         self._at.waiting[self._member.node] = self._ready
         try:
-            while not await self._take(floor):  # noqa: ASYNC110
+            while not await self._take(known_epoch):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL)
         finally:
             self._at.waiting.pop(self._member.node, None)
 
-    async def try_acquire(self, floor: Floor) -> bool:
-        return await self._take(floor)
+    async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
+        return await self._take(known_epoch)
 
-    async def _take(self, floor: Floor) -> bool:
+    async def _take(self, known_epoch: KnownEpoch) -> bool:
         node, at = self._member.node, self._at
-        if self._tenure is not NO_TENURE:
+        if self._term is not NO_TERM:
             return True
         if at.holder or self.declined or at.move_to not in ("", node):
             return False
-        above = await floor()
+        above = await known_epoch()
         if at.holder:
             return False
         at.epoch = max(at.epoch, above) + 1
         at.holder, at.address, at.since_us = node, self._member.address, time.time_ns() // 1000
         at.by_hand, at.move_to = at.move_to == node and at.by_hand, ""
-        self._tenure, self._lease = Tenure(at.epoch, at.epoch), Lease(60.0)
+        self._term, self._lease = Term(at.epoch, at.epoch), Lease(60.0)
         self._lease.prove(time.monotonic())
         return True
 
@@ -109,9 +109,9 @@ class ToyLock(Lock):
 
     async def release(self) -> None:
         self._lease.lose("the lock is not held")
-        if self._tenure is not NO_TENURE:
+        if self._term is not NO_TERM:
             self._at.holder = ""
-        self._tenure = NO_TENURE
+        self._term = NO_TERM
 
     async def asked_away(self) -> str:
         while True:
@@ -135,8 +135,8 @@ class ToyLock(Lock):
         return f"{self._at.holder} ({self._at.address})" if self._at.holder else ""
 
     @property
-    def tenure(self) -> Tenure:
-        return self._tenure
+    def term(self) -> Term:
+        return self._term
 
     @property
     def lease(self) -> Lease:
@@ -153,13 +153,13 @@ class ToyStore(StateStore):
     async def load(self, destination: str) -> Stored:
         return self._room.of(destination).stored
 
-    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+    async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
         at = self._room.of(destination)
-        stored, epoch = at.stored, tenure.epoch
+        stored, epoch = at.stored, term.epoch
         if epoch != at.epoch or epoch < max(above, stored.epoch):
             raise Fenced(f"{destination} is held under a higher epoch")
         at.stored = Stored(stored.position, epoch, stored.version, stored.last_pos)
-        return Guard(epoch, stored.version, tenure.fence)
+        return Guard(epoch, stored.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
         at = self._room.of(destination)
@@ -214,8 +214,8 @@ class ToyCluster(Cluster):
         return self._store
 
     async def look(self) -> View:
-        places = {
-            name: Place(
+        assignments = {
+            name: Assignment(
                 name,
                 at.holder,
                 at.address if at.holder else "",
@@ -229,7 +229,7 @@ class ToyCluster(Cluster):
             )
             for name, at in sorted(self._room.destinations.items())
         }
-        return View(dict(self._room.members), frozenset(self._room.drained), places)
+        return View(dict(self._room.members), frozenset(self._room.drained), assignments)
 
     async def ask_to_move(self, destination: str, node: str, by: str) -> None:
         at = self._room.of(destination)

@@ -24,7 +24,7 @@ class Site:
     """A stream over a dump by hand; `further` are the dumps behind it."""
 
     def __init__(self, *steps: Step, full: int = 1 << 30) -> None:
-        self.changes, self.thrown_out, self.begun = list[RowsChange](), 0, 0
+        self.changes, self.disconnected, self.begun = list[RowsChange](), 0, 0
         self.dump, self.further, self.asked = Dump(*steps), list[MysqlDump](), list[Position]()
         first = opened(self.dump, START, SOURCE)
         receiver = Receiver(rows=self.changes.append, begin=self._begin, full=lambda: len(self.changes) >= full)
@@ -34,7 +34,7 @@ class Site:
             receiver,
             DecoderOptions(),
             reopen=self._reopen,
-            thrown_out=self._throw_out,
+            disconnected=self._throw_out,
         )
 
     async def read(self, offset: int) -> None:
@@ -51,7 +51,7 @@ class Site:
         self.begun += 1
 
     def _throw_out(self) -> None:
-        self.thrown_out += 1
+        self.disconnected += 1
 
     async def _reopen(self, position: Position) -> MysqlDump:
         self.asked.append(position)
@@ -162,7 +162,7 @@ async def test_that_somebody_took_our_server_id_is_remembered_when_it_is_met() -
     site = Site(error_packet(1236, text))
     with pytest.raises(ServerIdTaken):
         await site.exhaust()
-    assert site.thrown_out == 1
+    assert site.disconnected == 1
 
 
 async def test_silence_is_told_only_while_a_read_waits() -> None:

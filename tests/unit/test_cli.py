@@ -135,11 +135,11 @@ async def test_check_prints_findings_with_their_remedies(
     async def check_source(source: object, server_id: int, **more: object) -> list[Finding]:
         return findings[:wanted]
 
-    async def layouts_now(source: object, wanted: object) -> dict[Any, Any]:
+    async def schemas_now(source: object, wanted: object) -> dict[Any, Any]:
         return {}
 
     monkeypatch.setattr(check, "check_source", check_source)
-    monkeypatch.setattr(check, "layouts_now", layouts_now)
+    monkeypatch.setattr(check, "schemas_now", schemas_now)
     settings = load(config(), {"SHOP_PASSWORD": "x"})
     wanted = 1
     assert await check.command(settings) == 0

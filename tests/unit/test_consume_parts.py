@@ -77,7 +77,9 @@ class FakeWriter:
         if self.fails:
             raise BulkError("away")
         self.given.append(actions)
-        return [Rejected(place, "no") for place, action in enumerate(actions) if action.version - START in self.refuses]
+        return [
+            Rejected(number, "no") for number, action in enumerate(actions) if action.version - START in self.refuses
+        ]
 
 
 def applier(writer: FakeWriter) -> Applier:

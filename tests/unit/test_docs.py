@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ import pytest
 from headrace.cli import main as headrace_cli
 from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
+from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
 from headrace_spark import cli as spark_cli
+from headrace_spark import settings as spark_settings
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -34,6 +37,16 @@ NAMES = {
     "headrace_parking_owner",
 }
 """What is named like a metric and is none."""
+CONSUMERS: dict[str, Callable[[Path], object]] = {
+    "spark": spark_settings.load_settings,
+    "rabbitmq": consume_settings.load_settings,
+}
+"""By a section that only its file has, how the configuration of a consumer is read."""
+PROMISING = ("docs/guarantees.md", "docs/consume.md")
+"""Pages with promises, each with a name, and with a list of their proofs in the same section."""
+PROMISE = re.compile(r"^- \*\*(?P<name>[A-Z]\d+)\.\*\* (?P<text>.*\n(?:  .*\n)*)", re.MULTILINE)
+PROOFS = re.compile(r"^- (?P<names>[A-Z]\d+(?:, [A-Z]\d+)*):(?P<proofs>.*\n(?:  .*\n)*)", re.MULTILINE)
+WIDE_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]
 DESTINATION = """
 [source]
 host = "127.0.0.1"
@@ -129,6 +142,8 @@ def test_inline_commands_exist(page: Path) -> None:
 def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
     for text in blocks(page, "toml"):
         sections = tomllib.loads(text).keys()
+        if sections & CONSUMERS.keys():
+            continue
         main, destination = ("", text) if "source" in sections else (text, DESTINATION)
         if "source" not in sections and sections & {"filter", "route"}:  # a part of a destination's file
             rest = DESTINATION.split("[route]")[0] + ("" if "route" in sections else '[route]\ntopic = "t"\n')
@@ -139,6 +154,15 @@ def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
         assert load(tmp_path / "headrace.toml", {"SHOP_PASSWORD": "p", "SHOP_SALT": "s"}).destinations.keys() == {
             "shop"
         }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_toml_of_a_consumer_loads_with_its_settings(page: Path, tmp_path: Path) -> None:
+    for text in blocks(page, "toml"):
+        sections = tomllib.loads(text).keys() & CONSUMERS.keys()
+        for section in sections:
+            (tmp_path / "consumer.toml").write_text(text)
+            CONSUMERS[section](tmp_path / "consumer.toml")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -169,19 +193,41 @@ def test_named_tests_exist(page: Path) -> None:
         assert (ROOT / proof).is_file() or runs_of(proof), proof
 
 
-def test_guarantees_say_of_each_proof_which_command_runs_it() -> None:
-    for proof, said in re.findall(
-        r"`(tests/[\w/]+\.py(?:::\w+)?)`(?: \((long|partly long)\))?", read("docs/guarantees.md")
-    ):
+@pytest.mark.parametrize("page", PROMISING)
+def test_promises_say_of_each_proof_which_command_runs_it(page: str) -> None:
+    proofs = re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`(?:\s+\((long|partly long)\))?", read(page))
+    assert proofs
+    for proof, said in proofs:
         wanted = {frozenset({True}): "long", frozenset({False}): ""}.get(frozenset(runs_of(proof)), "partly long")
         assert said == wanted, proof
 
 
-def test_every_line_of_guarantees_names_its_test_or_says_that_there_is_none() -> None:
-    for table in re.findall(r"^\|[^\n]*Proved by \|\n\|[-|]+\n((?:\|.*\n)+)", read("docs/guarantees.md"), re.MULTILINE):
-        for row in table.splitlines():
-            proof = row.rstrip("| ").rpartition(" | ")[2]
-            assert "tests/" in proof or proof in ("no test", "the same"), row
+@pytest.mark.parametrize("page", PROMISING)
+def test_every_promise_has_a_name_and_its_test_or_says_that_there_is_none(page: str) -> None:
+    letters = []
+    for section in re.split(r"^## ", read(page), flags=re.MULTILINE)[1:]:
+        made = [*PROMISE.finditer(section)]
+        proofs = [(one["names"].split(", "), one["proofs"]) for one in PROOFS.finditer(section)]
+        assert section.count("tests/") == sum(proof.count("tests/") for _, proof in proofs)
+        if not made:
+            assert not proofs, section
+            continue
+        letters.append(made[0]["name"][0])
+        assert [one["name"] for one in made] == [f"{letters[-1]}{number}" for number in range(1, len(made) + 1)]
+        shown = [name for names, _ in proofs for name in names]
+        assert sorted(shown) == sorted(one["name"] for one in made)
+        for names, proof in proofs:
+            assert "`tests/" in proof or proof.split() == ["no", "test"], names
+    assert letters
+    assert len(letters) == len(set(letters))
+
+
+@pytest.mark.parametrize("page", WIDE_PAGES, ids=name)
+def test_no_line_is_wider_than_a_hundred_characters(page: Path) -> None:
+    """Of what can be broken: code is left as it is, a row of a table may have 120, and a single word any length."""
+    for line in FENCE.sub("", page.read_text()).splitlines():
+        row, word = line.startswith("|"), re.fullmatch(r"\s*(?:[-*] |\d+\. )?\S+", line)
+        assert word or len(line) <= (120 if row else 100), line
 
 
 def test_every_event_kind_that_stops_is_in_guarantees() -> None:

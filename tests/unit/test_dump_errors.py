@@ -125,11 +125,13 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize(("errno", "text", "kind", "place"), LOST)
-def test_a_place_that_the_source_can_t_serve_is_told_by_kind(errno: int, text: str, kind: LostKind, place: str) -> None:
+@pytest.mark.parametrize(("errno", "text", "kind", "position"), LOST)
+def test_a_place_that_the_source_can_t_serve_is_told_by_kind(
+    errno: int, text: str, kind: LostKind, position: str
+) -> None:
     error = answer(errno, text)
     assert isinstance(error, PositionLost)
-    assert (error.kind, error.place, error.state, error.retriable) == (kind, place, State.POSITION_LOST, False)
+    assert (error.kind, error.position, error.state, error.retriable) == (kind, position, State.POSITION_LOST, False)
     assert f"{text} (errno {errno})" in str(error)
     assert error.remedy.endswith(f"see docs/troubleshooting.md#{kind}")
 
@@ -161,7 +163,7 @@ def test_damage_at_the_very_place_where_we_began_may_be_a_wrong_place(head: str,
     text = f"{head}; the first event 'mysql-bin.000007' at 1084, the last event read from './mysql-bin.000007' at {last}, the last byte read from './mysql-bin.000007' at 1103."
     error = answer(1236, text)
     assert isinstance(error, PositionLost)
-    assert (error.kind, error.place) == (LostKind.TRUNCATED, "mysql-bin.000007:1103")
+    assert (error.kind, error.position) == (LostKind.TRUNCATED, "mysql-bin.000007:1103")
     assert "the position is wrong, or the binlog is damaged" in str(error)
 
 

@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, OpenXa, Operation, Position, RowsChange, SchemaChange, TransactionMark
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.events.dump_start import dump_place
+from headrace.mysql.events.dump_start import dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import parse_tagged, varint
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
@@ -83,10 +83,10 @@ def test_a_dump_by_gtid_may_begin_at_the_start_of_a_file_whose_end_is_known() ->
 
 
 def test_a_place_beyond_what_the_dump_command_can_say_is_reached_from_the_file_s_beginning() -> None:
-    assert dump_place(Position("s", "b.000007", 5 << 30), 0) == ("b.000007", 4)
-    assert dump_place(Position("s", "b.000007", 5000), 0) == ("b.000007", 5000)
+    assert dump_position(Position("s", "b.000007", 5 << 30), 0) == ("b.000007", 4)
+    assert dump_position(Position("s", "b.000007", 5000), 0) == ("b.000007", 5000)
     held = OpenXa("1:61:", "b.000003", 700)
-    assert dump_place(Position("s", "b.000007", 5000, open_xa=(held,)), 0) == ("b.000003", 700)
+    assert dump_position(Position("s", "b.000007", 5000, open_xa=(held,)), 0) == ("b.000003", 700)
 
 
 def test_events_without_a_position_stand_behind_the_one_before() -> None:

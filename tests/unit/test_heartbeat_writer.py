@@ -37,8 +37,8 @@ class Server:
         self.statements = list[str]()
         monkeypatch.setattr(module, "SourceConnection", SimpleNamespace(open=self._open))
         monkeypatch.setattr(module, "server_role", self._role)
-        monkeypatch.setattr(module, "write_beat", self._write)
-        monkeypatch.setattr(module, "read_beat", self._read)
+        monkeypatch.setattr(module, "write_heartbeat", self._write)
+        monkeypatch.setattr(module, "read_heartbeat", self._read)
 
     async def _open(self, address: object) -> Any:
         if self.away is not None:
@@ -67,12 +67,12 @@ class Server:
         self.roles += 1
         return self.role
 
-    async def _write(self, connection: object, beat: Heartbeat) -> Heartbeat | None:
+    async def _write(self, connection: object, heartbeat: Heartbeat) -> Heartbeat | None:
         if self.refuses is not None:
             raise self.refuses
-        if self.row is not None and self.row.epoch > beat.epoch:
+        if self.row is not None and self.row.epoch > heartbeat.epoch:
             return self.row
-        self.row = beat
+        self.row = heartbeat
         return None
 
     async def _read(self, connection: object, destination: str) -> Heartbeat | None:
@@ -123,7 +123,7 @@ async def test_beats_are_numbered_under_our_epoch(server: Server) -> None:
         await until(lambda: server.row is not None and server.row.sequence >= 3)
     assert server.row is not None
     assert (server.row.destination, server.row.epoch, server.row.node) == ("shop", 5, "node")
-    assert abs(server.row.beat_us / 1e6 - time.time()) < 5
+    assert abs(server.row.written_us / 1e6 - time.time()) < 5
     assert status.troubles == {}
     assert (server.opened, server.closed) == (1, 1)
 
@@ -234,7 +234,7 @@ async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(serv
 
 
 def foreign(**more: Any) -> Heartbeat:
-    raw = {"destination": "shop", "epoch": 9, "node": "elsewhere", "sequence": 1, "beat_us": time.time_ns() // 1000}
+    raw = {"destination": "shop", "epoch": 9, "node": "elsewhere", "sequence": 1, "written_us": time.time_ns() // 1000}
     return Heartbeat(**{**raw, **more})
 
 
@@ -280,7 +280,7 @@ async def test_a_daemon_that_wrote_under_a_lower_epoch_is_forgotten_when_it_is_q
         await until(lambda: not status.troubles)
 
 
-@pytest.mark.parametrize("other", [{"destination": "other"}, {"beat_us": 1}, {"epoch": 4}, {"epoch": 5}])
+@pytest.mark.parametrize("other", [{"destination": "other"}, {"written_us": 1}, {"epoch": 4}, {"epoch": 5}])
 def test_what_is_not_of_a_second_daemon_is_not(other: dict[str, Any], server: Server) -> None:
     writer, status = made()
     writer.seen(foreign(**other))
@@ -301,12 +301,12 @@ async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
 
 def test_our_own_beat_that_comes_back_is_a_round_trip(server: Server) -> None:
     writer, status = made(node="n" * 300)
-    beat = Heartbeat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
-    writer.seen(beat)
+    heartbeat = Heartbeat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
+    writer.seen(heartbeat)
     assert status.round_trips.last is not None
     assert 2.0 <= status.round_trips.last < 3.0
-    assert status.beat_seen_at > 0
-    writer.seen(foreign(epoch=5, node="n" * 190, beat_us=(time.time_ns() // 1000) + 60_000_000))
+    assert status.heartbeat_seen_at > 0
+    writer.seen(foreign(epoch=5, node="n" * 190, written_us=(time.time_ns() // 1000) + 60_000_000))
     assert status.round_trips.last == 0.0, "a clock that was set back is no negative time"
 
 

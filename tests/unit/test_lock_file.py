@@ -27,7 +27,7 @@ time.sleep(600)
 """
 
 
-async def floor() -> int:
+async def known_epoch() -> int:
     return 0
 
 
@@ -39,18 +39,18 @@ def path(tmp_path: Path) -> Path:
 async def test_one_holds_and_the_other_waits_its_turn(path: Path) -> None:
     one, two = FileLock(path, "one"), FileLock(path, "two", poll=0.001)
     assert one.holder == ""
-    await one.acquire(floor)
-    assert await one.try_acquire(floor)
+    await one.acquire(known_epoch)
+    assert await one.try_acquire(known_epoch)
     assert one.holder == f"one (pid {os.getpid()})"
-    assert not await two.try_acquire(floor)
+    assert not await two.try_acquire(known_epoch)
     assert two.holder == one.holder
-    waiting = asyncio.create_task(two.acquire(floor))
+    waiting = asyncio.create_task(two.acquire(known_epoch))
     await asyncio.sleep(0)
     assert not waiting.done()
     await one.release()
     await asyncio.wait_for(waiting, 10)
     assert two.holder == f"two (pid {os.getpid()})"
-    assert not await one.try_acquire(floor)
+    assert not await one.try_acquire(known_epoch)
     await two.release()
     await two.release()
     assert path.read_text() == ""
@@ -58,14 +58,14 @@ async def test_one_holds_and_the_other_waits_its_turn(path: Path) -> None:
 
 async def test_waiting_can_be_cancelled_and_leaves_no_lock(path: Path) -> None:
     one, two = FileLock(path, "one"), FileLock(path, "two")
-    await one.acquire(floor)
-    waiting = asyncio.create_task(two.acquire(floor))
+    await one.acquire(known_epoch)
+    waiting = asyncio.create_task(two.acquire(known_epoch))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await one.release()
-    assert await one.try_acquire(floor)
+    assert await one.try_acquire(known_epoch)
     await one.release()
 
 
@@ -75,10 +75,10 @@ async def test_a_killed_holder_leaves_the_lock_free(path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         lock = FileLock(path, "us", poll=0.001)
-        assert not await lock.try_acquire(floor)
+        assert not await lock.try_acquire(known_epoch)
         assert lock.holder == f"other (pid {process.pid})"
         process.send_signal(signal.SIGKILL)
-        await asyncio.wait_for(lock.acquire(floor), 10)
+        await asyncio.wait_for(lock.acquire(known_epoch), 10)
         await lock.release()
     finally:
         process.kill()
@@ -87,11 +87,11 @@ async def test_a_killed_holder_leaves_the_lock_free(path: Path) -> None:
 
 async def test_a_replaced_file_is_no_second_lock(path: Path) -> None:
     one, two = FileLock(path, "one"), FileLock(path, "two")
-    await one.acquire(floor)
+    await one.acquire(known_epoch)
     path.unlink()
-    assert await two.try_acquire(floor)  # nothing can prevent this ...
+    assert await two.try_acquire(known_epoch)  # nothing can prevent this ...
     await one.release()
-    assert not await one.try_acquire(floor)  # ... but the old file is never taken for the lock again
+    assert not await one.try_acquire(known_epoch)  # ... but the old file is never taken for the lock again
     await two.release()
 
 
@@ -99,4 +99,4 @@ async def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     lock = FileLock(tmp_path / "file" / "shop.lock", "us")
     with pytest.raises(StateStoreError, match=r"shop\.lock can't be used"):
-        await lock.try_acquire(floor)
+        await lock.try_acquire(known_epoch)

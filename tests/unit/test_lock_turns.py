@@ -10,7 +10,7 @@ import pytest
 
 from headrace.adapters.zookeeper import lock as module
 from headrace.adapters.zookeeper.lock import ZooKeeperLock
-from headrace.adapters.zookeeper.lock_line import View
+from headrace.adapters.zookeeper.lock_queue import View
 from headrace.adapters.zookeeper.operations import Node
 from headrace.adapters.zookeeper.paths import Paths
 

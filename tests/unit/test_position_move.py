@@ -11,10 +11,10 @@ import pytest
 from headrace.cli.position_set import trail
 from headrace.model import POS_SHIFT, Position
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where, place_text
-from headrace.mysql.position.scans import Spot
-from headrace.mysql.schema.ddl.layout import Layout
-from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force, layout_fields, table_entry
+from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where, position_text
+from headrace.mysql.position.scans import TransactionBoundary
+from headrace.mysql.schema.ddl.definition import TableDefinition
+from headrace.mysql.schema.entries import back_entry, definition_fields, doubt_entry, in_force, table_entry
 from headrace.mysql.schema.states import States
 from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import SourceSettings
@@ -53,7 +53,7 @@ def mover(stored: Position | None, first: int = 0, **more: Any) -> _Mover:
     made = _Mover(SOURCE, replace(INVENTORY, **more), stored, "operator", 77)
 
     class Finder:
-        async def first_from(self, spot: Spot) -> int:
+        async def first_from(self, boundary: TransactionBoundary) -> int:
             return first
 
     made._finder = Finder()  # type: ignore[assignment]
@@ -62,7 +62,7 @@ def mover(stored: Position | None, first: int = 0, **more: Any) -> _Mover:
 
 async def test_a_move_forward_keeps_the_numbers_and_trusts_no_layout() -> None:
     stored = replace(STORED, file="b.000003", offset=100)
-    move = await mover(stored).move(Spot("b.000005", 50), [], [])
+    move = await mover(stored).move(TransactionBoundary("b.000005", 50), [], [])
     assert (move.position.last_pos, move.position.commit_time_us) == (stored.last_pos, stored.commit_time_us)
     assert (move.gap.bytes, move.gap.files, move.gap.backward) == (200 + 400 + 50, 2, False)
     assert move.entries == (doubt_entry(stored.last_pos, "b.000005:50", move.entries[0]["why"]),)
@@ -70,53 +70,53 @@ async def test_a_move_forward_keeps_the_numbers_and_trusts_no_layout() -> None:
 
 
 async def test_a_move_to_where_it_is_costs_nothing() -> None:
-    move = await mover(STORED).move(Spot("b.000005", 300), [], [])
+    move = await mover(STORED).move(TransactionBoundary("b.000005", 300), [], [])
     assert move.entries == ()
     assert (move.gap.bytes, move.gap.files) == (0, 0)
     assert move.position == replace(STORED)
 
 
 async def test_without_a_stored_position_nothing_is_given_up_and_numbers_go_on() -> None:
-    move = await mover(None).move(Spot("b.000005", 50), [], [])
+    move = await mover(None).move(TransactionBoundary("b.000005", 50), [], [])
     assert (move.position.last_pos, move.gap.start, move.gap.bytes, move.entries) == (77, "", None, ())
-    move = await mover(None).move(Spot("b.000005", 50), [{"kind": "listed", "pos": 1, "at": "x"}], [])
+    move = await mover(None).move(TransactionBoundary("b.000005", 50), [{"kind": "listed", "pos": 1, "at": "x"}], [])
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
 async def test_gtids_say_what_is_given_up_and_what_comes_again() -> None:
     stored = replace(STORED, gtid_set=f"{UUID}:1-10", own_gtids=f"{UUID}:9-10")
-    forward = await mover(stored).move(Spot("b.000005", 400, GtidSet(f"{UUID}:1-15")), [], [])
+    forward = await mover(stored).move(TransactionBoundary("b.000005", 400, GtidSet(f"{UUID}:1-15")), [], [])
     assert (forward.gap.transactions, forward.gap.gtids, forward.gap.backward) == (5, f"{UUID}:11-15", False)
     assert forward.position.own_gtids == f"{UUID}:9-10"
-    back = await mover(stored, 5).move(Spot("b.000003", 50, GtidSet(f"{UUID}:1-7")), [], [])
+    back = await mover(stored, 5).move(TransactionBoundary("b.000003", 50, GtidSet(f"{UUID}:1-7")), [], [])
     assert (back.gap.transactions, back.gap.gtids, back.gap.backward) == (3, f"{UUID}:8-10", True)
     assert back.position.own_gtids == ""
     assert [entry["kind"] for entry in back.entries] == ["back", "doubt"]
     assert {entry["pos"] for entry in back.entries} == {back.position.last_pos}
-    both = await mover(stored, 5).move(Spot("b.000003", 50, GtidSet(f"{UUID}:1-7:12")), [], [])
+    both = await mover(stored, 5).move(TransactionBoundary("b.000003", 50, GtidSet(f"{UUID}:1-7:12")), [], [])
     assert (both.gap.transactions, both.gap.gtids, both.gap.backward) == (1, f"{UUID}:12", False)
     assert any("3 transactions are published again" in note for note in both.notes)
     purged = mover(stored, purged=f"{UUID}:1-12")
-    move = await purged.move(Spot("b.000003", 4, GtidSet(f"{UUID}:1-11")), [], [])
+    move = await purged.move(TransactionBoundary("b.000003", 4, GtidSet(f"{UUID}:1-11")), [], [])
     assert move.position.gtid_set == f"{UUID}:1-12"  # with less the server would refuse the dump
 
 
 async def test_a_server_whose_numbers_of_files_began_anew_is_not_taken_for_an_earlier_place() -> None:
     stored = replace(STORED, file="b.000050")
-    move = await mover(stored, 1).move(Spot("b.000003", 4), [], [])
+    move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4), [], [])
     assert (move.gap.backward, move.position.last_pos) == (False, stored.last_pos)
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
 async def test_another_server_gets_numbers_behind_all_that_were_given_out() -> None:
     stored = replace(STORED, server_uuid="other", gtid_set=f"{UUID}:1-10")
-    move = await mover(stored, 1).move(Spot("b.000003", 4, GtidSet(f"{UUID}:1-7")), [], [])
+    move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4, GtidSet(f"{UUID}:1-7")), [], [])
     assert (move.gap.backward, move.position.last_pos, move.position.server_uuid) == (True, stored.last_pos, "u")
     assert (move.gap.bytes, move.gap.transactions) == (None, 3)
     assert [entry["kind"] for entry in move.entries] == ["doubt"]
 
 
-SPOT = Spot("b.000004", 200)
+SPOT = TransactionBoundary("b.000004", 200)
 
 
 async def rewound(first: int, *earlier: Position) -> int:
@@ -145,13 +145,13 @@ async def test_xa_transactions_that_are_forgotten_are_named() -> None:
     from headrace.model import OpenXa
 
     stored = replace(STORED, open_xa=(OpenXa("1:61:", "b.000003", 4),))
-    move = await mover(stored).move(Spot("b.000005", 400), [], [])
+    move = await mover(stored).move(TransactionBoundary("b.000005", 400), [], [])
     assert move.position.open_xa == ()
     assert "1:61:" in move.notes[0]
 
 
 def entry(pos: int, at: str, table: str = "t") -> dict[str, Any]:
-    return table_entry("s", table, pos, at, **layout_fields(Layout((), (), "")))
+    return table_entry("s", table, pos, at, **definition_fields(TableDefinition((), (), "")))
 
 
 def test_statements_and_numbers_must_agree_about_what_lies_before_a_place() -> None:
@@ -173,8 +173,8 @@ def test_after_a_move_back_only_what_lay_before_it_and_what_came_since_counts() 
     assert [known.get("table") for known in in_force(entries)] == ["old", "new"]
     states = States(lambda schema, table: True, 0)
     states.restore(entries, 100)
-    assert isinstance(states.get(("s", "old")), Layout)
-    assert isinstance(states.get(("s", "new")), Layout)
+    assert isinstance(states.get(("s", "old")), TableDefinition)
+    assert isinstance(states.get(("s", "new")), TableDefinition)
     assert isinstance(states.get(("s", "void")), str)
     states = States(lambda schema, table: True, 0)
     states.restore([*entries, back_entry(-1, "reset")], 100)
@@ -197,6 +197,6 @@ def test_the_trail_ends_at_the_last_jump_and_at_another_server() -> None:
 
 
 def test_a_position_is_written_by_place_or_by_gtids() -> None:
-    assert place_text(STORED) == "b.000005:300"
-    assert place_text(replace(STORED, file="", gtid_set=f"{UUID}:1")) == f"{UUID}:1"
-    assert place_text(None) == ""
+    assert position_text(STORED) == "b.000005:300"
+    assert position_text(replace(STORED, file="", gtid_set=f"{UUID}:1")) == f"{UUID}:1"
+    assert position_text(None) == ""

@@ -11,7 +11,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Binlog, Inventory, expire_seconds
 from headrace.mysql.position.scan import BinlogScan
 from headrace.mysql.position.scans import At, FirstMissing, FirstSince
-from headrace.mysql.position.search import PlaceError, distance, mariadb_state
+from headrace.mysql.position.search import PositionError, distance, mariadb_state
 from headrace.mysql.wire.binlog_file import packet
 from tests.made_binlog import SID
 from tests.made_binlog import Binlog as Made
@@ -36,13 +36,13 @@ class Groups(BinlogScan):
         super().__init__("b.000001")
         self.cursor.checksums = True
         self.groups: list[tuple[int, int]] = []
-        self.places: list[int] = []
+        self.file_positions: list[int] = []
 
     def on_group(self, start: int) -> None:
         self.groups.append((start, self.commit_time_us))
 
     def on_boundary(self, start: int) -> None:
-        self.places.append(start)
+        self.file_positions.append(start)
 
 
 def feed(scan: BinlogScan, data: bytes, piece: int = 0) -> None:
@@ -74,7 +74,7 @@ def test_groups_begin_with_their_gtid_and_end_where_the_next_begins(piece: int) 
     scan = Groups()
     feed(scan, bytes(made.packets), piece)
     assert scan.groups == [(start, 1_000_000 * (i + 1) + 7) for i, start in enumerate(starts)]
-    assert scan.places == [4, *starts, closed]
+    assert scan.file_positions == [4, *starts, closed]
     assert format_end == starts[0]
     assert (scan.left, scan.idle, scan.last) == (True, False, made.at)
     assert str(scan.gtids) == f"{SID}:1-4"
@@ -102,7 +102,7 @@ def test_without_gtid_events_groups_begin_with_begin_or_with_the_statement() -> 
     scan = Groups()
     feed(scan, bytes(made.packets))
     assert scan.groups == [(start, 1_700_000_000_000_000) for start in starts]
-    assert scan.places == [4, *starts, end]
+    assert scan.file_positions == [4, *starts, end]
     assert (scan.left, scan.idle, scan.last) == (False, True, end)
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_was_never_closed_ends_with_its_last_event() -> None:
     made.event(4, struct.pack("<Q", 4) + b"b.000002", when=0, artificial=True)
     scan = Groups()
     feed(scan, bytes(made.packets))
-    assert (scan.left, scan.last, scan.places[-1]) == (True, end, end)
+    assert (scan.left, scan.last, scan.file_positions[-1]) == (True, end, end)
 
 
 def test_an_event_of_more_than_a_packet_is_passed_over_and_not_kept() -> None:
@@ -232,5 +232,5 @@ def test_a_mariadb_position_is_read_or_refused() -> None:
     assert mariadb_state("0-1-100,1-7-5") == {0: 100, 1: 5}
     assert mariadb_state("") == {}
     for text in ("0-1", "0-1-5,0-2-7", "a-b-c"):
-        with pytest.raises(PlaceError, match="no GTID position"):
+        with pytest.raises(PositionError, match="no GTID position"):
             mariadb_state(text)

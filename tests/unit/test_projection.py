@@ -72,24 +72,24 @@ def test_without_rules_a_change_goes_out_as_it_is() -> None:
 
 def test_rows_are_cut_by_partition_and_keep_their_order_and_numbers() -> None:
     change = insert(*(row(i) for i in range(20)))
-    parts = plan(spread()).cut(change)
+    parts = plan(spread()).slice(change)
     assert sorted(r[0] for _, part in parts for r in part.rows) == list(range(20))
     for partition, part in parts:
         ids = [r[0] for r in part.rows]
         assert ids == [i for i in range(20) if partition_of(i) == partition]
-        assert list(part.places or ()) == ids
+        assert list(part.row_indexes or ()) == ids
         assert part.pos == START + ids[0]
         assert part.gtid == "g:1"
 
 
 def test_an_event_whose_rows_all_go_to_one_partition_is_not_copied() -> None:
     change = insert(row(7), row(7), row(7))
-    assert plan(spread()).cut(change) == [(partition_of(7), change)]
+    assert plan(spread()).slice(change) == [(partition_of(7), change)]
 
 
 def test_a_changed_key_is_a_delete_there_and_an_insert_here() -> None:
     new = next(i for i in range(2, 99) if partition_of(i) != partition_of(1))
-    parts = plan(spread()).cut(update((row(1), row(new))))
+    parts = plan(spread()).slice(update((row(1), row(new))))
     assert told(parts) == [
         (partition_of(1), "DELETE", [1], START),
         (partition_of(new), "INSERT", [new], START + 1),
@@ -100,12 +100,12 @@ def test_a_changed_key_is_a_delete_there_and_an_insert_here() -> None:
 def test_a_changed_key_in_the_same_partition_stays_an_update() -> None:
     new = next(i for i in range(2, 99) if partition_of(i) == partition_of(1))
     change = update((row(1), row(new)))
-    assert plan(spread()).cut(change) == [(partition_of(1), change)]
+    assert plan(spread()).slice(change) == [(partition_of(1), change)]
 
 
 def test_a_row_that_moves_between_partitions_without_a_new_primary_key_has_its_delete_first() -> None:
     made = plan(spread("user_id"))
-    ((there, gone), (here, come)) = made.cut(update((row(5, user=1), row(5, user=2))))
+    ((there, gone), (here, come)) = made.slice(update((row(5, user=1), row(5, user=2))))
     assert (there, here) == (kafka_partition(b"1", PARTITIONS), kafka_partition(b"2", PARTITIONS))
     assert (gone.operation, come.operation) == (Operation.DELETE, Operation.INSERT)
     assert gone.pos < come.pos
@@ -114,14 +114,14 @@ def test_a_row_that_moves_between_partitions_without_a_new_primary_key_has_its_d
 def test_a_row_comes_under_the_condition_as_an_insert_and_leaves_it_as_a_delete() -> None:
     made = plan(where=[{"tables": r"shop\.orders", "rows": 'city = "北京"'}])
     near, far = row(1), row(1, city="上海")
-    assert told(made.cut(update((far, near)))) == [(0, "INSERT", [1], START)]
-    assert told(made.cut(update((near, far)))) == [(0, "DELETE", [1], START)]
-    assert told(made.cut(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
-    assert made.cut(update((far, row(1, city="广州")))) == []
-    assert told(made.cut(insert(row(1), row(2, city="上海"), row(3), row(4, city=None)))) == [
+    assert told(made.slice(update((far, near)))) == [(0, "INSERT", [1], START)]
+    assert told(made.slice(update((near, far)))) == [(0, "DELETE", [1], START)]
+    assert told(made.slice(update((near, row(1, phone="7"))))) == [(0, "UPDATE", [1], START)]
+    assert made.slice(update((far, row(1, city="广州")))) == []
+    assert told(made.slice(insert(row(1), row(2, city="上海"), row(3), row(4, city=None)))) == [
         (0, "INSERT", [1, 3], START)
     ]
-    assert made.cut(insert(far)) == []
+    assert made.slice(insert(far)) == []
 
 
 def test_the_first_condition_that_names_a_table_counts() -> None:
@@ -131,7 +131,7 @@ def test_the_first_condition_that_names_a_table_counts() -> None:
             {"tables": r"shop\..*", "rows": "id > 20"},
         ]
     )
-    assert told(made.cut(insert(row(5), row(15), row(25)))) == [(0, "INSERT", [15, 25], START + 1)]
+    assert told(made.slice(insert(row(5), row(15), row(25)))) == [(0, "INSERT", [15, 25], START + 1)]
 
 
 def test_columns_are_left_out_but_never_those_of_the_key() -> None:
@@ -156,7 +156,7 @@ def test_a_masked_column_is_masked_before_and_after_and_null_stays_null() -> Non
 def test_parts_are_masked_too() -> None:
     made = plan(spread(), mask=[{"tables": ".*", "columns": "phone", "mask": "fixed", "value": "***"}])
     new = next(i for i in range(2, 99) if partition_of(i) != partition_of(1))
-    for _, part in made.cut(update((row(1), row(new)))):
+    for _, part in made.slice(update((row(1), row(new)))):
         whole = made.whole(part)
         assert [r[3] for r in whole.rows] == ["***"]
         assert whole.other is not None
@@ -172,7 +172,7 @@ def test_keys_say_which_rows_have_to_stay_in_order() -> None:
     rule = r"shop\.orders:user_id"
     assert plan(spread("user_id")).keys(insert(row(1, user=9))) == [(f"{rule} 9", "shop.orders 1")]
     assert plan(spread("user_id^city")).keys(insert(row(1, user=9)))[0][0] == f'{rule}^city ["9","北京"]'
-    (there, gone), (here, come) = plan(spread("user_id")).cut(update((row(5, user=1), row(5, user=2))))
+    (there, gone), (here, come) = plan(spread("user_id")).slice(update((row(5, user=1), row(5, user=2))))
     assert there != here
     shared = {*plan(spread("user_id")).keys(gone)[0]} & {*plan(spread("user_id")).keys(come)[0]}
     assert shared == {"shop.orders 5"}, "the halves of a row that moves stay in order"
@@ -202,10 +202,10 @@ def test_the_key_of_a_column_that_is_left_out_is_not_told_either() -> None:
 def test_a_row_without_the_column_that_decides_stops_loudly() -> None:
     made = plan(spread("user_id"))
     with pytest.raises(NotUnderstood, match=r"shop\.orders lacks the column user_id.*binlog_row_image"):
-        made.cut(update((row(1, user=ABSENT), row(1, user=2))))
+        made.slice(update((row(1, user=ABSENT), row(1, user=2))))
     made = plan(where=[{"tables": ".*", "rows": "city = 'a'"}])
     with pytest.raises(NotUnderstood, match="lacks the column city"):
-        made.cut(insert(row(1, city=ABSENT)))
+        made.slice(insert(row(1, city=ABSENT)))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_whatever_partition_is_read_first_the_last_word_about_a_row_wins(
     queues: dict[int, list[RowsChange]] = defaultdict(list)
     numbers = []
     for change in (first, update(*pairs)):
-        for partition, part in made.cut(change):
+        for partition, part in made.slice(change):
             queues[partition].append(part)
             numbers.append(part.pos + len(part.rows) - 1)
     assert max(numbers) < START + 2 * len(pairs)

@@ -46,7 +46,7 @@ async def role_of(**how: Any) -> Role:
 async def test_a_server_without_channels_replicates_from_nobody(value: object, read_only: bool) -> None:
     role = await role_of(read_only=value, SHOW_REPLICA=[])
     assert role == Role(read_only, replicates=False)
-    assert role.takes_beats is not read_only
+    assert role.takes_heartbeats is not read_only
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_of_several_channels_the_slowest_counts_and_each_has_to_run(
 ) -> None:
     role = await role_of(SHOW_REPLICA=channels)
     assert (role.replicates, role.running, role.lag_seconds) == (True, running, lag)
-    assert not role.takes_beats
+    assert not role.takes_heartbeats
 
 
 async def test_an_older_server_is_asked_in_its_own_words() -> None:
@@ -79,7 +79,7 @@ async def test_without_the_right_nobody_knows(mariadb: bool, right: str) -> None
     role = await role_of(mariadb=mariadb, SHOW_ALL_SLAVES=denied, SHOW_REPLICA=denied)
     assert role.replicates is None
     assert right in role.why_unknown
-    assert not role.takes_beats
+    assert not role.takes_heartbeats
 
 
 async def test_a_server_that_does_not_answer_has_no_role() -> None:

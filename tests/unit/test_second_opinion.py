@@ -16,7 +16,7 @@ from headrace.cli.check import decode_file
 from headrace.cli.decode import printing_settings
 from headrace.cli.main import main
 from headrace.model import Column, RowsChange
-from headrace.mysql.second_opinion import Opinion, Sample, Tail, agree, compare, known_error
+from headrace.mysql.second_opinion import Opinion, Sample, Tail, compare, known_error, same_value
 from headrace.mysql.wire.binlog_file import packets
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "binlogs"
@@ -128,7 +128,7 @@ def test_many_differences_are_counted_and_the_first_are_told() -> None:
 )
 def test_known_errors_are_told_apart(kind: str, ours: Any, theirs: Any) -> None:
     column = Column("c", kind, 0)
-    assert not agree(column, ours, theirs)
+    assert not same_value(column, ours, theirs)
     assert known_error(column, ours, theirs)
 
 
@@ -136,7 +136,7 @@ def test_values_of_unexpected_types_differ_and_are_not_known() -> None:
     for kind in ("date", "datetime", "time", "bit(3)", "decimal(3,1)", "set('a')", "json", "timestamp", "char(3)"):
         column = Column("c", kind, 0, charset="big5")
         for ours, theirs in ((None, ""), (None, 1), ("x", object())):
-            assert not agree(column, ours, theirs)
+            assert not same_value(column, ours, theirs)
             assert not known_error(column, ours, theirs)
 
 

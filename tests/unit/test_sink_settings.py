@@ -181,4 +181,4 @@ def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
     plan = sink_routing(destination(route=route, message=debezium))
     assert plan.topics == ("shop", "ddl", "tx", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "ddl", "tx")] == [8, 1, 1]
-    assert plan.cut(b'{"data":[1,2]}', 5) == []
+    assert plan.split(b'{"data":[1,2]}', 5) == []

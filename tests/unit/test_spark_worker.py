@@ -139,7 +139,7 @@ def test_a_mapping_error_is_rejected_and_the_rest_is_written() -> None:
 
     bulk = writer(FakeElastic(answer))
     [rejected] = bulk.write([index("1"), index("2"), index("3")])
-    assert (rejected.place, rejected.reason) == (1, "400 document_parsing_exception: bad: deep")
+    assert (rejected.number, rejected.reason) == (1, "400 document_parsing_exception: bad: deep")
     assert bulk.tally.indexed == 2
 
 
@@ -184,14 +184,14 @@ def test_a_refused_request_is_halved_until_the_culprit_is_found(status: int) -> 
 
     bulk = writer(FakeElastic(answer))
     [rejected] = bulk.write([index(str(i)) for i in range(9)])
-    assert rejected.place == 5
+    assert rejected.number == 5
     assert bulk.tally.indexed == 8
 
 
 def test_a_server_that_fails_at_one_document_only_lets_the_others_pass() -> None:
     fake = FakeElastic(lambda heads: [{"status": 500 if head["_id"] == "2" else 200} for _, head in heads])
     [rejected] = writer(fake, retries=1).write([index("1"), index("2")])
-    assert rejected.place == 1
+    assert rejected.number == 1
 
 
 def test_a_server_that_fails_at_everything_fails_the_batch() -> None:
@@ -220,8 +220,8 @@ def test_a_dead_letter_is_the_message_unchanged_with_reason_and_place() -> None:
     assert (letter.key, letter.value) == (b"k", b"\xffnot json")
     assert header(letter, "headrace-dead-reason").startswith("not JSON")
     assert [name for name, _ in letter.headers].count("headrace-dead-reason") == 1
-    place = [header(letter, f"headrace-dead-{name}") for name in ("topic", "partition", "offset")]
-    assert place == ["topic", "3", "17"]
+    number = [header(letter, f"headrace-dead-{name}") for name in ("topic", "partition", "offset")]
+    assert number == ["topic", "3", "17"]
     assert header(letter, "headrace-id") == "x"
     assert len(fake.requests[0]) == 1
     assert worker.counts()["dead_letters"] == 1

@@ -27,7 +27,7 @@ class TakenLock:
     def __init__(self) -> None:
         self.free, self.told = asyncio.Event(), list[bool]()
 
-    async def acquire(self, floor: Any) -> None:
+    async def acquire(self, known_epoch: Any) -> None:
         await self.free.wait()
 
     async def set_ready(self, ready: bool) -> None:
@@ -77,7 +77,7 @@ async def test_who_runs_it_is_told_and_why_we_could_not(monkeypatch: pytest.Monk
 async def test_a_lock_that_can_not_be_waited_for_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     wait = Wait(monkeypatch, [])
 
-    async def fail(self: Any, floor: Any) -> None:
+    async def fail(self: Any, known_epoch: Any) -> None:
         raise LockServiceError("away")
 
     monkeypatch.setattr(TakenLock, "acquire", fail)

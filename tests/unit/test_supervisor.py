@@ -245,7 +245,7 @@ def test_a_taken_server_id_that_was_only_seen_is_looked_at_every_minute() -> Non
 
 
 def test_the_waits_after_a_taken_server_id_double_up_to_an_hour() -> None:
-    policy, error = RestartPolicy(), ServerIdTaken("another reads with 7", thrown_out=True)
+    policy, error = RestartPolicy(), ServerIdTaken("another reads with 7", disconnected=True)
     delays = [policy.delay(failures, error) for failures in range(1, 9)]
     assert delays == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
@@ -255,7 +255,7 @@ async def test_two_that_take_the_server_id_from_each_other_do_so_ever_more_seldo
     one = boss_of_one(RestartPolicy())
     delays = []
     for start in (0.0, 1000.0, 2000.0):
-        delays.append(one._note(ServerIdTaken("another reads with 7", thrown_out=True)))
+        delays.append(one._note(ServerIdTaken("another reads with 7", disconnected=True)))
         assert one.status.state is State.SERVER_ID_TAKEN
         one.status.enter(State.STREAMING)
         one.look(start)
@@ -267,7 +267,7 @@ async def test_two_that_take_the_server_id_from_each_other_do_so_ever_more_seldo
     one.status.enter(State.STREAMING)
     one.look(10_000.0)
     one.look(13_601.0)
-    assert one._note(ServerIdTaken("another reads with 7", thrown_out=True)) == 60
+    assert one._note(ServerIdTaken("another reads with 7", disconnected=True)) == 60
 
 
 def boss_of_one(policy: RestartPolicy) -> Supervised:

@@ -17,10 +17,10 @@ USES = {
     "rabbitmq": """
 import asyncio
 from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
-from headrace.adapters.rabbitmq.connection import Line
+from headrace.adapters.rabbitmq.connection import BrokerConnection
 given = {"type": "rabbitmq", "servers": "127.0.0.1:1", "user": "u", "password": "p", "tls": True}
 settings = RabbitMqSinkSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key})
-asyncio.run(Line(settings, None, None, None).open())
+asyncio.run(BrokerConnection(settings, None, None, None).open())
 """,
     "kafka": """
 from headrace.adapters.kafka.connection import connection_arguments

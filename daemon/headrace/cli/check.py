@@ -18,7 +18,7 @@ from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import HeadraceError
 from headrace.model import RowsChange, SchemaChange
 from headrace.mysql.checks import check_source
-from headrace.mysql.schema.current import layouts_now
+from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import addresses
 from headrace.pipeline.projection import Projections
@@ -106,7 +106,7 @@ async def _check_stores(settings: Settings, shared: Wiring) -> bool:
 
 
 async def _check_rules(destination: DestinationSettings) -> list[Finding]:
-    return check_rules(destination, new_format(destination), await layouts_now(destination.source, lambda _, __: True))
+    return check_rules(destination, new_format(destination), await schemas_now(destination.source, lambda _, __: True))
 
 
 async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Finding]:

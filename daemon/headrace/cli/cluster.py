@@ -59,7 +59,7 @@ async def show(settings: Settings, *, as_json: bool) -> int:
         print_json(_facts(view))
     else:
         print(_table(view))
-    return 0 if all(place.holder for place in view.places.values()) else 1
+    return 0 if all(assignment.holder for assignment in view.assignments.values()) else 1
 
 
 async def move(settings: Settings, destination: str, node: str, limit: float) -> int:
@@ -67,31 +67,31 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
     async with _shared(settings) as shared:
         cluster = _cluster(shared)
         view = await cluster.look()
-        place = view.places.get(destination)
-        if place is None:
-            known = ", ".join(view.places) or "none"
+        assignment = view.assignments.get(destination)
+        if assignment is None:
+            known = ", ".join(view.assignments) or "none"
             raise CommandRefused(f"there is no destination '{destination}'; there are {known}")
-        if place.holder == node:
+        if assignment.holder == node:
             print(f"{destination}: run by {node} already")
             return 0
         if node not in view.members:
             raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
         if node in view.drained:
             raise CommandRefused(f"{node} is to run nothing", remedy=f"headrace drain {node} --undo")
-        if node not in place.waiting:
+        if node not in assignment.waiting:
             raise CommandRefused(
                 f"{node} does not wait for {destination}: it lacks its file, runs as many as it may, or has just failed"
             )
         await cluster.ask_to_move(destination, node, _who())
         deadline = time.monotonic() + limit
-        while (place := (await cluster.look()).places[destination]).holder != node:
+        while (assignment := (await cluster.look()).assignments[destination]).holder != node:
             if time.monotonic() > deadline:
                 raise CommandRefused(
-                    f"{destination} is still run by {place.holder or 'nobody'} after {limit:g} s; the wish stands",
+                    f"{destination} is still run by {assignment.holder or 'nobody'} after {limit:g} s; the wish stands",
                     remedy="look at the health page of both daemons",
                 )
             await asyncio.sleep(_LOOK)
-    print(f"{destination}: run by {node}, epoch {place.epoch}")
+    print(f"{destination}: run by {node}, epoch {assignment.epoch}")
     return 0
 
 
@@ -108,11 +108,14 @@ async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> i
             raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
         await cluster.drain(node, _who())
         deadline = time.monotonic() + limit
-        while left := [place for place in (await cluster.look()).places.values() if place.holder == node]:
-            alone = [place.name for place in left if not place.ready]
+        while left := [
+            assignment for assignment in (await cluster.look()).assignments.values() if assignment.holder == node
+        ]:
+            alone = [assignment.name for assignment in left if not assignment.ready]
             if time.monotonic() > deadline or len(alone) == len(left):
                 why = "nobody else could run" if len(alone) == len(left) else f"after {limit:g} s it still runs"
-                print(f"{node}: {why} {', '.join(place.name for place in left)}; it keeps them until somebody can")
+                names = ", ".join(assignment.name for assignment in left)
+                print(f"{node}: {why} {names}; it keeps them until somebody can")
                 return 1
             await asyncio.sleep(_LOOK)
     print(f"{node}: runs nothing, and stays so until headrace drain {node} --undo")
@@ -137,15 +140,15 @@ def _facts(view: View) -> dict[str, Any]:
         },
         "destinations": {
             name: {
-                "node": place.holder,
-                "address": place.address,
-                "epoch": place.epoch,
-                "since_us": place.since_us,
-                "waiting": list(place.waiting),
-                "ready": sorted(place.ready),
-                "move_to": place.move_to,
+                "node": assignment.holder,
+                "address": assignment.address,
+                "epoch": assignment.epoch,
+                "since_us": assignment.since_us,
+                "waiting": list(assignment.waiting),
+                "ready": sorted(assignment.ready),
+                "move_to": assignment.move_to,
             }
-            for name, place in view.places.items()
+            for name, assignment in view.assignments.items()
         },
     }
 
@@ -157,9 +160,11 @@ def _table(view: View) -> str:
         note = "drained" if name in view.drained else ""
         nodes.append((name, str(info.get("address", "")), str(loads[name]), time_text(int(info.get("since", 0))), note))
     rows = [("destination", "run by", "epoch", "since", "could take over")]
-    for place in view.places.values():
-        others = ", ".join(name if name in place.ready else f"{name} (not ready)" for name in place.waiting)
-        note = f" -> {place.move_to}" if place.move_to else ""
-        holder = (place.holder or "nobody") + note
-        rows.append((place.name, holder, str(place.epoch), time_text(place.since_us), others or "nobody"))
+    for assignment in view.assignments.values():
+        others = ", ".join(name if name in assignment.ready else f"{name} (not ready)" for name in assignment.waiting)
+        note = f" -> {assignment.move_to}" if assignment.move_to else ""
+        holder = (assignment.holder or "nobody") + note
+        rows.append(
+            (assignment.name, holder, str(assignment.epoch), time_text(assignment.since_us), others or "nobody")
+        )
     return f"{aligned(nodes, '')}\n\n{aligned(rows, '')}"

@@ -15,7 +15,7 @@ import orjson
 from headrace import times
 from headrace.cli.wiring import Wiring
 from headrace.errors import ConfigError, HeadraceError
-from headrace.lease import Tenure
+from headrace.lease import Term
 from headrace.model import Gap
 from headrace.ports.state import StateStore
 from headrace.settings.destination import DestinationSettings, Settings
@@ -72,16 +72,16 @@ async def open_store(shared: Wiring, destination: DestinationSettings) -> StateS
 
 
 @asynccontextmanager
-async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterator[Tenure]:
+async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterator[Term]:
     """Holds the destination's lock. Raises CommandRefused while a daemon runs the destination."""
     name, lock, store = destination.name, shared.lock(destination), shared.store(destination)
 
-    async def floor() -> int:
+    async def known_epoch() -> int:
         return (await store.load(name)).epoch
 
     try:
         async with asyncio.timeout(_PATIENCE):  # a destination that waits holds its lock for each short attempt
-            while not await lock.try_acquire(floor):  # noqa: ASYNC110  (not every lock has an event)
+            while not await lock.try_acquire(known_epoch):  # noqa: ASYNC110  (not every lock has an event)
                 await asyncio.sleep(_POLL)
     except TimeoutError:
         raise CommandRefused(
@@ -90,7 +90,7 @@ async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterato
             "moved while the daemon runs",
         ) from None
     try:
-        yield lock.tenure
+        yield lock.term
     finally:
         await lock.release()
 

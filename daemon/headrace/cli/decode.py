@@ -21,7 +21,7 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
-from headrace.settings.values import Start, StartAt, StartTime, compile_filter, parse_place, parse_start
+from headrace.settings.values import Start, StartAt, StartTime, compile_filter, parse_file_position, parse_start
 
 DESCRIPTION = (
     "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "
@@ -108,11 +108,11 @@ def _window(arguments: argparse.Namespace) -> Window:
     names = [path.name for path in arguments.files]
     if len(set(names)) != len(names):
         raise ValueError("two of the files have the same name")
-    first = None if arguments.host else _place(arguments.first, names[:1], "--from")
-    return Window(names, first, _place(arguments.last, names[-1:], "--to"))
+    first = None if arguments.host else _bound(arguments.first, names[:1], "--from")
+    return Window(names, first, _bound(arguments.last, names[-1:], "--to"))
 
 
-def _place(text: str | None, alone: list[str], option: str) -> tuple[str, int] | int | None:
+def _bound(text: str | None, alone: list[str], option: str) -> tuple[str, int] | int | None:
     """File and offset, or microseconds since 1970."""
     if text is None:
         return None
@@ -143,7 +143,7 @@ def _settings(arguments: argparse.Namespace) -> DestinationSettings:
     except ValueError as error:
         raise ValueError(f"--table: {error}") from None
     try:
-        skipped = [parse_place(place) for place in arguments.skip_event]
+        skipped = [parse_file_position(bound) for bound in arguments.skip_event]
     except ValueError as error:
         raise ValueError(f"--skip-event: {error}") from None
     source: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from headrace.ports.source import Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
-_NO_LAYOUT = (
+_NO_SCHEMA = (
     "the binlog does not say its column names (binlog_row_metadata is not FULL), and its CREATE TABLE is not in what "
     "was read. Begin with the file that has it, leave the table out with --table, or read from the server with --host"
 )
@@ -40,16 +40,16 @@ class Window:
     first: tuple[str, int] | int | None
     last: tuple[str, int] | int | None
 
-    def _order(self, place: tuple[str, int]) -> tuple[int, int]:
-        file, offset = place
+    def _order(self, bound: tuple[str, int]) -> tuple[int, int]:
+        file, offset = bound
         if not self.files:
             return file_number(file), offset
         return (self.files.index(file) if file in self.files else -1), offset
 
-    def _is_before(self, at: tuple[str, int], commit_time_us: int, place: tuple[str, int] | int) -> bool:
-        if isinstance(place, int):
-            return commit_time_us < place
-        return self._order(at) < self._order(place)
+    def _is_before(self, at: tuple[str, int], commit_time_us: int, bound: tuple[str, int] | int) -> bool:
+        if isinstance(bound, int):
+            return commit_time_us < bound
+        return self._order(at) < self._order(bound)
 
     def holds(self, change: RowsChange | SchemaChange) -> bool:
         """Whether the transaction of a change is wanted."""
@@ -84,9 +84,9 @@ def read_files(
     paths: Sequence[Path], settings: DestinationSettings, spool: Path, window: Window, output: Output
 ) -> None:
     """Decodes files in order, as one stream. Raises OSError, or NotUnderstood with the place."""
-    for place in (window.first, window.last):
-        if isinstance(place, tuple) and place[0] not in window.files:
-            raise NotUnderstood(f"{place[0]} is none of the files given")
+    for bound in (window.first, window.last):
+        if isinstance(bound, tuple) and bound[0] not in window.files:
+            raise NotUnderstood(f"{bound[0]} is none of the files given")
     decoder: Decoder | None = None
     for path in paths:
         _refuse_encrypted(path)
@@ -127,7 +127,7 @@ def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
                 decoder.transactions.count, decoder.cutter.events
             )  # what came before something unreadable is true
         if decoder.described.wanted is not None:
-            decoder.described.learned(_NO_LAYOUT)
+            decoder.described.learned(_NO_SCHEMA)
             more = True
 
 

@@ -14,7 +14,7 @@ from headrace.cli.common import (
     short,
     time_text,
 )
-from headrace.mysql.position.move import place_text
+from headrace.mysql.position.move import position_text
 from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import Settings
 
@@ -60,7 +60,7 @@ def _dict(entry: HistoryEntry) -> dict[str, Any]:
 def _table(entries: list[HistoryEntry]) -> str:
     rows = [("time", "actor", "epoch", "position", "")]
     for entry in entries:
-        position = short(place_text(entry.position), 80) if entry.position is not None else "taken away"
+        position = short(position_text(entry.position), 80) if entry.position is not None else "taken away"
         rows.append((time_text(entry.changed_us), entry.actor, str(entry.epoch), position, _what(entry)))
     return aligned(rows, "")
 

@@ -21,10 +21,10 @@ from headrace.cli.common import (
     time_text,
 )
 from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
-from headrace.lease import Tenure
+from headrace.lease import Term
 from headrace.model import Gap, Position
-from headrace.mysql.position.move import Where, place_text, relocate
-from headrace.mysql.position.server_comparison import agree
+from headrace.mysql.position.move import Where, position_text, relocate
+from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.source import addresses
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -50,9 +50,9 @@ async def move(settings: Settings, name: str, text: str, where: Where, *, yes: b
         if not await confirmed(yes):
             return 1
         details = {"gap": made.gap.to_dict(), "where": text}
-        async with held(shared, moved) as tenure:
-            await _commit(store, name, tenure, stored, made.position, made.entries, details)
-    print(f"{name}: the position is {place_text(made.position)}")
+        async with held(shared, moved) as term:
+            await _commit(store, name, term, stored, made.position, made.entries, details)
+    print(f"{name}: the position is {position_text(made.position)}")
     return 0
 
 
@@ -72,10 +72,10 @@ async def reset(settings: Settings, name: str, *, yes: bool) -> int:
         print(f"{name}:\n{aligned([('from', _position_text(stored.position)), ('to', to)])}")
         if not await confirmed(yes):
             return 1
-        gap = Gap("operator", place_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
+        gap = Gap("operator", position_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
         anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
-        async with held(shared, moved) as tenure:
-            await _commit(store, name, tenure, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
+        async with held(shared, moved) as term:
+            await _commit(store, name, term, stored, None, (anew,), {"gap": gap.to_dict(), "where": "reset"})
     print(f"{name}: nothing is stored; it begins by [source] start ({start})")
     return 0
 
@@ -109,7 +109,7 @@ async def _other_history(source: SourceSettings, position: Position | None) -> t
         return ()
     connection = await SourceConnection.open(address_of(source))
     try:
-        await agree(connection, source.model_copy(update={"on_diverged": "fail"}), position)
+        await compare_server(connection, source.model_copy(update={"on_diverged": "fail"}), position)
     except SourceChanged as error:
         return (f"what is given up can't be counted: {error.args[0]}",)
     except (PositionLost, NotUnderstood):
@@ -135,13 +135,13 @@ def trail(history: list[HistoryEntry]) -> list[Position]:
 async def _commit(
     store: StateStore,
     name: str,
-    tenure: Tenure,
+    term: Term,
     stored: Stored,
     position: Position | None,
     entries: tuple[dict[str, Any], ...],
     details: dict[str, Any],
 ) -> None:
-    guard = await store.begin_epoch(name, tenure=tenure)
+    guard = await store.begin_epoch(name, term=term)
     if guard.version != stored.version:
         raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
     details = {**details, "by": f"{getpass.getuser()}@{socket.gethostname()}"}
@@ -167,7 +167,7 @@ def start_text(start: Start) -> str:
 def _shown(name: str, stored: Stored, made: Move) -> str:
     rows = [
         ("from", _position_text(stored.position)),
-        ("to", place_text(made.position)),
+        ("to", position_text(made.position)),
         ("again" if made.gap.backward else "given up", _cost(made.gap)),
     ]
     if made.gap.gtids:
@@ -189,7 +189,7 @@ def _cost(gap: Gap) -> str:
 def _position_text(position: Position | None) -> str:
     if position is None:
         return "nothing stored"
-    text = short(place_text(position)) + (f", {position.events_done} events done" if position.events_done else "")
+    text = short(position_text(position)) + (f", {position.events_done} events done" if position.events_done else "")
     if position.commit_time_us:
         text += f", behind the transaction of {time_text(position.commit_time_us)}"
     return text

@@ -25,7 +25,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.search import distance, read_on
-from headrace.mysql.position.server_comparison import agree
+from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.states import file_number
 from headrace.mysql.source import addresses
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -106,7 +106,7 @@ async def _look(address: SourceSettings, position: Position | None, found: _Sour
         if judge(address, position, found)[0] != "ok":
             return
         # What lists do not show: files that were rewritten under their names, and damage right before us.
-        await agree(connection, address, position)
+        await compare_server(connection, address, position)
         at_end = (position.file, position.offset) == found.inventory.end  # a dump would only wait there
         if position.server_uuid == found.inventory.server_uuid and not at_end:
             await read_on(address, position.file, position.offset)
@@ -136,7 +136,7 @@ def judge(settings: SourceSettings, position: Position | None, source: _Source) 
         return changed, f"{changed}: another server answers, and without GTIDs nobody knows where it is"
     else:
         for file, offset in [(position.file, position.offset), *((xa.file, xa.offset) for xa in position.open_xa)]:
-            state, text = _no_place(inventory, file, offset)
+            state, text = _no_position(inventory, file, offset)
             if state is not None:
                 return state.value, f"{state}: {text}"
     if source.refusal is not None:
@@ -147,7 +147,7 @@ def judge(settings: SourceSettings, position: Position | None, source: _Source) 
     return "ok", "the source can serve it"
 
 
-def _no_place(inventory: Inventory, file: str, offset: int) -> tuple[State | None, str]:
+def _no_position(inventory: Inventory, file: str, offset: int) -> tuple[State | None, str]:
     """Why a file and offset can't be read; None when they can."""
     lost, at = State.POSITION_LOST, inventory.index(file)
     if at is None and file_number(file) > file_number(inventory.files[-1].name):
@@ -231,9 +231,9 @@ def _table(facts: dict[str, Any]) -> str:
         rows += [("position", "none"), ("last _pos", facts["last_pos"])]
     else:
         done = f", {stored['events_done']} events of the transaction done" if stored["events_done"] else ""
-        place = f"{stored['file']}:{stored['offset']}" if stored["file"] else "by GTID set"
+        at = f"{stored['file']}:{stored['offset']}" if stored["file"] else "by GTID set"
         rows += [
-            ("position", place + done),
+            ("position", at + done),
             ("GTID set", short(stored["gtid_set"]) or "-"),
             ("of server", stored["server_uuid"]),
             ("open XA", ", ".join(xa[0] for xa in stored["open_xa"]) or "-"),

@@ -12,7 +12,7 @@ from headrace.cli.common import destination as named
 from headrace.cli.wiring import new_format
 from headrace.errors import ConfigError, SourceError
 from headrace.model import Column, Operation, Row, RowsChange, TableSchema
-from headrace.mysql.schema.current import layouts_now
+from headrace.mysql.schema.current import schemas_now
 from headrace.pipeline.projection import Projections
 from headrace.settings.destination import DestinationSettings, Settings
 
@@ -69,39 +69,39 @@ async def _answer(
     }
     if not route.spreads:
         answer |= {"partition": route.partition, "address": projections.address(route, route.partition)}
-    layout, note = await _layout(settings, schema, table, row, key)
+    found, note = await _table_schema(settings, schema, table, row, key)
     if note:
         answer["note"] = note
-    if layout is None:
+    if found is None:
         return answer
-    plan = projections.project(layout)
-    answer["columns"] = [column.name for column in plan.schema.columns]
+    projection = projections.project(found)
+    answer["columns"] = [column.name for column in projection.schema.columns]
     if row is None:
         return answer
-    values = _values(layout, row)
-    parts = plan.cut(RowsChange(layout, Operation.INSERT, [values], None, 0, 0, ""))
+    values = _values(found, row)
+    parts = projection.slice(RowsChange(found, Operation.INSERT, [values], None, 0, 0, ""))
     if not parts:
         return answer | {"published": False, "why": "its [[filter.where]] leaves the row out"}
     ((partition, part),) = parts
-    (shown,) = plan.whole(part).rows
-    keys = plan.keys(part)[0]
-    names = [column.name for column in plan.schema.columns]
+    (shown,) = projection.whole(part).rows
+    keys = projection.keys(part)[0]
+    names = [column.name for column in projection.schema.columns]
     return answer | {
         "partition": partition,
-        "address": plan.address(partition),
-        "key": keys[0].removeprefix(f"{plan.family} ") if keys else "",
+        "address": projection.address(partition),
+        "key": keys[0].removeprefix(f"{projection.family} ") if keys else "",
         "row": dict(zip(names, (_plain(value) for value in shown), strict=True)),
     }
 
 
-async def _layout(
+async def _table_schema(
     settings: DestinationSettings, schema: str, table: str, row: dict[str, Any] | None, key: list[str] | None
 ) -> tuple[TableSchema | None, str]:
     """The table's layout, and what is to be said of where it comes from."""
     note = "the columns are those of --row"
     if key is None:
         try:
-            found = await layouts_now(settings.source, lambda *name: name == (schema, table))
+            found = await schemas_now(settings.source, lambda *name: name == (schema, table))
             if (schema, table) in found:
                 return found[schema, table], ""
             note = "the source has no such table"
@@ -112,8 +112,8 @@ async def _layout(
     columns = tuple(_column(name, value) for name, value in row.items())
     if strange := sorted(set(key or ()) - set(row)):
         raise ConfigError([f"--key names {', '.join(strange)}, which --row does not have"])
-    places = {column.name: i for i, column in enumerate(columns)}
-    return TableSchema(schema, table, columns, tuple(places[name] for name in key or ())), note
+    indexes = {column.name: i for i, column in enumerate(columns)}
+    return TableSchema(schema, table, columns, tuple(indexes[name] for name in key or ())), note
 
 
 def _column(name: str, value: Any) -> Column:
@@ -124,12 +124,12 @@ def _column(name: str, value: Any) -> Column:
     return Column(name, "varchar(255)", 12, charset="utf8mb4")
 
 
-def _values(layout: TableSchema, row: dict[str, Any]) -> Row:
-    names = {column.name.lower() for column in layout.columns}
+def _values(schema: TableSchema, row: dict[str, Any]) -> Row:
+    names = {column.name.lower() for column in schema.columns}
     if strange := sorted(name for name in row if name.lower() not in names):
-        raise ConfigError([f"--row names {', '.join(strange)}, which {layout.name} does not have"])
+        raise ConfigError([f"--row names {', '.join(strange)}, which {schema.name} does not have"])
     given = {name.lower(): value for name, value in row.items()}
-    return tuple(_value(column, given.get(column.name.lower())) for column in layout.columns)
+    return tuple(_value(column, given.get(column.name.lower())) for column in schema.columns)
 
 
 def _value(column: Column, value: Any) -> Any:

@@ -66,7 +66,9 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
     fmt = new_format(destination, adapters)
     named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
     topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
-    return SinkRouting(topics, partitions, fmt.cut) if isinstance(fmt, ValueFormat) else SinkRouting(topics, partitions)
+    return (
+        SinkRouting(topics, partitions, fmt.split) if isinstance(fmt, ValueFormat) else SinkRouting(topics, partitions)
+    )
 
 
 class Wiring:
@@ -122,11 +124,11 @@ class Wiring:
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
         parked, sink = self.parking_store(destination), self._adapters.sink_adapter(destination.sink.type)
-        name, settings, plan = destination.name, destination.sink, sink_routing(destination, self._adapters)
+        name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store = self.store(destination)
 
         def new_sink(lease: Lease, parking: Parking | None) -> Sink:
-            return sink.sink(settings, SinkUse(name, lease, plan, parking, parked))
+            return sink.sink(settings, SinkUse(name, lease, routing, parking, parked))
 
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store

@@ -27,16 +27,22 @@ def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
     Every daemon decides from what it sees, without a leader. So that many do not give to the same newcomer at once,
     only as many of them act as it has room for below the even share: those with the most first.
     """
-    loads, mine = view.loads, [place for place in view.places.values() if place.holder == node]
-    if node not in loads or any(place.move_to and now_us - place.move_us < _STALE * 1e6 for place in mine):
+    loads, mine = view.loads, [assignment for assignment in view.assignments.values() if assignment.holder == node]
+    if node not in loads or any(
+        assignment.move_to and now_us - assignment.move_us < _STALE * 1e6 for assignment in mine
+    ):
         return None
     share = sum(loads.values()) // max(1, len(set(loads) - view.drained))
     over = loads[node] > view.limit(node)
-    steady = [place for place in mine if over or (now_us - place.since_us >= _STEADY * 1e6 and not place.by_hand)]
+    steady = [
+        assignment
+        for assignment in mine
+        if over or (now_us - assignment.since_us >= _STEADY * 1e6 and not assignment.by_hand)
+    ]
     takers = {
         taker
-        for place in steady
-        for taker in place.ready
+        for assignment in steady
+        for taker in assignment.ready
         if taker in loads and taker not in view.drained and loads[taker] < view.limit(taker)
     }
     for taker in sorted(takers, key=lambda one: (loads[one], one)):
@@ -46,8 +52,8 @@ def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
         room = max(1, share - loads[taker])
         if over or node in givers[:room]:
             # The one that began last has the least to lose.
-            fitting = [place for place in steady if taker in place.ready]
-            return max(fitting, key=lambda place: (place.since_us, place.name)).name, taker
+            fitting = [assignment for assignment in steady if taker in assignment.ready]
+            return max(fitting, key=lambda assignment: (assignment.since_us, assignment.name)).name, taker
     return None
 
 

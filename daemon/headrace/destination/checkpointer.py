@@ -12,7 +12,7 @@ from typing import Any
 from headrace.destination.context import Context
 from headrace.destination.publisher import Publisher
 from headrace.errors import Fenced
-from headrace.lease import Guard, Tenure
+from headrace.lease import Guard, Term
 from headrace.model import MessageBatch, Position
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.tasks import finish
@@ -51,10 +51,10 @@ class Checkpointer:
         self.version, self._status.position, self.loaded = stored.version, stored.position, True
         return stored, moved
 
-    async def begin_epoch(self, store: StateStore, tenure: Tenure, *, above: int = 0, meanwhile: str) -> int:
+    async def begin_epoch(self, store: StateStore, term: Term, *, above: int = 0, meanwhile: str) -> int:
         """Takes the destination over and returns the epoch. Raises StateStoreError, and Fenced when what is stored is
         not what load() read; `meanwhile` says what was done in between."""
-        guard = await store.begin_epoch(self._name, above=above, tenure=tenure)
+        guard = await store.begin_epoch(self._name, above=above, term=term)
         if guard.version != self.version:
             raise Fenced(f"the position of {self._name} was moved while {meanwhile}")
         self._take(guard)

@@ -170,7 +170,7 @@ class Destination:
         """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
         above = await heartbeats.stored_epoch()
         epoch = await self._checkpointer.begin_epoch(
-            store, self._lock.tenure, above=above, meanwhile="its source was opened"
+            store, self._lock.term, above=above, meanwhile="its source was opened"
         )
         self.status.epoch = heartbeats.epoch = epoch
 
@@ -221,7 +221,7 @@ class Destination:
         if stored.position is None or (move := await self._source.move(policy, lost, stored.position)) is None:
             return False
         store = self._parts.leased_store(self._lock.lease)
-        await self._checkpointer.begin_epoch(store, self._lock.tenure, meanwhile="a policy looked where to go on")
+        await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
         await self._store_move(store, move.position, move.entries, move.gap)
@@ -240,7 +240,7 @@ class Destination:
 
     # -- the lock -------------------------------------------------------------------------------------------------
 
-    async def _floor(self) -> int:
+    async def _known_epoch(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
         stored, row = (await self._store.load(self.name)).epoch, 0
         heartbeats = self._heartbeats()
@@ -285,11 +285,11 @@ class Destination:
 
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""
-        if not stop.is_set() and not await self._lock.try_acquire(self._floor):
+        if not stop.is_set() and not await self._lock.try_acquire(self._known_epoch):
             self._unconfirmed.give_up()  # whoever runs it sees to what waits
             self.status.stand_by()
             standby = Standby(self._context, self._parts, self._source)
-            if not await standby.wait(self._floor, stop):
+            if not await standby.wait(self._known_epoch, stop):
                 return False
         if stop.is_set():
             return False

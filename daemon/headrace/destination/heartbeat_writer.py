@@ -41,8 +41,8 @@ class HeartbeatWriter:
 
     async def stored_epoch(self) -> int:
         """The epoch of that row, 0 without one."""
-        beat = await self.stored()
-        return beat.epoch if beat is not None else 0
+        heartbeat = await self.stored()
+        return heartbeat.epoch if heartbeat is not None else 0
 
     async def run(self) -> None:
         """Writes every interval until it is cancelled. Never raises for what the server does."""
@@ -64,9 +64,9 @@ class HeartbeatWriter:
     async def _write(self) -> str:
         """Writes one; why it can't be written, or "" (also for a server that rightly gets none)."""
         self._sequence += 1
-        beat = Heartbeat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
+        heartbeat = Heartbeat(self._destination, self.epoch, self._node, self._sequence, time.time_ns() // 1000)
         try:
-            newer = await self._connection.write_heartbeat(beat)
+            newer = await self._connection.write_heartbeat(heartbeat)
         except HeadraceError as error:
             return str(error)
         except Exception as error:  # a fault of ours must not end the heartbeats in silence
@@ -75,37 +75,39 @@ class HeartbeatWriter:
             self._fence(newer)
         return ""
 
-    def seen(self, beat: Heartbeat) -> None:
+    def seen(self, heartbeat: Heartbeat) -> None:
         """A row of the heartbeat table came by in the binlog. Raises Fenced when its epoch is above ours."""
-        if beat.destination != self._destination:
+        if heartbeat.destination != self._destination:
             return
-        if (beat.epoch, beat.node) == (self.epoch, self._node[:190]):
+        if (heartbeat.epoch, heartbeat.node) == (self.epoch, self._node[:190]):
             self._own_seen = True
-            self._status.beat_seen_at = time.monotonic()
-            self._status.round_trips.note(max(0.0, time.time() - beat.beat_us / 1e6))
-        elif beat.epoch > self.epoch and beat.beat_us >= self._began_us:  # older ones come by when we catch up
-            self._fence(beat)
+            self._status.heartbeat_seen_at = time.monotonic()
+            self._status.round_trips.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
+        elif (
+            heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us
+        ):  # older ones come by when we catch up
+            self._fence(heartbeat)
             self.check()
-        elif beat.epoch <= self.epoch and self._own_seen:
-            self._note_foreign(beat)
+        elif heartbeat.epoch <= self.epoch and self._own_seen:
+            self._note_foreign(heartbeat)
 
     def check(self) -> None:
         """Raises Fenced once somebody with a higher epoch was seen, in the binlog or in the table."""
         if self._fenced:
             raise Fenced(self._fenced)
 
-    def _fence(self, beat: Heartbeat) -> None:
+    def _fence(self, heartbeat: Heartbeat) -> None:
         self._fenced = self._fenced or (
-            f"node {beat.node} runs {self._destination} under epoch {beat.epoch}, ours is {self.epoch}: its heartbeat "
-            "says so"
+            f"node {heartbeat.node} runs {self._destination} under epoch {heartbeat.epoch}, ours is {self.epoch}: its "
+            "heartbeat says so"
         )
 
-    def _note_foreign(self, beat: Heartbeat) -> None:
+    def _note_foreign(self, heartbeat: Heartbeat) -> None:
         """It does no harm to our row, and yet somebody does not know that it was replaced."""
         self._foreign_at = time.monotonic()
         text = (
-            f"node {beat.node} still writes heartbeats for {self._destination} under epoch {beat.epoch}, ours is "
-            f"{self.epoch}: two daemons run it"
+            f"node {heartbeat.node} still writes heartbeats for {self._destination} under epoch "
+            f"{heartbeat.epoch}, ours is {self.epoch}: two daemons run it"
         )
         self._status.trouble(Trouble(_FOREIGN, text, "stop that one"))
 

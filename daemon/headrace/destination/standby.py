@@ -7,7 +7,7 @@ import asyncio
 from headrace.destination.context import Context
 from headrace.destination.parts import Parts
 from headrace.errors import HeadraceError
-from headrace.lease import Floor
+from headrace.lease import KnownEpoch
 from headrace.model import State
 from headrace.ports.source import Source
 from headrace.tasks import first
@@ -25,14 +25,14 @@ class Standby:
         self._name, self._status, self._log = context.name, context.status, context.log
         self._parts, self._source, self._lock = parts, source, parts.lock
 
-    async def wait(self, floor: Floor, stop: asyncio.Event) -> bool:
+    async def wait(self, known_epoch: KnownEpoch, stop: asyncio.Event) -> bool:
         """Until the lock is ours; False when told to stop before. Raises LockServiceError or StateStoreError."""
         self._log.info("standing by", holder=self._lock.holder)
         ended = await first(
             {
                 "standby": self._look(),
                 "holder": self._tell(),
-                "lock": self._lock.acquire(floor),
+                "lock": self._lock.acquire(known_epoch),
                 "stop": stop.wait(),
             }
         )

@@ -93,7 +93,7 @@ class DestinationStatus:
     troubles: dict[str, str] = field(default_factory=dict)
     """What is not as it should be although changes flow, as a sentence with its remedy, by reason."""
     round_trips: RoundTrips = field(default_factory=RoundTrips)
-    beat_seen_at: float = 0.0
+    heartbeat_seen_at: float = 0.0
     """When our own heartbeat last came back in the binlog."""
     lost_kind: str = ""
     """Why the position is lost (a LostKind's value); "" while it is not."""
@@ -141,7 +141,7 @@ class DestinationStatus:
     def stand_by(self) -> None:
         """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
         self.lag_seconds, self.queue_bytes = 0.0, 0
-        self.last_event_at = self.oldest_unconfirmed_at = self.last_checkpoint_at = self.beat_seen_at = 0.0
+        self.last_event_at = self.oldest_unconfirmed_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
         self.retention_seconds = self.retention_bytes = None
         self.retention_warning = ""
         self.troubles.clear()

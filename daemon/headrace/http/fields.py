@@ -163,7 +163,7 @@ FIELDS = (
     _age(
         "heartbeat.seen_seconds",
         "heartbeat_age_seconds",
-        "beat_seen_at",
+        "heartbeat_seen_at",
         "Seconds since our own heartbeat came back in the binlog.",
     ),
     _gauge(

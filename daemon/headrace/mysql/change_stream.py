@@ -17,8 +17,8 @@ from headrace.ports.source import ChangeStream, Progress, Receiver
 
 
 class MysqlStream(ChangeStream):
-    """See ChangeStream. `reopen` begins another dump at a position; `thrown_out` is called when the source ends a dump
-    for somebody else with our server id."""
+    """See ChangeStream. `reopen` begins another dump at a position; `disconnected` is called when the source ends a
+    dump for somebody else with our server id."""
 
     def __init__(
         self,
@@ -28,10 +28,10 @@ class MysqlStream(ChangeStream):
         options: DecoderOptions,
         *,
         reopen: Callable[[Position], Awaitable[Dump]],
-        thrown_out: Callable[[], None],
+        disconnected: Callable[[], None],
     ) -> None:
         self._dump, self._schemas, self._receiver, self._options = dump, schemas, receiver, options
-        self._reopen, self._thrown_out = reopen, thrown_out
+        self._reopen, self._disconnected = reopen, disconnected
         self._decoder = self._make_decoder(dump)
         self._data, self._at, self._more = b"", 0, False
         """What came, up to where it is decoded, and whether there is more to decode at once."""
@@ -61,7 +61,7 @@ class MysqlStream(ChangeStream):
             self._at, self._more = decoder.feed(self._data, self._at, self._receiver.full)
         except HeadraceError as error:
             if isinstance(error, ServerIdTaken):
-                self._thrown_out()
+                self._disconnected()
             if not decoder.cutter.refused:
                 raise
             self._end = error  # the server's word: what came before it was given whole

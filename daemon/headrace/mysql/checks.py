@@ -16,9 +16,9 @@ from headrace.settings.destination import HeartbeatSettings, SourceSettings
 _NO_DATABASE, _NO_TABLE = 1049, 1146
 # An EXPLAIN needs the rights of what it explains and does nothing.
 _BEATS = (
-    "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us)"
+    "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, written_us)"
     " VALUES ('', 0, '', 0, 0)",
-    "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, beat_us = 0"
+    "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, written_us = 0"
     " WHERE destination = '' AND epoch <= 0",
 )
 _CREATES = re.compile(r"GRANT (?P<rights>.+?) ON (\*|[`'\"]?headrace[`'\"]?)\.\* TO", re.IGNORECASE)
@@ -180,7 +180,7 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
     """Whether heartbeats can be written; without them changes flow, and nothing shows that they do."""
     if not settings.enabled:
         return Finding("heartbeat", True, "heartbeats are off ([heartbeat] enabled = false)")
-    if not role.takes_beats:
+    if not role.takes_heartbeats:
         why = (
             "whether it replicates from another can't be seen"
             if role.replicates is None

@@ -38,7 +38,9 @@ class Decoder:
         options: DecoderOptions | None = None,
     ) -> None:
         options = options or DecoderOptions()
-        cursor = self.cursor = EventCursor(*start.place, checksums=start.checksums, skip_places=options.skip_events)
+        cursor = self.cursor = EventCursor(
+            *start.file_position, checksums=start.checksums, skip_positions=options.skip_events
+        )
         transactions = self.transactions = Transactions(
             cursor, start, XaSpool(options.spool, options.max_spool), receiver.mark
         )

@@ -14,7 +14,7 @@ CREATE_SQL = (
     "CREATE DATABASE IF NOT EXISTS headrace",
     "CREATE TABLE IF NOT EXISTS headrace.heartbeat (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
     " epoch BIGINT UNSIGNED NOT NULL, node VARCHAR(190) NOT NULL, sequence BIGINT UNSIGNED NOT NULL,"
-    " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
+    " written_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
 """What makes the table; an account that may not is told to run it by somebody who may."""
 GRANT_SQL = "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
@@ -27,16 +27,16 @@ LAYOUT = TableSchema(
         Column("epoch", "bigint unsigned", -5, unsigned=True, nullable=False),
         Column("node", "varchar(190)", 12, nullable=False, charset="utf8mb4", length=190),
         Column("sequence", "bigint unsigned", -5, unsigned=True, nullable=False),
-        Column("beat_us", "bigint unsigned", -5, unsigned=True, nullable=False),
+        Column("written_us", "bigint unsigned", -5, unsigned=True, nullable=False),
     ),
     (0,),
 )
 """The columns, known without any metadata in the binlog."""
 
 
-async def read_beat(connection: SourceConnection, destination: str) -> Heartbeat | None:
+async def read_heartbeat(connection: SourceConnection, destination: str) -> Heartbeat | None:
     """The stored row; None when there is none. Raises SourceError, also when there is no such table."""
-    columns = "destination, epoch, node, sequence, beat_us"
+    columns = "destination, epoch, node, sequence, written_us"
     rows = await connection.query(f"SELECT {columns} FROM headrace.heartbeat WHERE destination = '{destination}'")
     try:
         return Heartbeat.of(tuple(rows[0].values())) if rows else None
@@ -47,22 +47,23 @@ async def read_beat(connection: SourceConnection, destination: str) -> Heartbeat
         ) from error
 
 
-async def write_beat(connection: SourceConnection, beat: Heartbeat) -> Heartbeat | None:
+async def write_heartbeat(connection: SourceConnection, heartbeat: Heartbeat) -> Heartbeat | None:
     """Writes the row unless one with a higher epoch stands there, which is returned. Raises SourceError.
 
     A single statement compares and writes, so that a daemon that lost its destination can't overwrite its successor's.
     """
     # Hex, because a node's name may be any text.
-    node = f"_utf8mb4 x'{beat.node[:190].encode().hex()}'"
+    node = f"_utf8mb4 x'{heartbeat.node[:190].encode().hex()}'"
     await connection.query(
-        f"UPDATE headrace.heartbeat SET epoch = {beat.epoch}, node = {node}, sequence = {beat.sequence},"
-        f" beat_us = {beat.beat_us} WHERE destination = '{beat.destination}' AND epoch <= {beat.epoch}"
+        f"UPDATE headrace.heartbeat SET epoch = {heartbeat.epoch}, node = {node}, sequence = {heartbeat.sequence},"
+        f" written_us = {heartbeat.written_us}"
+        f" WHERE destination = '{heartbeat.destination}' AND epoch <= {heartbeat.epoch}"
     )
     if int((await connection.query("SELECT ROW_COUNT() AS n"))[0]["n"]):
         return None
     await connection.query(
-        "INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us) VALUES"
-        f" ('{beat.destination}', {beat.epoch}, {node}, {beat.sequence}, {beat.beat_us})"
+        "INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, written_us) VALUES"
+        f" ('{heartbeat.destination}', {heartbeat.epoch}, {node}, {heartbeat.sequence}, {heartbeat.written_us})"
     )
-    stored = await read_beat(connection, beat.destination)
-    return stored if stored is not None and stored.epoch > beat.epoch else None
+    stored = await read_heartbeat(connection, heartbeat.destination)
+    return stored if stored is not None and stored.epoch > heartbeat.epoch else None

@@ -8,11 +8,11 @@ from typing import Any
 from headrace.errors import SourceMisconfigured
 from headrace.model import Gap, Position
 from headrace.mysql.checks import require_complete
-from headrace.mysql.events.dump_start import DumpStart, dump_place
+from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import identity, take_inventory
 from headrace.mysql.position.search import find_time
-from headrace.mysql.position.server_comparison import agree
+from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -63,7 +63,7 @@ class ReadySource:
             gtids = GtidSet(start.gtid_set).without([xa.gtid for xa in start.open_xa if xa.gtid]).pack()
         name = replica_name(self.reader.node, self.reader.destination) if self.reader is not None else None
         await connection.register(settings.server_id, settings.heartbeat, name)
-        file, offset = ("", 4) if gtids is not None else dump_place(start, self.start.skip_before)
+        file, offset = ("", 4) if gtids is not None else dump_position(start, self.start.skip_before)
         packets = await connection.dump(
             settings.server_id, file=file, offset=offset, gtids=gtids, buffer=_STREAM_BUFFER, annotations=annotations
         )
@@ -97,7 +97,7 @@ async def make_ready(
             us = identity(variables, connection.is_mariadb)
             found = (await _first_start(connection, server, us)).with_last_pos(last_pos)
             return ReadySource(connection, server, _dump_start(connection, server, found), reader)
-        agreed = await agree(connection, settings, stored)
+        agreed = await compare_server(connection, settings, stored)
         start = _dump_start(connection, server, agreed.position)
         return ReadySource(connection, server, start, reader, agreed.gap, agreed.entries)
     except BaseException:

@@ -25,7 +25,7 @@ class Role:
     why_unknown: str = ""
 
     @property
-    def takes_beats(self) -> bool:
+    def takes_heartbeats(self) -> bool:
         """Whether heartbeats may be written there: what a replica writes by itself its source never gets."""
         return not self.read_only and self.replicates is False
 

@@ -9,7 +9,7 @@ from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import BROKEN
 from headrace.mysql.events.event_types import Handler, RowsKind
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
-from headrace.mysql.events.table_map import TableLayout
+from headrace.mysql.events.table_map import RowSchema
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
@@ -52,8 +52,8 @@ class RowsReader:
             table = tables.get(data[at : at + 6])
             if table is None:
                 raise self._not_described()
-            layout = table.layout
-            if layout is None or ordinal <= transactions.skip_events:
+            row_schema = table.row_schema
+            if row_schema is None or ordinal <= transactions.skip_events:
                 if table.own:
                     self._on_own(table, kind, data, at, stop)
                 return
@@ -66,7 +66,7 @@ class RowsReader:
             bitmaps = data[p:q]
             decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
             if decode is None or count != table.count:
-                decode = self._new_decoder(table, layout, bitmaps, count, images, diffs)
+                decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs)
             try:
                 rows = decode(data, q, stop)
             except MissingBase as error:
@@ -85,7 +85,7 @@ class RowsReader:
             if marked:
                 transactions.count_rows(table.name, len(rows))
             if statements.text is not None:
-                statements.give_text(layout.schema)
+                statements.give_text(row_schema.schema)
             when, numbers = transactions.commit_time_us, numbers_each * len(rows)
             pos = when << POS_SHIFT
             if pos <= transactions.last_pos or pos >= _LIMIT:
@@ -102,11 +102,11 @@ class RowsReader:
                 transactions.thread_id,
             )
             partial = table.partial is not False and bitmaps in table.partial
-            emit(RowsChange(layout.schema, operation, rows, before, pos, when, transactions.gtid, partial, origin))
+            emit(RowsChange(row_schema.schema, operation, rows, before, pos, when, transactions.gtid, partial, origin))
 
         def on_compressed(data: bytes, at: int, stop: int) -> None:
             table = tables.get(data[at : at + 6])
-            if table is None or table.layout is None:
+            if table is None or table.row_schema is None:
                 on_rows(data, at, stop)
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
@@ -124,11 +124,11 @@ class RowsReader:
         table = self._maps.tables.get(data[at : at + 6])
         if table is None:
             raise self._not_described()
-        if table.layout is not None:
+        if table.row_schema is not None:
             self._transactions.hold(number, data[at:stop])
 
     def _new_decoder(
-        self, table: Table, layout: TableLayout, bitmaps: bytes, count: int, images: int, diffs: bool
+        self, table: Table, row_schema: RowSchema, bitmaps: bytes, count: int, images: int, diffs: bool
     ) -> RowDecoder:
         """The decoder of row images that have the columns of `bitmaps`."""
         cursor = self._cursor
@@ -148,10 +148,10 @@ class RowsReader:
                 )
             table.partial = (table.partial or set()) | {bitmaps}
         if diffs:
-            decoder: RowDecoder = PartialUpdates(layout.fields, layout.kinds, *sets)
+            decoder: RowDecoder = PartialUpdates(row_schema.fields, row_schema.kinds, *sets)
         else:
             shown = sets if table.partial and bitmaps in table.partial else ()
-            decoder = make_decoder(layout.fields, *shown, visible=len(layout.schema.columns))
+            decoder = make_decoder(row_schema.fields, *shown, visible=len(row_schema.schema.columns))
         if len(table.decoders) > 100:
             table.decoders.clear()
         table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder
@@ -173,17 +173,19 @@ class RowsReader:
             tell(one)
 
 
-def _heartbeats(table: Table, layout: TableLayout, kind: RowsKind, data: bytes, at: int, stop: int) -> list[Heartbeat]:
+def _heartbeats(
+    table: Table, row_schema: RowSchema, kind: RowsKind, data: bytes, at: int, stop: int
+) -> list[Heartbeat]:
     """The rows after the event. None of an image that lacks columns (binlog_row_image other than FULL). Raises what
     bytes that are no rows of the table raise."""
     images = 2 if kind.operation is Operation.UPDATE else 1
     p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if kind.extra else 0)
-    count = len(layout.fields)
+    count = len(row_schema.fields)
     bitmaps = data[p + 1 : p + 1 + images]
     full = (1 << count) - 1
     if data[p] != count or any(bits & full != full for bits in bitmaps):
         return []
     decode = table.decoders.get(bitmaps)
     if decode is None:
-        decode = table.decoders[bitmaps] = make_decoder(layout.fields, visible=count)
+        decode = table.decoders[bitmaps] = make_decoder(row_schema.fields, visible=count)
     return [Heartbeat.of(row) for row in decode(data, p + 1 + images, stop)[images - 1 :: images]]

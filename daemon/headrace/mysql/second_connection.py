@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from headrace.errors import GrantMissing, HeadraceError, SourceError
-from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, read_beat, write_beat
+from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, read_heartbeat, write_heartbeat
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import Heartbeat, SecondConnection
@@ -28,19 +28,19 @@ class MysqlSecondConnection(SecondConnection):
 
     async def stored_heartbeat(self) -> Heartbeat | None:
         try:
-            return await read_beat(await self._connect(), self._destination)
+            return await read_heartbeat(await self._connect(), self._destination)
         except HeadraceError:
             await self.close()  # what is really wrong, opening the stream will say
             return None
 
-    async def write_heartbeat(self, beat: Heartbeat) -> Heartbeat | None:
+    async def write_heartbeat(self, heartbeat: Heartbeat) -> Heartbeat | None:
         try:
-            return await self._write(beat)
+            return await self._write(heartbeat)
         except BaseException:
             await self.close()
             raise
 
-    async def _write(self, beat: Heartbeat) -> Heartbeat | None:
+    async def _write(self, heartbeat: Heartbeat) -> Heartbeat | None:
         connection = await self._connect()
         role = await self._role_of(connection)
         if role.replicates:
@@ -49,17 +49,17 @@ class MysqlSecondConnection(SecondConnection):
             raise SourceError(
                 f"none is written while it can't be seen whether the server is a replica ({role.why_unknown})"
             )
-        if not role.takes_beats:
+        if not role.takes_heartbeats:
             raise SourceError("the server is read-only, so none is written, even where our account might")
         try:
-            return await write_beat(connection, beat)
+            return await write_heartbeat(connection, heartbeat)
         except GrantMissing as error:
             raise self._not_allowed(error) from error
         except SourceError as error:
             if getattr(error, "errno", 0) not in (_NO_DATABASE, _NO_TABLE):
                 raise
         await self._create(connection)
-        return await write_beat(connection, beat)
+        return await write_heartbeat(connection, heartbeat)
 
     async def _role_of(self, connection: SourceConnection) -> Role:
         if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:

@@ -60,7 +60,7 @@ class Sample:
     rows: bytes
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """`file:offset` of the rows event."""
         return f"{self.file}:{self.offset}"
 
@@ -231,7 +231,7 @@ def compare(sample: Sample, opinion: Opinion, decode: Decode, folder: Path) -> N
     try:
         ours = decode(_as_file(sample, folder))
     except HeadraceError as error:
-        opinion.differs(f"{sample.place}: only mysql-replication reads it ({error.args[0]})")
+        opinion.differs(f"{sample.position}: only mysql-replication reads it ({error.args[0]})")
         return
     if any(change.partial for change in ours):
         opinion.left_out["rows that lack columns: set binlog_row_image=FULL"] += 1
@@ -239,7 +239,7 @@ def compare(sample: Sample, opinion: Opinion, decode: Decode, folder: Path) -> N
     opinion.events += 1
     images = list(_images(ours))
     if len(images) != len(theirs):
-        opinion.differs(f"{sample.place}: {len(images)} images of rows, mysql-replication {len(theirs)}")
+        opinion.differs(f"{sample.position}: {len(images)} images of rows, mysql-replication {len(theirs)}")
         return
     for (change, row), other in zip(images, theirs, strict=True):
         _compare_image(sample, opinion, change, row, other)
@@ -250,17 +250,17 @@ def _compare_image(
 ) -> None:
     columns = change.schema.columns
     if not len(columns) == len(row) == len(other):
-        opinion.differs(f"{sample.place} {change.schema.name}: {len(row)} columns, mysql-replication {len(other)}")
+        opinion.differs(f"{sample.position} {change.schema.name}: {len(row)} columns, mysql-replication {len(other)}")
         return
     for column, value, theirs in zip(columns, row, other, strict=True):
         opinion.values += 1
-        if agree(column, value, theirs):
+        if same_value(column, value, theirs):
             continue
         if known := known_error(column, value, theirs):
             opinion.known[known] += 1
         else:
             opinion.differs(
-                f"{sample.place} {change.schema.name} column {column.name} ({column.mysql_type}): "
+                f"{sample.position} {change.schema.name} column {column.name} ({column.mysql_type}): "
                 f"{_short(value)}, mysql-replication {_short(theirs)}"
             )
 
@@ -359,7 +359,7 @@ def _their_rows(sample: Sample) -> list[list[Any]]:
 # -- what is the same ---------------------------------------------------------------------------------------------
 
 
-def agree(column: Column, ours: Any, theirs: Any) -> bool:
+def same_value(column: Column, ours: Any, theirs: Any) -> bool:
     """Whether two values of a column mean the same, in the types that each reader gives."""
     if ours is None or theirs is None:
         return ours is theirs

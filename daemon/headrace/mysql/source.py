@@ -63,7 +63,7 @@ class MysqlSource(Source):
         try:
             return await open_any(candidates, lambda one: self._open(one, stored, last_pos, entries))
         except ServerIdTaken:
-            self._thrown_out()
+            self._disconnected()
             raise
 
     @property
@@ -106,7 +106,9 @@ class MysqlSource(Source):
         self._server_id, self._taken = server.settings.server_id, 0
 
         def stream(receiver: Receiver) -> MysqlStream:
-            return MysqlStream(dump, schemas, receiver, self._options, reopen=self._reopen, thrown_out=self._thrown_out)
+            return MysqlStream(
+                dump, schemas, receiver, self._options, reopen=self._reopen, disconnected=self._disconnected
+            )
 
         return OpenSource(
             start,
@@ -132,7 +134,7 @@ class MysqlSource(Source):
         self._server_id = ready.server.settings.server_id
         return dump
 
-    def _thrown_out(self) -> None:
+    def _disconnected(self) -> None:
         self._taken = self._server_id
 
     def _reader(self) -> Reader | None:

@@ -13,7 +13,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import BROKEN
-from headrace.mysql.events.table_map import TableLayout, TableMap, table_name
+from headrace.mysql.events.table_map import RowSchema, TableMap, table_name
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.fit import misfit
@@ -28,10 +28,10 @@ _MAP_CACHE = 2_000
 
 @dataclass(slots=True)
 class Table:
-    """One TABLE_MAP by its bytes. `layout` is None for a table that the filter drops."""
+    """One TABLE_MAP by its bytes. `row_schema` is None for a table that the filter drops."""
 
     name: str
-    layout: TableLayout | None = None
+    row_schema: RowSchema | None = None
     count: int = 0
     """Columns."""
     decoders: dict[bytes, RowDecoder] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Table:
     """Those bitmaps that lack columns; False while there are none, as is the rule."""
     own: bool = False
     """One of headrace's own tables, whose rows are never published."""
-    heartbeats: TableLayout | None = None
+    heartbeats: RowSchema | None = None
     """Set for the heartbeat table."""
 
 
@@ -78,7 +78,7 @@ class TableMaps:
             else:
                 table = self._new(body)
         self.tables[data[at : at + 6]] = table
-        if transactions.in_xa and table.layout is not None:
+        if transactions.in_xa and table.row_schema is not None:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 
     def forget(self) -> None:
@@ -98,8 +98,8 @@ class TableMaps:
         elif self._options.rows and self._captures(schema, name):
             try:
                 event = TableMap(body, mariadb=self._mariadb)
-                table.layout = event.layout(self._described.of(event), self._options.values)
-                table.count = len(table.layout.fields)
+                table.row_schema = event.row_schema(self._described.of(event), self._options.values)
+                table.count = len(table.row_schema.fields)
             except BROKEN as error:
                 if not self._pass_over(f"table {table.name} is not understood: {error}", error):
                     return table
@@ -108,14 +108,16 @@ class TableMaps:
         self._maps[body] = table
         return table
 
-    def _heartbeats(self, body: bytes) -> TableLayout | None:
+    def _heartbeats(self, body: bytes) -> RowSchema | None:
         """None when the table is not as headrace makes it: then heartbeats are not seen, and the rows matter to
         nobody."""
         try:
             event = TableMap(body, mariadb=self._mariadb)
         except BROKEN:
             return None
-        return None if misfit(heartbeat.LAYOUT, event.types, event.nulls) else event.layout(heartbeat.LAYOUT, DEFAULTS)
+        return (
+            None if misfit(heartbeat.LAYOUT, event.types, event.nulls) else event.row_schema(heartbeat.LAYOUT, DEFAULTS)
+        )
 
     def _pass_over(self, what: str, error: Exception) -> bool:
         """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than
@@ -125,5 +127,5 @@ class TableMaps:
             remedy = "see docs/schema-history.md and docs/troubleshooting.md#error"
             raise cursor.not_understood(what, remedy) from error
         cursor.skipped += 1
-        log.warning("table passed over", reason=what, place=cursor.place)
+        log.warning("table passed over", reason=what, place=cursor.position)
         return not cursor.may_skip

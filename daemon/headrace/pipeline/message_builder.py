@@ -95,40 +95,42 @@ class MessageBuilder:
 
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
-        plan = self._projections.of(change.schema)
-        if plan.simple:
-            self._put_rows(plan, plan.partition, change, lone=True)
+        projection = self._projections.of(change.schema)
+        if projection.simple:
+            self._put_rows(projection, projection.partition, change, lone=True)
             return
         lone = len(change.rows) == 1
-        if self._each and not lone and (partitions := plan.spread_evenly(change)) is not None:
-            self._put_each(plan, partitions, change)
+        if self._each and not lone and (partitions := projection.spread_evenly(change)) is not None:
+            self._put_each(projection, partitions, change)
             return
-        for partition, part in plan.cut(change):
-            self._put_rows(plan, partition, part, lone=lone)
+        for partition, part in projection.slice(change):
+            self._put_rows(projection, partition, part, lone=lone)
 
-    def _put_rows(self, plan: TableProjection, partition: int, change: RowsChange, *, lone: bool) -> None:
+    def _put_rows(self, projection: TableProjection, partition: int, change: RowsChange, *, lone: bool) -> None:
         """`lone`: one message for it says all of the event, so it needs no row's number in its id."""
-        batch = self._batch(plan.address(partition), partition)
+        batch = self._batch(projection.address(partition), partition)
         size, count = batch.size, len(batch.values)
         batch.rows += len(change.rows)
         batch.commit_time_us = change.commit_time_us
-        firsts = self._add(batch, plan.whole(change), lone)
+        firsts = self._add(batch, projection.whole(change), lone)
         if self._units:
-            self._add_units(batch, plan, change, firsts)
+            self._add_units(batch, projection, change, firsts)
         if self._tag is not None:
-            tag = self._tag.render(schema=plan.schema.schema, table=plan.schema.table, type=str(change.operation))
+            tag = self._tag.render(
+                schema=projection.schema.schema, table=projection.schema.table, type=str(change.operation)
+            )
             _extend_tags(batch, tag, len(firsts))
         self._size += batch.size - size
         self._count += len(batch.values) - count
 
-    def _put_each(self, plan: TableProjection, partitions: list[int], change: RowsChange) -> None:
+    def _put_each(self, projection: TableProjection, partitions: list[int], change: RowsChange) -> None:
         """A message a row, where each row stays what it is and goes to a partition of its own."""
         base, where = self._named(change)
         rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
-        values, pos = self._values.encode_each(plan.whole(change), self._now_ms), change.pos
+        values, pos = self._values.encode_each(projection.whole(change), self._now_ms), change.pos
         places = {}
         for partition in dict.fromkeys(partitions):
-            batch = self._batch(plan.address(partition), partition)
+            batch = self._batch(projection.address(partition), partition)
             batch.commit_time_us = change.commit_time_us
             places[partition] = batch, batch.values.append, batch.headers.append
         for i, (partition, value) in enumerate(zip(partitions, values, strict=True)):
@@ -149,11 +151,11 @@ class MessageBuilder:
 
     def _add_values(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
         base, where = self._named(change)
-        size, count, pos, places = self._rows_per_message, len(change.rows), change.pos, change.places
+        size, count, pos, indexes = self._rows_per_message, len(change.rows), change.pos, change.row_indexes
         if not size or count == 1:
             value = self._values.encode(change, self._now_ms)
             batch.values.append(value)
-            id_ = base if lone else b"%b.%d" % (base, 0 if places is None else places[0])
+            id_ = base if lone else b"%b.%d" % (base, 0 if indexes is None else indexes[0])
             if _is_second(change):
                 id_ += b"/%d" % _SECOND
             headers = [("headrace-id", id_), ("headrace-pos", b"%d" % pos), where, self._epoch]
@@ -170,8 +172,8 @@ class MessageBuilder:
         rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
         firsts = range(0, count, size)
         batch.headers += [
-            [("headrace-id", b"%b.%d" % (base, place)), ("headrace-pos", b"%d" % (pos + i)), *rest]
-            for i, place in zip(firsts, firsts if places is None else places[::size], strict=True)
+            [("headrace-id", b"%b.%d" % (base, index)), ("headrace-pos", b"%d" % (pos + i)), *rest]
+            for i, index in zip(firsts, firsts if indexes is None else indexes[::size], strict=True)
         ]
         batch.size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
         return firsts
@@ -184,12 +186,14 @@ class MessageBuilder:
         made = self._keyed.rows(change, self._now_ms)
         numbers: Sequence[int] | None = None
         if not lone or len(change.rows) > 1:
-            numbers = range(len(change.rows)) if change.places is None else change.places
+            numbers = range(len(change.rows)) if change.row_indexes is None else change.row_indexes
         _put(batch, made, id_, change.pos, where, numbers, again=_SECOND if _is_second(change) else 0)
         return made.rows
 
-    def _add_units(self, batch: MessageBatch, plan: TableProjection, change: RowsChange, firsts: Sequence[int]) -> None:
-        keys, tables = plan.keys(change), plan.tables
+    def _add_units(
+        self, batch: MessageBatch, projection: TableProjection, change: RowsChange, firsts: Sequence[int]
+    ) -> None:
+        keys, tables = projection.keys(change), projection.tables
         if self._rows_per_message == 1 or len(keys) == 1 or isinstance(self._format, KeyedFormat):
             units = [Unit(tables, keys[row]) for row in firsts]
         else:
@@ -202,36 +206,36 @@ class MessageBuilder:
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
         id_ = f"{self._group(change)}#{change.origin.ordinal}q"
-        places, barrier = self._projections.statement_places(change.schema, change.table)
+        targets, barrier = self._projections.statement_targets(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):
             if messages.topic or not barrier:
-                place = (messages.topic, 0) if messages.topic else places[0]
-                self._put_few(place, messages, id_, change, _unit_of(change))
+                target = (messages.topic, 0) if messages.topic else targets[0]
+                self._put_few(target, messages, id_, change, _unit_of(change))
                 continue
             # All rows before it are confirmed first, and all behind it wait, because they lie in other partitions.
-            for place in places:
+            for target in targets:
                 self._open.clear()
-                copy = f"{id_}.{place[1]}" if len(places) > 1 else id_
-                self._put_few(place, messages, copy, change, _unit_of(change)).barrier = True
+                copy = f"{id_}.{target[1]}" if len(targets) > 1 else id_
+                self._put_few(target, messages, copy, change, _unit_of(change)).barrier = True
             self._open.clear()
 
     def emit_mark(self, mark: TransactionMark) -> None:
         """Formats the begin or end of a transaction."""
         id_ = f"{self._group(mark)}#{'begin' if mark.begin else 'end'}"
-        places, _ = self._projections.statement_places("", "")
+        targets, _ = self._projections.statement_targets("", "")
         for messages in self._format.mark(mark, self._now_ms):
-            self._put_few((messages.topic, 0) if messages.topic else places[0], messages, id_, mark, Unit(()))
+            self._put_few((messages.topic, 0) if messages.topic else targets[0], messages, id_, mark, Unit(()))
 
     def _put_few(
         self,
-        place: tuple[str, int],
+        target: tuple[str, int],
         messages: Messages,
         id_: str,
         about: SchemaChange | TransactionMark,
         unit: Unit,
     ) -> MessageBatch:
         """Messages that are not about rows, into a batch of their topic."""
-        batch = self._batch(*place)
+        batch = self._batch(*target)
         batch.commit_time_us = about.commit_time_us
         size, more = batch.size, len(messages.values)
         _put(batch, messages, id_, about.pos, self._where(about), None)
@@ -247,12 +251,12 @@ class MessageBuilder:
 
     def _batch(self, topic: str, partition: int) -> MessageBatch:
         """The open batch of a topic's partition."""
-        place = (topic, 0 if self._one_log else partition)
-        batch = self._open.get(place)
+        target = (topic, 0 if self._one_log else partition)
+        batch = self._open.get(target)
         if batch is None:
             if self._one_log:  # what follows has to stand behind what is there, and the next behind it
                 self._open.clear()
-            batch = self._open[place] = MessageBatch(topic, partition)
+            batch = self._open[target] = MessageBatch(topic, partition)
             self._batches.append(batch)
         return batch
 

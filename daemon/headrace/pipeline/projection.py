@@ -11,7 +11,7 @@ from typing import Any
 from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Column, Row, TableSchema
 from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
-from headrace.ports.format import KeyedFormat, PerLayout, ValueFormat
+from headrace.ports.format import KeyedFormat, PerSchema, ValueFormat
 from headrace.rules.columns import ColumnRules
 from headrace.rules.hashes import canal_table_partition, kafka_partition
 from headrace.rules.keys import KeyRules
@@ -58,7 +58,7 @@ class Projections:
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
         self._secret = "".join(one.salt.get_secret_value() for one in wanted.mask).encode()
         """Makes hashes of hidden keys, where there is one."""
-        self.of = PerLayout(self.project).of
+        self.of = PerSchema(self.project).of
 
     def project(self, schema: TableSchema) -> TableProjection:
         """The projection of one layout, made anew. Raises NotUnderstood."""
@@ -119,7 +119,7 @@ class Projections:
         wanted = self._include.choose(schema.schema, schema.table)
         unwanted = self._exclude.choose(schema.schema, schema.table) or frozenset()
         for name in sorted((wanted or frozenset()) | unwanted):
-            _place(schema, name)
+            _index_of(schema, name)
         return [
             i
             for i, column in enumerate(schema.columns)
@@ -163,7 +163,7 @@ class Projections:
         """What a sink takes for a topic: the topic, or the routing key that is made of it."""
         return self._address.render(topic=route.topic, schema=route.schema, table=route.table, partition=str(partition))
 
-    def statement_places(self, schema: str, table: str) -> tuple[list[tuple[str, int]], bool]:
+    def statement_targets(self, schema: str, table: str) -> tuple[list[tuple[str, int]], bool]:
         """Address and partition of each copy of a statement; and whether rows of its topic go to several partitions,
         so that it has to wait for them, and they for it."""
         route = self.route(schema, table)
@@ -180,11 +180,11 @@ def _names(tables: Sequence[Pattern], schema: TableSchema) -> bool:
 def _key_columns(schema: TableSchema, route: Route) -> tuple[int, ...]:
     """The columns that tell which rows have to stay in order."""
     if route.key is not None and route.key.kind == "columns":
-        return tuple(_place(schema, name) for name in route.key.columns)
+        return tuple(_index_of(schema, name) for name in route.key.columns)
     return schema.keys
 
 
-def _place(schema: TableSchema, name: str) -> int:
+def _index_of(schema: TableSchema, name: str) -> int:
     names = [column.name.lower() for column in schema.columns]
     if name.lower() in names:
         return names.index(name.lower())

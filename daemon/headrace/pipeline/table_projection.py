@@ -92,7 +92,7 @@ class TableProjection:
         """A change that is not cut, as it is published."""
         if self._project is None:
             return change
-        return self._part(change, change.operation, change.rows, change.before, change.pos, change.places)
+        return self._part(change, change.operation, change.rows, change.before, change.pos, change.row_indexes)
 
     def spread_evenly(self, change: RowsChange) -> list[int] | None:
         """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
@@ -109,7 +109,7 @@ class TableProjection:
         except ColumnAbsent as error:
             raise self._absent(error.name) from error
 
-    def cut(self, change: RowsChange) -> list[Part]:
+    def slice(self, change: RowsChange) -> list[Part]:
         """The parts of a change, for each partition in the order of its rows.
 
         A row whose key is another one afterwards, and whose partition is, becomes a DELETE there and an INSERT here;
@@ -118,7 +118,7 @@ class TableProjection:
         when a row lacks a column that decides.
         """
         try:
-            return self._cut_plain(change) if change.before is None else self._cut_update(change, change.before)
+            return self._slice_plain(change) if change.before is None else self._slice_update(change, change.before)
         except ColumnAbsent as error:
             raise self._absent(error.name) from error
 
@@ -148,7 +148,7 @@ class TableProjection:
             return f"{whose} {blake2b(key, digest_size=16, key=self._secret).hexdigest()}"
         return f"{whose} {key.decode('utf-8', 'replace')}"
 
-    def _cut_plain(self, change: RowsChange) -> list[Part]:
+    def _slice_plain(self, change: RowsChange) -> list[Part]:
         rows, keeps, spread = change.rows, self._keeps, self._spread
         kept: Sequence[int] = range(len(rows))
         if keeps is not None:
@@ -164,18 +164,24 @@ class TableProjection:
                 groups[partition] = [i]
             else:
                 group.append(i)
-        return [(partition, self._chosen(change, places)) for partition, places in groups.items()]
+        return [(partition, self._chosen(change, row_indexes)) for partition, row_indexes in groups.items()]
 
-    def _chosen(self, change: RowsChange, places: Sequence[int]) -> RowsChange:
+    def _chosen(self, change: RowsChange, row_indexes: Sequence[int]) -> RowsChange:
         """Some rows of a change without before images."""
         rows = change.rows
-        if len(places) == len(rows):
+        if len(row_indexes) == len(rows):
             return change
         return self._part(
-            change, change.operation, [rows[i] for i in places], None, change.pos + places[0], places, raw=True
+            change,
+            change.operation,
+            [rows[i] for i in row_indexes],
+            None,
+            change.pos + row_indexes[0],
+            row_indexes,
+            raw=True,
         )
 
-    def _cut_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
+    def _slice_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
         keeps, spread, same, name = self._keeps, self._spread, self._key_columns, self._primary_key
         parts: list[tuple[int, Operation, list[int], int]] = []
         runs: dict[int, list[int]] = {}
@@ -206,23 +212,23 @@ class TableProjection:
                 runs.pop(here, None)
             number += 1
         return [
-            (partition, self._made(change, before, operation, places, pos))
-            for partition, operation, places, pos in parts
+            (partition, self._made(change, before, operation, row_indexes, pos))
+            for partition, operation, row_indexes, pos in parts
         ]
 
     def _made(
-        self, change: RowsChange, before: list[Row], operation: Operation, places: list[int], pos: int
+        self, change: RowsChange, before: list[Row], operation: Operation, row_indexes: list[int], pos: int
     ) -> RowsChange:
         rows = change.rows
         if operation is Operation.UPDATE:
-            if len(places) == len(rows):
+            if len(row_indexes) == len(rows):
                 return change
-            old, new = [before[i] for i in places], [rows[i] for i in places]
-            return self._part(change, operation, new, old, pos, places, raw=True)
-        i = places[0]
+            old, new = [before[i] for i in row_indexes], [rows[i] for i in row_indexes]
+            return self._part(change, operation, new, old, pos, row_indexes, raw=True)
+        i = row_indexes[0]
         gone = operation is Operation.DELETE
         row, other = (before[i], rows[i]) if gone else (rows[i], before[i])
-        return self._part(change, operation, [row], None, pos, places, other=other, raw=True)
+        return self._part(change, operation, [row], None, pos, row_indexes, other=other, raw=True)
 
     def _part(
         self,
@@ -231,7 +237,7 @@ class TableProjection:
         rows: list[Row],
         before: list[Row] | None,
         pos: int,
-        places: Sequence[int] | None,
+        row_indexes: Sequence[int] | None,
         *,
         other: Row | None = None,
         raw: bool = False,
@@ -253,7 +259,7 @@ class TableProjection:
             change.gtid,
             change.partial,
             change.origin,
-            places,
+            row_indexes,
             other,
         )
 

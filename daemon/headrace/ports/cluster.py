@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from headrace.lease import Floor, Lease, Tenure
+from headrace.lease import KnownEpoch, Lease, Term
 from headrace.ports.state import StateStore
 from headrace.settings.adapters import ClusterSettings
 
@@ -20,12 +20,12 @@ class Lock(ABC):
     """Whether daemons of other machines take part, so that a successor may be waiting for it."""
 
     @abstractmethod
-    async def acquire(self, floor: Floor) -> None:
-        """Returns once the lock is held, under an epoch above `floor`; waits as long as another daemon holds it, or
-        is preferred. Raises LockServiceError or StateStoreError."""
+    async def acquire(self, known_epoch: KnownEpoch) -> None:
+        """Returns once the lock is held, under an epoch above `known_epoch`; waits as long as another daemon holds it,
+        or is preferred. Raises LockServiceError or StateStoreError."""
 
     @abstractmethod
-    async def try_acquire(self, floor: Floor) -> bool:
+    async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
         """Takes the lock when it is free and nobody is preferred; never waits for another holder."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Lock(ABC):
 
     @property
     @abstractmethod
-    def tenure(self) -> Tenure:
+    def term(self) -> Term:
         """Of the present holding; Tenure() while it isn't held, and when the state store counts the epochs."""
 
     @property
@@ -91,7 +91,7 @@ BALANCE = "the balance"
 
 
 @dataclass(slots=True)
-class Place:
+class Assignment:
     """One destination in the cluster."""
 
     name: str
@@ -126,15 +126,15 @@ class View:
     members: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The live daemons by name, as they describe themselves: address, since, version, max."""
     drained: frozenset[str] = frozenset()
-    places: dict[str, Place] = field(default_factory=dict)
+    assignments: dict[str, Assignment] = field(default_factory=dict)
 
     @property
     def loads(self) -> dict[str, int]:
         """How many destinations each live daemon runs."""
         counts = dict.fromkeys(self.members, 0)
-        for place in self.places.values():
-            if place.holder in counts:
-                counts[place.holder] += 1
+        for assignment in self.assignments.values():
+            if assignment.holder in counts:
+                counts[assignment.holder] += 1
         return counts
 
     def limit(self, node: str) -> float:

@@ -59,7 +59,7 @@ class ValueFormat(Format):
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """One message a row, in order."""
 
-    def cut(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
+    def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """A finished message as messages of fewer rows, each with the number of its first row, and of `room` bytes at
         most unless it has one row only; none when it can't be cut. Slow: for the few that are too large."""
         return []
@@ -88,7 +88,7 @@ class FormatAdapter(ABC):
         """A new format. `settings` are of `section`."""
 
 
-class PerLayout(Generic[_Made]):
+class PerSchema(Generic[_Made]):
     """What a format works out once a table layout, made when a layout is first seen."""
 
     def __init__(self, make: Callable[[TableSchema], _Made]) -> None:

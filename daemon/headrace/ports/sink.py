@@ -115,7 +115,7 @@ class SinkRouting:
     """Those that are known before any table is."""
     partitions: Callable[[str], int] = _one
     """How many a topic needs at least."""
-    cut: Callable[[bytes, int], list[tuple[int, bytes]]] = _whole
+    split: Callable[[bytes, int], list[tuple[int, bytes]]] = _whole
     """See ValueFormat.cut; nothing where messages have one row each."""
 
 

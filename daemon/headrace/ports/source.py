@@ -13,14 +13,14 @@ from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, Transac
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A row of headrace's own table on the source. `beat_us` is the writer's clock, in microseconds since 1970 UTC;
+    """A row of headrace's own table on the source. `written_us` is the writer's clock, in microseconds since 1970 UTC;
     `sequence` counts within an epoch."""
 
     destination: str
     epoch: int
     node: str
     sequence: int
-    beat_us: int
+    written_us: int
 
     @classmethod
     def of(cls, row: Row) -> Heartbeat:
@@ -175,7 +175,7 @@ class SecondConnection(ABC):
         """The destination's row; None when there is none or it can't be read. Never raises for what the server does."""
 
     @abstractmethod
-    async def write_heartbeat(self, beat: Heartbeat) -> Heartbeat | None:
+    async def write_heartbeat(self, heartbeat: Heartbeat) -> Heartbeat | None:
         """Writes the row, and makes its table when it is missing. Returns the one that stands there with a higher
         epoch, which is left as it is. Writes nothing on a replica, where it would never come back. Raises SourceError
         with why it can't be written."""

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.lease import NO_TENURE, Guard, Tenure
+from headrace.lease import NO_TERM, Guard, Term
 from headrace.model import Position
 from headrace.ports.parking import ParkingStore
 from headrace.settings.daemon import StateSettings
 
-__all__ = ["NO_TENURE", "Guard", "HistoryEntry", "StateChange", "StateStore", "Stored"]
+__all__ = ["NO_TERM", "Guard", "HistoryEntry", "StateChange", "StateStore", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class StateStore(ABC):
         """What is stored; never fails for an unknown destination."""
 
     @abstractmethod
-    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+    async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
         """Takes the destination over. Earlier guards are void.
 
-        The epoch is that of `tenure`; without one, a new epoch above the stored one and above `above`. Raises Fenced
+        The epoch is that of `term`; without one, a new epoch above the stored one and above `above`. Raises Fenced
         when the tenure is over, or its epoch is below one of the two. Either may equal it: a run that begins again
         under its tenure finds its own epoch stored, and its own heartbeats.
         """

@@ -196,7 +196,7 @@ def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = 
     try:
         return Pattern(part, key, plain=plain)
     except _Invalid as error:
-        sentence, place = error.args
-        if place >= 0:
-            raise ValueError(f"{what} is invalid at character {at + place + 1}: {sentence}") from None
+        sentence, character = error.args
+        if character >= 0:
+            raise ValueError(f"{what} is invalid at character {at + character + 1}: {sentence}") from None
         raise ValueError(f"{what}, from character {at + 1}, is invalid: {sentence}") from None

@@ -12,14 +12,14 @@ from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, 
 from headrace.settings.parking import ParkingSettings
 from headrace.settings.route import FilterSettings, RouteSettings
 from headrace.settings.section import MIB, Int, Seconds, SecondsOrOff, Section, Size
-from headrace.settings.values import Start, StartLatest, parse_place, parse_start
+from headrace.settings.values import Start, StartLatest, parse_file_position, parse_start
 
 
-def _split_places(value: Any) -> Any:
+def _split_positions(value: Any) -> Any:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple):
         raise ValueError('should be a list of places such as ["mysql-bin.000003:1234"]')
-    return tuple(parse_place(part) for part in parts if not isinstance(part, str) or part.strip())
+    return tuple(parse_file_position(part) for part in parts if not isinstance(part, str) or part.strip())
 
 
 class StandbySettings(Section):
@@ -70,7 +70,7 @@ class SourceSettings(Section):
         description="full: a source whose binlog_row_image is not FULL is refused; any: it is read, and messages lack "
         "the columns that its rows lack.",
     )
-    skip_event: Annotated[tuple[str, ...], BeforeValidator(_split_places)] = Field(
+    skip_event: Annotated[tuple[str, ...], BeforeValidator(_split_positions)] = Field(
         default=(),
         description='Events to pass over, each by where it begins: "mysql-bin.000003:1234". What they changed is not '
         "published; it is meant for one event that stops the destination for good.",
@@ -111,10 +111,10 @@ class SourceSettings(Section):
     )
 
     @property
-    def skip_places(self) -> frozenset[tuple[str, int]]:
+    def skip_positions(self) -> frozenset[tuple[str, int]]:
         """File and offset of each event to pass over."""
         return frozenset(
-            (file, int(offset)) for file, _, offset in (place.rpartition(":") for place in self.skip_event)
+            (file, int(offset)) for file, _, offset in (position.rpartition(":") for position in self.skip_event)
         )
 
 

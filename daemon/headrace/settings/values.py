@@ -116,7 +116,7 @@ def parse_start(value: Any) -> Start:
     return _start_time(time)
 
 
-def parse_place(value: Any) -> str:
+def parse_file_position(value: Any) -> str:
     """A file and the offset of an event in it, from "mysql-bin.000003:1234". Raises ValueError."""
     found = _FILE_OFFSET.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or not 4 <= int(found[2]) < 1 << 63:

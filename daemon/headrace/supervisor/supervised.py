@@ -60,20 +60,20 @@ class RestartPolicy:
     def delay(self, failures: int, error: HeadraceError) -> float:
         """The wait after the `failures`-th failure in a row, with full jitter, so that many don't come back at once.
 
-        When the source threw us out for another replica (ServerIdTaken), `failures` counts those alone. Each attempt
-        throws the other out, or is thrown out by it: two that come back at the same pace would do so for ever, so ours
-        grows without jitter.
+        When the source disconnected us for another replica (ServerIdTaken), `failures` counts those alone. Each attempt
+        disconnects the other, or is disconnected by it: two that come back at the same pace would do so for ever, so
+        ours grows without jitter.
         """
         power = 2.0 ** min(failures - 1, 30)
-        if _thrown_out(error):
+        if _disconnected(error):
             return min(self.taken_cap, self.not_retriable * power)
         if not error.retriable:
             return self.not_retriable
         return random.uniform(0, min(self.cap, self.base * power))
 
 
-def _thrown_out(error: HeadraceError) -> bool:
-    return isinstance(error, ServerIdTaken) and error.thrown_out
+def _disconnected(error: HeadraceError) -> bool:
+    return isinstance(error, ServerIdTaken) and error.disconnected
 
 
 class Supervised:
@@ -177,8 +177,8 @@ class Supervised:
         """Tells the error everywhere; the seconds to wait."""
         status = self.status
         self.failures += 1
-        self._taken += _thrown_out(error)
-        delay = self._policy.delay(self._taken if _thrown_out(error) else self.failures, error)
+        self._taken += _disconnected(error)
+        delay = self._policy.delay(self._taken if _disconnected(error) else self.failures, error)
         status.fail(error)
         status.restarts += 1
         self._log.error(

@@ -92,7 +92,7 @@ class Supervisor:
         handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])] if signals else []
         for number in handled:
             loop.add_signal_handler(number, self._on_signal, number)
-        beat = asyncio.create_task(self._beat(), name="supervisor")
+        heartbeat = asyncio.create_task(self._heartbeat(), name="supervisor")
         reload = asyncio.create_task(self._reload(self._reloading), name="reload") if self._reloading else None
         for one in self.running.values():
             one.start()
@@ -102,7 +102,7 @@ class Supervisor:
             await cancel(reload)  # from here on nothing is started any more
             return await self._drain()
         finally:
-            await cancel(reload, *(one.task for one in self.running.values()), beat, limit=END_LIMIT)
+            await cancel(reload, *(one.task for one in self.running.values()), heartbeat, limit=END_LIMIT)
             for number in handled:
                 loop.remove_signal_handler(number)
 
@@ -194,7 +194,7 @@ class Supervisor:
             log.warning("not drained; what is unconfirmed is sent again", destination=one.settings.name)
             await cancel(one.task, limit=END_LIMIT)
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         """Every tick: forgives destinations that are well, and tells systemd."""
         while True:
             self.observe(time.monotonic())

@@ -169,10 +169,10 @@ def check_before_fencing(producer: Any, check: Callable[[], None]) -> None:
     producer._sender._do_init_pid = run
 
 
-def add_to_transaction(producer: Any, place: aiokafka.TopicPartition) -> None:
+def add_to_transaction(producer: Any, topic_partition: aiokafka.TopicPartition) -> None:
     """Adds a partition to the open transaction before anything is sent to it: the first request for the partitions of
     messages takes it along, which saves a round trip."""
-    producer._txn_manager.maybe_add_partition_to_txn(place)
+    producer._txn_manager.maybe_add_partition_to_txn(topic_partition)
 
 
 def failure_of_transaction(producer: Any) -> BaseException | None:
@@ -217,7 +217,7 @@ def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]])
     return run
 
 
-async def cut(producer: Any, limit: float) -> None:
+async def abort(producer: Any, limit: float) -> None:
     """Ends a producer whose tasks were noted, so that nothing more leaves: its tasks are ended and the sockets reset
     before this returns, with what still lay in their buffers. `limit`: seconds for each. Never raises."""
     producer._closed = True

@@ -102,7 +102,8 @@ class Sizes:
             if index in large and value is not None:
                 room = limit - (producers.size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
                 parts = [
-                    (part, _numbered(batch.headers[index], row)) for row, part in self._routing.cut(value, max(1, room))
+                    (part, _numbered(batch.headers[index], row))
+                    for row, part in self._routing.split(value, max(1, room))
                 ]
             for part, headers in parts:
                 made.values.append(part)

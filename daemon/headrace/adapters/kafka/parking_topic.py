@@ -94,25 +94,25 @@ class ParkingTopic:
         if any(number not in self.log.entries for number in numbers):
             await self.refresh()
         log, wanted = self.log, [number for number in numbers if number in self.log.entries]
-        places = {number: _places(log, number) for number in wanted}
-        values = await self.topic.read_at([offset for offsets in places.values() for offset in offsets])
+        offsets_of = {number: _offsets(log, number) for number in wanted}
+        values = await self.topic.read_at([offset for offsets in offsets_of.values() for offset in offsets])
         return {
             number: _unpacked(b"".join(values[offset] for offset in offsets))
-            for number, offsets in places.items()
+            for number, offsets in offsets_of.items()
             if offsets and all(offset in values for offset in offsets)
         }
 
     async def write_apart(self, records: Sequence[Record]) -> None:
         """Writes records outside of the daemon's transactions, for an operator. Raises StateStoreError."""
-        producer, place, limit = producers.make_producer(self._settings), self.topic, self._settings.request_timeout
+        producer, topic, limit = producers.make_producer(self._settings), self.topic, self._settings.request_timeout
         try:
             async with asyncio.timeout(limit):
                 await producer.start()
                 for part in producers.build_records(producer, records):
-                    await (await producer.send_batch(part, place.name, partition=place.partition))
+                    await (await producer.send_batch(part, topic.name, partition=topic.partition))
         except (KafkaError, OSError, TimeoutError) as error:
             raise StateStoreError(
-                f"the parked messages in the topic {place.name} can't be changed ({producers.describe(error)})"
+                f"the parked messages in the topic {topic.name} can't be changed ({producers.describe(error)})"
             ) from error
         finally:
             await producers.close(producer)
@@ -157,7 +157,7 @@ class ParkingTopic:
         return "/".join([self._destination, "parked", *map(str, numbers)]).encode()
 
 
-def _places(log: ParkingLog, number: int) -> list[int]:
+def _offsets(log: ParkingLog, number: int) -> list[int]:
     """Where the pieces of a message lie; none when one is missing."""
     stored = log.entries[number]
     offsets = [log.offsets.get((number, piece), -1) for piece in range(stored.pieces)]

@@ -79,10 +79,10 @@ def build_records(producer: Any, records: Sequence[tuple[bytes, bytes | None]]) 
     return build_batches(producer, batch)
 
 
-async def cut(producer: Any) -> None:
+async def abort(producer: Any) -> None:
     """Cuts everything: its tasks are ended and the sockets reset before this returns, with what still lay in their
     buffers, because an old producer that still delivers would put old rows behind new ones. Never raises."""
-    await aiokafka_internals.cut(producer, CLOSE_LIMIT)
+    await aiokafka_internals.abort(producer, CLOSE_LIMIT)
 
 
 async def close(producer: Any) -> None:
@@ -91,7 +91,7 @@ async def close(producer: Any) -> None:
         async with asyncio.timeout(CLOSE_LIMIT):
             await producer.stop()
     except (KafkaError, OSError, TimeoutError):
-        await cut(producer)
+        await abort(producer)
 
 
 def unconfirmed(topic: str, partition: int, largest: int, error: BaseException | None) -> SinkError:

@@ -172,7 +172,7 @@ class KafkaSink(Sink):
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        await producers.cut(producer)
+        await producers.abort(producer)
         for done in list(self._pending):
             self._pending.discard(done)
             done.cancel()

@@ -12,8 +12,8 @@ from headrace.adapters.kafka.state_records import Content
 from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import Fenced, SinkError, StateStoreError
-from headrace.lease import Lease, Tenure
-from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.lease import Lease, Term
+from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.ports.state_records import Head
 
 _OWNER = uuid.uuid4().hex
@@ -59,20 +59,20 @@ class KafkaStore(StateStore):
             head = (await self._topic.read(settled=False)).head
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
-    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+    async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
         """Takes the destination over. The tenure's epoch may be the stored one when this process stored it: a run
         begins again. Raises Fenced or StateStoreError."""
         self._check_name(destination)
 
         def choose(head: Head) -> int:
-            known, ours = max(head.epoch, above), head.owner == _OWNER and head.epoch == tenure.epoch
-            if not tenure.epoch:
+            known, ours = max(head.epoch, above), head.owner == _OWNER and head.epoch == term.epoch
+            if not term.epoch:
                 return known + 1
-            if tenure.epoch > known or (ours and tenure.epoch == known):
-                return tenure.epoch
+            if term.epoch > known or (ours and term.epoch == known):
+                return term.epoch
             raise Fenced(
                 f"{destination} is held under epoch {known}, as its state topic and its heartbeat say; ours is "
-                f"{tenure.epoch}"
+                f"{term.epoch}"
             )
 
         async with self._writing(choose) as transactor:
@@ -80,7 +80,7 @@ class KafkaStore(StateStore):
             if (head.epoch, head.owner) != (epoch, _OWNER):
                 await transactor.begin(epoch, _OWNER)
             self._content = None
-            return Guard(epoch, head.version, tenure.fence)
+            return Guard(epoch, head.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
         """Writes all of `change` in one Kafka transaction. Raises Fenced or StateStoreError; after the latter it may

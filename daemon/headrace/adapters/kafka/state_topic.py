@@ -166,14 +166,14 @@ class StateTopic:
         """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
         then, as from a broker that does not know yet that another one leads the partition."""
         content, consumer = Content(self._destination), _consumer(self._settings, "read_uncommitted")
-        place = TopicPartition(self.name, self.partition)
+        topic_partition = TopicPartition(self.name, self.partition)
         try:
             async with asyncio.timeout(self._limit):
                 await consumer.start()
-                consumer.assign([place])
-                consumer.seek(place, start)
-                while await consumer.position(place) < end:
-                    for record in (await consumer.getmany(place, timeout_ms=100)).get(place, ()):
+                consumer.assign([topic_partition])
+                consumer.seek(topic_partition, start)
+                while await consumer.position(topic_partition) < end:
+                    for record in (await consumer.getmany(topic_partition, timeout_ms=100)).get(topic_partition, ()):
                         if record.offset < end:
                             content.add(record.key, record.value)
         except (KafkaError, OSError, TimeoutError) as error:
@@ -189,15 +189,20 @@ class StateTopic:
     async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
         """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
         found: dict[int, bytes] = {}
-        consumer, place = _consumer(self._settings, "read_committed"), TopicPartition(self.name, self.partition)
+        consumer, topic_partition = (
+            _consumer(self._settings, "read_committed"),
+            TopicPartition(self.name, self.partition),
+        )
         try:
             async with asyncio.timeout(self._limit):
                 await consumer.start()
-                consumer.assign([place])
+                consumer.assign([topic_partition])
                 for offset in offsets:
-                    consumer.seek(place, offset)
-                    while await consumer.position(place) <= offset:  # an empty answer says nothing
-                        records = (await consumer.getmany(place, timeout_ms=1000, max_records=1)).get(place, ())
+                    consumer.seek(topic_partition, offset)
+                    while await consumer.position(topic_partition) <= offset:  # an empty answer says nothing
+                        records = (await consumer.getmany(topic_partition, timeout_ms=1000, max_records=1)).get(
+                            topic_partition, ()
+                        )
                         found |= {record.offset: record.value for record in records if record.offset == offset}
         except (KafkaError, OSError, TimeoutError) as error:
             raise await self._away(error) from error
@@ -242,7 +247,7 @@ class _Reader:
     """A consumer of one partition from its beginning to an end that is asked for once."""
 
     def __init__(self, settings: KafkaSinkSettings, topic: str, partition: int) -> None:
-        self._place = TopicPartition(topic, partition)
+        self._topic_partition = TopicPartition(topic, partition)
         self._consumer = _consumer(settings, "read_committed")
         # The end that read_committed knows is the last stable offset: before it lies only what is decided by now.
         self._looker = _consumer(settings, "read_uncommitted")
@@ -251,11 +256,11 @@ class _Reader:
     async def start(self, begin: int, *, high_watermark: bool) -> bool:
         """Reads from the offset `begin` on. False when there is no such topic."""
         await self._consumer.start()
-        if self._place.topic not in await self._consumer.topics():
+        if self._topic_partition.topic not in await self._consumer.topics():
             return False
-        self._consumer.assign([self._place])
+        self._consumer.assign([self._topic_partition])
         if begin:
-            self._consumer.seek(self._place, begin)
+            self._consumer.seek(self._topic_partition, begin)
         looker = self._consumer
         if high_watermark:
             looker = self._looker
@@ -267,7 +272,7 @@ class _Reader:
         """Right after a change of leaders the end is not known, and the client does not know that answer."""
         while True:
             try:
-                return int((await looker.end_offsets([self._place]))[self._place])
+                return int((await looker.end_offsets([self._topic_partition]))[self._topic_partition])
             except TopicAuthorizationFailedError:
                 raise
             except KafkaError:
@@ -276,18 +281,18 @@ class _Reader:
     @property
     def held_back(self) -> bool:
         """Whether an open transaction is what hides the rest."""
-        stable = self._consumer.last_stable_offset(self._place)
+        stable = self._consumer.last_stable_offset(self._topic_partition)
         return stable is not None and stable < self.end
 
     async def at_end(self) -> bool:
         """By position, not by records: the last thing in a partition mostly is a marker that nobody is shown."""
         async with asyncio.timeout(10):
-            return bool(await self._consumer.position(self._place) >= self.end)
+            return bool(await self._consumer.position(self._topic_partition) >= self.end)
 
     async def poll(self) -> list[Any]:
         """What has come, at the latest after a moment."""
-        found = await self._consumer.getmany(self._place, timeout_ms=100)
-        return list(found.get(self._place, ()))
+        found = await self._consumer.getmany(self._topic_partition, timeout_ms=100)
+        return list(found.get(self._topic_partition, ()))
 
     async def stop(self) -> None:
         for consumer in (self._consumer, self._looker):

@@ -167,8 +167,8 @@ class Transactor:
             await self._producer.begin_transaction()
         self._open = True
         # The state's partition is added together with the first one of the messages, which saves a round trip.
-        place = aiokafka.TopicPartition(self.topic.name, self.topic.partition)
-        aiokafka_internals.add_to_transaction(self._producer, place)
+        topic_partition = aiokafka.TopicPartition(self.topic.name, self.topic.partition)
+        aiokafka_internals.add_to_transaction(self._producer, topic_partition)
 
     async def settle(self) -> None:
         """Returns once the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
@@ -260,7 +260,7 @@ class Transactor:
         producer, self._producer = self._producer, None
         self._error = self._error or SinkError("the producer was ended")
         if producer is not None:
-            await producers.cut(producer)
+            await producers.abort(producer)
 
     async def close(self) -> None:
         """Ends in order; a transaction that is still open is aborted. Safe after abort()."""

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from headrace.errors import StateStoreError
-from headrace.lease import Floor, Lease, Tenure
+from headrace.lease import KnownEpoch, Lease, Term
 from headrace.ports.cluster import Lock
 
 
@@ -27,12 +27,12 @@ class FileLock(Lock):
         self._other = ""
         self._lease = Lease()
 
-    async def acquire(self, floor: Floor) -> None:
+    async def acquire(self, known_epoch: KnownEpoch) -> None:
         """Returns once the lock is held; waits as long as another daemon holds it. Raises StateStoreError."""
-        while not await self.try_acquire(floor):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
+        while not await self.try_acquire(known_epoch):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
             await asyncio.sleep(self._poll)
 
-    async def try_acquire(self, floor: Floor) -> bool:
+    async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
         """Takes the lock when it is free; never waits. Raises StateStoreError when the file can't be used."""
         if self._file is not None:
             return True
@@ -73,9 +73,9 @@ class FileLock(Lock):
         return self._name if self._file is not None else self._other
 
     @property
-    def tenure(self) -> Tenure:
+    def term(self) -> Term:
         """Nothing: the state store beside the file counts the epochs."""
-        return Tenure()
+        return Term()
 
     @property
     def lease(self) -> Lease:

@@ -40,7 +40,7 @@ _DELIVERY_LIMIT = 2_000_000_000
 _ACCESS_REFUSED, _NOT_FOUND, _LOCKED, _PRECONDITION_FAILED, _NOT_ALLOWED = 403, 404, 405, 406, 530
 
 
-class Line:
+class BrokerConnection:
     """One connection with one channel in confirm mode. `on_answer` is given tags, from..to, and a reason when they are
     refused; `on_return` the id of a message that reached no queue, and why; `on_lost` why the line broke.
 
@@ -103,7 +103,7 @@ class Line:
             if not connecting.done():
                 connecting.cancel()
                 await asyncio.wait([connecting], timeout=CLOSE_LIMIT)
-            await _cut(connection)
+            await _abort(connection)
             if isinstance(error, ConnectionClosed | ProbableAuthenticationError):
                 raise self._refusal(error) from error
             raise
@@ -208,11 +208,11 @@ class Line:
 
     # -- ending ----------------------------------------------------------------------------------------------------
 
-    async def cut(self) -> None:
+    async def abort(self) -> None:
         """Resets the socket, with what still lay in its buffers: nothing more leaves. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await _cut(connection)
+            await _abort(connection)
 
     async def close(self) -> None:
         """Ends it in order; when that does not come to an end in time, it is cut."""
@@ -220,7 +220,7 @@ class Line:
             try:
                 await asyncio.wait([asyncio.ensure_future(self._connection.close())], timeout=CLOSE_LIMIT)
             finally:
-                await self.cut()
+                await self.abort()
 
 
 class _Connection(aio_pika.Connection):
@@ -244,7 +244,7 @@ class _Opener(aiormq.TransportFactory):
         return reader, writer
 
 
-async def _cut(connection: _Connection) -> None:
+async def _abort(connection: _Connection) -> None:
     """An ordinary close would still send what is buffered, here and in the kernel."""
     writer = connection.writer
     if writer is not None:

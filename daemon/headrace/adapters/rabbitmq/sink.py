@@ -14,7 +14,7 @@ from headrace.parking.confirming import ConfirmingSink
 from headrace.ports.sink import Parking
 
 if TYPE_CHECKING:
-    from headrace.adapters.rabbitmq.connection import Line
+    from headrace.adapters.rabbitmq.connection import BrokerConnection
 
 
 class RabbitMqSink(ConfirmingSink):
@@ -23,7 +23,7 @@ class RabbitMqSink(ConfirmingSink):
     def __init__(self, settings: RabbitMqSinkSettings, lease: Lease, parking: Parking | None = None) -> None:
         super().__init__(settings, lease, parking)
         self._settings = settings
-        self._line: Line | None = None
+        self._connection: BrokerConnection | None = None
         self._encoder: Encoder
         self._last_returned = 0
         """The tag of the message that was returned last."""
@@ -35,40 +35,40 @@ class RabbitMqSink(ConfirmingSink):
 
     async def _open(self, *, declare: bool) -> None:
         try:
-            from headrace.adapters.rabbitmq.connection import Line
+            from headrace.adapters.rabbitmq.connection import BrokerConnection
         except ModuleNotFoundError as error:
             raise SinkRejected(
                 f"the RabbitMQ sink needs {(error.name or '').partition('.')[0]}, which is not installed",
                 remedy="pip install 'headrace[rabbitmq]'",
             ) from error
         settings = self._settings
-        self._line = line = Line(settings, self._settled, self._returned, self._lost)
+        self._connection = connection = BrokerConnection(settings, self._settled, self._returned, self._lost)
         try:
-            await line.open()
-            await line.prepare(declare=declare)
+            await connection.open()
+            await connection.prepare(declare=declare)
         except BaseException:
             await self.abort()
             raise
         self._encoder = Encoder(
             settings.exchange,
-            line.channel.number,
-            line.channel.frame_max,
+            connection.channel.number,
+            connection.channel.frame_max,
             mandatory=settings.mandatory,
             persistent=settings.persistent,
         )
 
     async def abort(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            await line.cut()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.abort()
         await self._end_tasks()
 
     async def close(self) -> None:
         """All is confirmed already, so there is nothing to flush."""
         await self._end_tasks()
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
     async def check(self) -> list[str]:
         """Connects and looks for the exchange, unless that is made at the start."""
@@ -80,16 +80,16 @@ class RabbitMqSink(ConfirmingSink):
         return []
 
     async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             raise SinkError("the connection to RabbitMQ is closed")
-        await line.write(self._encoder.encode(batch, indexes))
+        await connection.write(self._encoder.encode(batch, indexes))
 
     def _scope(self, batch: MessageBatch) -> str:
         return self._settings.exchange
 
     def _paused(self) -> bool:
-        return self._line is not None and self._line.is_blocked
+        return self._connection is not None and self._connection.is_blocked
 
     def _returned(self, id_: bytes, reason: str) -> None:
         """Returns carry no tag; they come in the order of sending, each before its message's own confirmation."""

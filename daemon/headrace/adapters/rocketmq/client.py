@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headrace.adapters.rocketmq.rocketmq_internals import cut_channels, route_fault  # isort: skip - before the client
+from headrace.adapters.rocketmq.rocketmq_internals import abort_channels, route_fault  # isort: skip - before the client
 
 import rocketmq
 from rocketmq.v5 import exception as errors
@@ -112,7 +112,7 @@ class RocketMqClient:
         producer, self._producer = self._producer, None
         with contextlib.suppress(Exception):  # it is given up either way
             if producer is not None:
-                cut_channels(producer)
+                abort_channels(producer)
                 producer.shutdown()
         self._call(finished.set)
 

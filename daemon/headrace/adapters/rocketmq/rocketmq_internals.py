@@ -46,6 +46,6 @@ def route_fault(producer: Any, topic: str) -> str:
     return f"the topic {topic} had no route when it was asked for ({status.message or status.code})"
 
 
-def cut_channels(producer: Any) -> None:
+def abort_channels(producer: Any) -> None:
     """Ends the connections before shutdown(), whose farewell would wait for a cluster that is away."""
     producer.rpc_client.stop()

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import orjson
 
 from headrace.errors import Fenced, StateStoreError
-from headrace.lease import Tenure
+from headrace.lease import Term
 from headrace.model import Position
-from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
@@ -88,7 +88,7 @@ class SqliteStore(StateStore):
     async def load(self, destination: str) -> Stored:
         return await self._call("read", lambda: self._load(destination))
 
-    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+    async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
         """Takes the destination over with a new epoch, counted here: this store never goes with a lock that has one.
         Raises StateStoreError."""
         return await self._call("write", lambda: self._begin_epoch(destination, above))

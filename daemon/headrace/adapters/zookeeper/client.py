@@ -130,13 +130,13 @@ class Client:
                     transaction.check(one.path, one.version)
                 case Delete():
                     transaction.delete(one.path, one.version)
-        place = operations[0].path
-        results: list[Any] = await self._call(transaction.commit_async, place, limit)
+        path = operations[0].path
+        results: list[Any] = await self._call(transaction.commit_async, path, limit)
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
                 raise self._error(result, operations[index].path, index)
         if any(isinstance(result, Exception) for result in results) or len(results) != len(operations):
-            raise LockServiceError(f"ZooKeeper's answer to a change of {place} is not understood: {results!r}")
+            raise LockServiceError(f"ZooKeeper's answer to a change of {path} is not understood: {results!r}")
         return [int(getattr(result, "version", 0)) for result in results]
 
     async def _call(self, start: Callable[[], Any], path: str, limit: float) -> Any:

@@ -16,7 +16,7 @@ from headrace.adapters.zookeeper.session import Session
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.state import ZooKeeperStore
 from headrace.errors import LockServiceError
-from headrace.ports.cluster import BALANCE, Cluster, Lock, Member, Place, View, number_of
+from headrace.ports.cluster import BALANCE, Assignment, Cluster, Lock, Member, View, number_of
 
 
 class ZooKeeperCluster(Cluster):
@@ -47,10 +47,12 @@ class ZooKeeperCluster(Cluster):
         members, drains, names = await asyncio.gather(
             session.members(), session.children(paths.drains), session.children(paths.destinations)
         )
-        places = await asyncio.gather(*(self._place(name) for name in sorted(names)))
-        return View(members, frozenset(map(node_name, drains)), {place.name: place for place in places})
+        assignments = await asyncio.gather(*(self._assignment(name) for name in sorted(names)))
+        return View(
+            members, frozenset(map(node_name, drains)), {assignment.name: assignment for assignment in assignments}
+        )
 
-    async def _place(self, name: str) -> Place:
+    async def _assignment(self, name: str) -> Assignment:
         session, paths = self.session, self.session.paths.destination(name)
         running, move, nodes = await asyncio.gather(
             session.get(paths.running), session.get(paths.move), session.read_children(paths.candidates)
@@ -58,7 +60,7 @@ class ZooKeeperCluster(Cluster):
         info = read_json(running.data) if running is not None else {}
         found = {one: read_json(node.data) for one, node in nodes.items()}
         found.pop(str(info.get("node", "")), None)
-        return Place(
+        return Assignment(
             name,
             str(info.get("node", "")),
             str(info.get("address", "")),
@@ -68,7 +70,7 @@ class ZooKeeperCluster(Cluster):
             tuple(sorted(found)),
             str(read_json(move.data).get("to", "")) if move is not None else "",
             move.changed_ms * 1000 if move is not None else 0,
-            str(info.get("wish", "")) not in ("", BALANCE),
+            str(info.get("moved_by", "")) not in ("", BALANCE),
         )
 
     async def ask_to_move(self, destination: str, node: str, by: str) -> None:

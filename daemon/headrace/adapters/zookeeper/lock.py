@@ -11,13 +11,13 @@ import orjson
 import structlog
 
 from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused, SessionOver
-from headrace.adapters.zookeeper.lock_keeper import Keeper
-from headrace.adapters.zookeeper.lock_line import Line, View, holder_of
+from headrace.adapters.zookeeper.held_lock import HeldLock
+from headrace.adapters.zookeeper.lock_queue import LockQueue, View, holder_of
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set, read_json
 from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
-from headrace.lease import Floor, Lease, Tenure
+from headrace.lease import KnownEpoch, Lease, Term
 from headrace.ports.cluster import Lock
 
 _log = structlog.get_logger(__name__)
@@ -41,9 +41,9 @@ class ZooKeeperLock(Lock):
         self._name, self._node, self._address = destination, node, address
         self._paths = session.paths.destination(destination)
         self._wake = asyncio.Event()
-        self._line = Line(session, destination, node, self._wake.set)
-        self._keeper = Keeper(session, destination, node)
-        self._tenure = Tenure()
+        self._queue = LockQueue(session, destination, node, self._wake.set)
+        self._held = HeldLock(session, destination, node)
+        self._term = Term()
         self._lease = Lease(1.0)
         self._lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
@@ -75,21 +75,21 @@ class ZooKeeperLock(Lock):
         return ""
 
     @property
-    def tenure(self) -> Tenure:
+    def term(self) -> Term:
         """The epoch, and the version of the epoch node that goes with it."""
-        return self._tenure
+        return self._term
 
     @property
     def lease(self) -> Lease:
         """Lost when the session is, when the node is gone or somebody else's, and by release()."""
         return self._lease
 
-    async def acquire(self, floor: Floor) -> None:
+    async def acquire(self, known_epoch: KnownEpoch) -> None:
         """Returns once the lock is held. Raises LockServiceError or StateStoreError."""
         ignore = self._session.listen(self._wake.set)
         self._seen = 0, 0
         try:
-            while not await self._attempt(floor, waiting=True):
+            while not await self._attempt(known_epoch, waiting=True):
                 await self._wait()
         except BaseException:
             await self._clear()
@@ -97,11 +97,11 @@ class ZooKeeperLock(Lock):
         finally:
             ignore()
 
-    async def try_acquire(self, floor: Floor) -> bool:
+    async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
         """Takes the lock when it is free and nobody is preferred. Raises LockServiceError or StateStoreError."""
         taken = False
         try:
-            taken = await self._attempt(floor, waiting=False)
+            taken = await self._attempt(known_epoch, waiting=False)
         finally:
             if not taken:
                 await self._clear()
@@ -115,17 +115,17 @@ class ZooKeeperLock(Lock):
 
     async def set_ready(self, ready: bool) -> None:
         """Those that are not stand behind those that are. What can't be told now is told by the next call."""
-        self._line.ready = ready
-        if self._line.joined and self._line.told is not ready and self._session.connected:
+        self._queue.ready = ready
+        if self._queue.joined and self._queue.told is not ready and self._session.connected:
             try:
-                await self._session.multi(self._line.mark(holds=self._holding is not None))
-                self._line.told = ready
+                await self._session.multi(self._queue.mark(holds=self._holding is not None))
+                self._queue.told = ready
             except LockServiceError as error:
                 _log.warning("could not tell the others whether we are ready", destination=self._name, error=str(error))
 
     async def asked_away(self) -> str:
         """Returns once another live daemon is preferred, or this one is to run nothing."""
-        return await self._keeper.asked_away()
+        return await self._held.asked_away()
 
     async def recovered(self) -> None:
         """Returns once there is a connection again."""
@@ -144,17 +144,17 @@ class ZooKeeperLock(Lock):
     async def release(self) -> None:
         """Gives the lock back, later when ZooKeeper can't be reached now. Never raises."""
         self._lease.lose(_NOT_HELD)
-        self._keeper.end()
+        self._held.end()
         holding, self._holding = self._holding, None
         if holding is not None:
             self._session.proofs.drop(holding, _NOT_HELD)
             self.holder_info = {}
-        self._tenure = Tenure()
+        self._term = Term()
         await self._clear()
 
     # -- taking it ------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, floor: Floor, *, waiting: bool) -> bool:
+    async def _attempt(self, known_epoch: KnownEpoch, *, waiting: bool) -> bool:
         """One look, and when it is our turn, one attempt."""
         if self._holding is not None and not self._lease.lost:
             return True
@@ -166,37 +166,37 @@ class ZooKeeperLock(Lock):
                 await self._clear()
                 await self.look()  # people see who runs it
                 return False
-            if waiting and not (woken or self._line.joined is False) and await self._same_holder():
+            if waiting and not (woken or self._queue.joined is False) and await self._same_holder():
                 return False
-            if waiting and not await self._line.join():
+            if waiting and not await self._queue.join():
                 return False
-            view = await self._line.look(watch=waiting)
+            view = await self._queue.look(watch=waiting)
             self.holder_info = holder_of(view.running)
             self._seen = (view.running.created if view.running else 0), 0
-            await self._see_our_place(view, waiting=waiting)
-            if not self._may_take(view, waiting=waiting) or not await self._line.join():
+            await self._see_our_turn(view, waiting=waiting)
+            if not self._may_take(view, waiting=waiting) or not await self._queue.join():
                 return False
             if self._session.is_full():  # by now: several locks may have looked at the same time
                 return False
             with self._session.taking():
-                return await self._take(view, floor)
+                return await self._take(view, known_epoch)
         except SessionOver:
             return False
         except Refused as refused:
             if refused.why in ("no_node", "node_exists", "bad_version"):  # somebody was faster, or nodes are gone
-                await self._line.verify()
+                await self._queue.verify()
                 return False
             raise
 
-    async def _see_our_place(self, view: View, *, waiting: bool) -> None:
+    async def _see_our_turn(self, view: View, *, waiting: bool) -> None:
         """Our node may have been deleted by hand, or with a former lock of this process: it is put up again then."""
         if waiting and self._node not in view.waiting and not self._session.owns(view.running):
-            await self._line.verify()
-            if not self._line.joined:
+            await self._queue.verify()
+            if not self._queue.joined:
                 self._wake.set()
 
     async def _same_holder(self) -> bool:
-        """A quick look while nothing happens: in case a watch was lost, or the first in line is frozen."""
+        """A quick look while nothing happens: in case a watch was lost, or the first in the queue is frozen."""
         created, times = self._seen
         if not created or times >= _FULL_LOOK:
             return False
@@ -233,18 +233,18 @@ class ZooKeeperLock(Lock):
         # Should those before us be frozen, their turns pass.
         return now >= self._missing_since + view.waiting.index(self._node) * _STEP
 
-    async def _take(self, view: View, floor: Floor) -> bool:
+    async def _take(self, view: View, known_epoch: KnownEpoch) -> bool:
         """Creates `running` and counts the epoch up, in one: nobody can have the one without the other."""
         session, generation = self._session, self._session.generation
         before = await session.get(self._paths.epoch)
-        epoch = max(self._read_epoch(before), await floor()) + 1
+        epoch = max(self._read_epoch(before), await known_epoch()) + 1
         data = orjson.dumps(
             {
                 "node": self._node,
                 "address": self._address,
                 "epoch": epoch,
                 "since": time.time_ns() // 1000,
-                "wish": view.wish_for(self._node),
+                "moved_by": view.asked_by(self._node),
             }
         )
         operations: list[Op] = []
@@ -258,7 +258,7 @@ class ZooKeeperLock(Lock):
         operations.append(Set(self._paths.epoch, b"%d" % epoch, 0 if before is None else before.version))
         if view.preferred == self._node and view.move is not None:
             operations.append(Delete(self._paths.move, view.move.version))
-        operations.append(self._line.mark(holds=True))
+        operations.append(self._queue.mark(holds=True))
         asked_at = time.monotonic()
         session.counts.attempts += 1
         self._tried = {*(self._tried if self._standing == generation else ()), epoch}
@@ -268,8 +268,8 @@ class ZooKeeperLock(Lock):
         except OutcomeUnknown:
             if not await self._was_taken(data, epoch, generation):
                 return False
-        tenure = Tenure(epoch, before.version + 1 if before is not None else 1)
-        self._hold(tenure, view.running.version + 1 if view.running is not None else 0, generation, asked_at)
+        term = Term(epoch, before.version + 1 if before is not None else 1)
+        self._hold(term, view.running.version + 1 if view.running is not None else 0, generation, asked_at)
         self.holder_info = read_json(data)
         return True
 
@@ -284,16 +284,16 @@ class ZooKeeperLock(Lock):
             return False
         return running.data == data and self._read_epoch(stored) == epoch
 
-    def _hold(self, tenure: Tenure, running_version: int, generation: int, asked_at: float) -> None:
-        self._tenure, self._missing_since = tenure, 0.0
+    def _hold(self, term: Term, running_version: int, generation: int, asked_at: float) -> None:
+        self._term, self._missing_since = term, 0.0
         self._lease = lease = self._session.proofs.new_lease()
         if self._session.generation != generation:
             lease.lose("the ZooKeeper session was lost")
             return
         # `running` alone would not do: a node that somebody else makes anew has the same version.
-        checks = Check(self._paths.running, running_version), Check(self._paths.epoch, tenure.fence)
+        checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
         self._holding = self._session.proofs.hold(self._name, checks, lease, asked_at)
-        self._keeper.begin(self._holding)
+        self._held.begin(self._holding)
 
     def _read_epoch(self, node: Node | None) -> int:
         if node is None:
@@ -313,17 +313,17 @@ class ZooKeeperLock(Lock):
         await self._stop_clearing()
         generation = self._session.generation
         running, self._standing = self._standing == generation, -1
-        if not running and not self._line.joined:  # what there was has ended with its session
+        if not running and not self._queue.joined:  # what there was has ended with its session
             return
-        work = self._take_away(generation, running=running, leave=self._line.joined)
-        self._line.forget()
+        work = self._take_away(generation, running=running, leave=self._queue.joined)
+        self._queue.forget()
         self._clearing = self._session.spawn(work, f"release of {self._name}")
         await asyncio.wait([self._clearing], timeout=_RELEASE_LIMIT if self._session.connected else 0)
 
     async def _take_away(self, generation: int, *, running: bool, leave: bool) -> None:
         """Until it is done, or has ended with its session."""
         while self._session.generation == generation:
-            operations: list[Op] = [self._line.leave()] if leave else []
+            operations: list[Op] = [self._queue.leave()] if leave else []
             try:
                 if running:
                     await self._session.sync()

@@ -16,8 +16,8 @@ from headrace.adapters.zookeeper.operations import Check, Create, Node, Op, Set
 from headrace.adapters.zookeeper.paths import DestinationPaths
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import Fenced, LockServiceError, StateStoreError
-from headrace.lease import Tenure
-from headrace.ports.state import NO_TENURE, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace.lease import Term
+from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
 from headrace.ports.state_records import BrokenRecord, Head, join, read_entry, split
 
 _log = structlog.get_logger(__name__)
@@ -61,10 +61,10 @@ class ZooKeeperStore(StateStore):
             head, _ = await self._read(destination)
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
-    async def begin_epoch(self, destination: str, *, above: int = 0, tenure: Tenure = NO_TENURE) -> Guard:
+    async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
         """Takes the destination over under the epoch of its lock. The stored epoch, and `above`, may be that epoch: a
         run begins again. Raises Fenced or StateStoreError."""
-        if not tenure.epoch:
+        if not term.epoch:
             raise StateStoreError(
                 f"the position of {destination} in ZooKeeper can only be written under its lock there"
             )
@@ -73,17 +73,15 @@ class ZooKeeperStore(StateStore):
             await self._session.make_parents(paths.schema, paths.history)
             generation = self._session.generation
             head, node = await self._read(destination)
-            await self._check_tenure(destination, head, above, tenure)
-            begun = replace(head, epoch=tenure.epoch)
+            await self._check_term(destination, head, above, term)
+            begun = replace(head, epoch=term.epoch)
             data = begun.encode()
             # Written also when the epoch is stored already: what a former run of ours still has under way comes too
             # late then, and should somebody have made the epoch node anew, this node's version tells the two apart.
             write: Op = Create(paths.position, data) if node is None else Set(paths.position, data, node.version)
-            await self._write(
-                destination, generation, tenure.fence, [write], data, -1 if node is None else node.version
-            )
+            await self._write(destination, generation, term.fence, [write], data, -1 if node is None else node.version)
         self._known[destination] = _Known(begun, 0 if node is None else node.version + 1, generation)
-        return Guard(tenure.epoch, begun.version, tenure.fence)
+        return Guard(term.epoch, begun.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
         """Writes all of `change` or nothing. Raises Fenced, and counts it, when the destination is somebody else's by
@@ -158,11 +156,11 @@ class ZooKeeperStore(StateStore):
                 ]
             if head.pieces:
                 await self.schema_entries(destination)
-            place = paths.base
-            while place and await self._session.get(place) is None:
-                place = place.rpartition("/")[0]
+            path = paths.base
+            while path and await self._session.get(path) is None:
+                path = path.rpartition("/")[0]
             # It can't get through, for the version: so it is refused either for our rights, or for that.
-            await self._session.multi(Create(f"{place}/headrace-check", b""), Check(place or "/", _NEVER))
+            await self._session.multi(Create(f"{path}/headrace-check", b""), Check(path or "/", _NEVER))
         except Refused as refused:
             return [] if refused.why == "bad_version" else [str(refused)]
         except (LockServiceError, StateStoreError) as error:
@@ -184,12 +182,12 @@ class ZooKeeperStore(StateStore):
             nodes += await asyncio.gather(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
         return nodes
 
-    async def _check_tenure(self, destination: str, head: Head, above: int, tenure: Tenure) -> None:
+    async def _check_term(self, destination: str, head: Head, above: int, term: Term) -> None:
         epoch = await self._session.get(self._session.paths.destination(destination).epoch)
-        if epoch is None or epoch.version != tenure.fence:
-            raise Fenced(f"the lock of {destination} that came with epoch {tenure.epoch} is over")
-        if max(head.epoch, above) > tenure.epoch:
-            raise Fenced(f"{destination} was run under epoch {max(head.epoch, above)} already; ours is {tenure.epoch}")
+        if epoch is None or epoch.version != term.fence:
+            raise Fenced(f"the lock of {destination} that came with epoch {term.epoch} is over")
+        if max(head.epoch, above) > term.epoch:
+            raise Fenced(f"{destination} was run under epoch {max(head.epoch, above)} already; ours is {term.epoch}")
 
     def _known_for(self, destination: str, guard: Guard) -> _Known:
         """Only what begin_epoch() and commit() left here will do: the node's version belongs to the guard."""

@@ -14,7 +14,7 @@ from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import Printer, field_of
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import KeyedFormat, Messages, PerLayout
+from headrace.ports.format import KeyedFormat, Messages, PerSchema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
@@ -87,7 +87,7 @@ class DebeziumFormat(KeyedFormat):
 
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
-        self._table = PerLayout(lambda schema: _Table(schema, settings)).of
+        self._table = PerSchema(lambda schema: _Table(schema, settings)).of
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
@@ -112,7 +112,7 @@ class DebeziumFormat(KeyedFormat):
         )
         transaction = self._transaction_id(change.gtid, change.origin) if self._settings.transaction_topic else ""
         row = table.partial_row if change.partial else table.row
-        places = change.places
+        row_indexes = change.row_indexes
         middle, tail = (
             f',"source":{source}',
             f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}',
@@ -120,7 +120,7 @@ class DebeziumFormat(KeyedFormat):
 
         def value(op: str, before: str, after: str, i: int) -> bytes:
             block = self._block(transaction, table.name) if transaction else "null"
-            number = i if places is None else places[i]
+            number = i if row_indexes is None else row_indexes[i]
             return (
                 f'{table.value_head}{{"before":{before},"after":{after}{middle}{number}{thread},"transaction":{block}'
                 f',"op":"{op}"{tail}'

@@ -51,12 +51,12 @@ def _table(schema: TableSchema) -> dict[str, Any]:
     return {
         "defaultCharsetName": None,
         "primaryKeyColumnNames": [schema.columns[i].name for i in schema.keys],
-        "columns": [_column(column, place) for place, column in enumerate(schema.columns, 1)],
+        "columns": [_column(column, position) for position, column in enumerate(schema.columns, 1)],
         "comment": None,
     }
 
 
-def _column(column: Column, place: int) -> dict[str, Any]:
+def _column(column: Column, position: int) -> dict[str, Any]:
     kind = column.kind
     sizes = _SIZES.search(column.mysql_type) if kind not in ("enum", "set") else None
     # What stands in brackets has fields of its own; MySQL writes types in lower case, Debezium in capitals.
@@ -70,7 +70,7 @@ def _column(column: Column, place: int) -> dict[str, Any]:
         "charsetName": column.charset if column.charset not in ("", "binary") else None,
         "length": int(sizes[1]) if sizes else column.length or None,
         "scale": int(sizes[2]) if sizes and sizes[2] else None,
-        "position": place,
+        "position": position,
         "optional": column.nullable,
         "autoIncremented": column.auto_increment,
         "generated": column.auto_increment or column.generated,

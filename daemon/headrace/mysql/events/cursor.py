@@ -13,20 +13,20 @@ class EventCursor:
 
     `file`:`end` is behind the last event that was handled whole; `start` is the offset of the present event, -1 when it
     stands in no file; `time` (seconds since 1970) is its header's, or that of an event within it. `checksums`: events
-    end in a CRC32. `skip_places` are places (`file:offset`) whose events an operator has chosen to pass over when they
-    can't be read; `skipped` counts what was passed over so.
+    end in a CRC32. `skip_positions` are positions (`file:offset`) whose events an operator has chosen to pass over when
+    they can't be read; `skipped` counts what was passed over so.
     """
 
-    __slots__ = ("_skip_places", "checksums", "end", "file", "high", "skipped", "start", "time")
+    __slots__ = ("_skip_positions", "checksums", "end", "file", "high", "skipped", "start", "time")
 
     def __init__(
-        self, file: str, end: int, *, checksums: bool = False, skip_places: frozenset[str] = frozenset()
+        self, file: str, end: int, *, checksums: bool = False, skip_positions: frozenset[str] = frozenset()
     ) -> None:
         self.file, self.end, self.start = file, end, -1
         self.time = self.skipped = 0
         self.high = end & -WRAP
         """The part of offsets that headers lack."""
-        self.checksums, self._skip_places = checksums, skip_places
+        self.checksums, self._skip_positions = checksums, skip_positions
 
     @property
     def event_start(self) -> int:
@@ -34,14 +34,14 @@ class EventCursor:
         return self.start if self.start >= 0 else self.end
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """`file:offset` of the present event."""
         return f"{self.file}:{self.event_start}"
 
     @property
     def may_skip(self) -> bool:
         """Whether the operator has named this very place."""
-        return self.place in self._skip_places
+        return self.position in self._skip_positions
 
     def end_of(self, at: int, stop: int) -> int:
         """The offset behind the event whose body is from `at` to `stop`."""
@@ -49,4 +49,4 @@ class EventCursor:
 
     def not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
         """The error that names the present event's place."""
-        return NotUnderstood(f"at {self.place}: {what}", remedy=remedy or "see docs/troubleshooting.md#error")
+        return NotUnderstood(f"at {self.position}: {what}", remedy=remedy or "see docs/troubleshooting.md#error")

@@ -372,6 +372,6 @@ class EventCutter:
 
     def _corrupt(self, kind: int) -> BinlogCorrupt:
         return BinlogCorrupt(
-            f"at {self._cursor.place}: the CRC32 of an event of type {kind} is wrong",
+            f"at {self._cursor.position}: the CRC32 of an event of type {kind} is wrong",
             remedy="check the binlog with mysqlbinlog --verify-binlog-checksum, on the source and on a replica",
         )

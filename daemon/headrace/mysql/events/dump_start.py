@@ -17,13 +17,13 @@ class DumpStart:
     skip_before: int = 0
 
     @property
-    def place(self) -> tuple[str, int]:
+    def file_position(self) -> tuple[str, int]:
         """File and offset of the first event."""
         start = self.position
-        return (start.file, start.offset) if start.gtid_set else dump_place(start, self.skip_before)
+        return (start.file, start.offset) if start.gtid_set else dump_position(start, self.skip_before)
 
 
-def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
+def dump_position(start: Position, skip_before: int) -> tuple[str, int]:
     """File and offset where a dump by place begins: at the start, at the file's beginning when what lies before has to
     be seen, or at the oldest XA transaction whose rows have to be read again. The dump command has 32 bits for it."""
     if skip_before:
@@ -33,7 +33,7 @@ def dump_place(start: Position, skip_before: int) -> tuple[str, int]:
     return start.file, start.offset if start.offset < 1 << 32 else 4
 
 
-def place_of(text: str) -> tuple[str, int]:
+def file_position_of(text: str) -> tuple[str, int]:
     """File and offset out of `file:offset`; ("", 0) out of ""."""
     file, _, offset = text.rpartition(":")
     return file, int(offset or 0)

@@ -20,7 +20,7 @@ _HIDDEN = re.compile(r"DB_ROW_HASH_\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class TableLayout:
+class RowSchema:
     """A table as the row decoder needs it: the schema for everyone, and how each column stands in a row. There may be
     more fields than columns: those are hidden."""
 
@@ -102,7 +102,7 @@ class TableMap:
         """Types of the columns that the table is declared with; known after described()."""
         return self.types[: len(self.types) - len(self._hidden)]
 
-    def layout(self, schema: TableSchema, options: ValueOptions) -> TableLayout:
+    def row_schema(self, schema: TableSchema, options: ValueOptions) -> RowSchema:
         """How rows of the table stand, given what its columns are."""
         fields = []
         for (kind, meta), column in zip(self.types, (*schema.columns, *self._hidden), strict=True):
@@ -110,7 +110,7 @@ class TableMap:
                 fields.append(ct.field_of(kind, meta, column, options))
             except UnknownType as error:
                 raise UnknownType(f"column `{column.name}`: {error}") from None
-        return TableLayout(schema, tuple(fields), tuple(kind for kind, _ in self.types))
+        return RowSchema(schema, tuple(fields), tuple(kind for kind, _ in self.types))
 
 
 class MissingMetadata(ValueError):

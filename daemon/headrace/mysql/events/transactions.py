@@ -11,7 +11,7 @@ from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Origin, Position, Trans
 from headrace.mysql.events import xa
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EnterInner, rotated_to
-from headrace.mysql.events.dump_start import DumpStart, place_of
+from headrace.mysql.events.dump_start import DumpStart, file_position_of
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, parse_mariadb
 from headrace.mysql.events.statements import Statement
@@ -43,7 +43,7 @@ class Transactions:
         self._cursor, self._spool, self._mark, self._begin = cursor, spool, mark, begin
         self.gtids: GtidSet | None = GtidSet(begin.gtid_set) if begin.gtid_set else None
         self._own_gtids = GtidSet(begin.own_gtids)
-        self._last_file, self._last_start = place_of(begin.last_transaction)
+        self._last_file, self._last_start = file_position_of(begin.last_transaction)
         """Where the last transaction that ended begins."""
         self._group_end = 0
         """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
@@ -57,7 +57,7 @@ class Transactions:
         self._key: Key | None = None
         self._skip_to: tuple[str, int] | None = None
         """Transactions that begin before this place are confirmed already."""
-        if start.place != (begin.file, begin.offset):
+        if start.file_position != (begin.file, begin.offset):
             self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
         self._resume: Position | None = begin if begin.events_done or begin.open_xa else None
         self.inside = self.in_xa = self.in_group = False
@@ -170,7 +170,8 @@ class Transactions:
             raise self._cursor.not_understood(
                 f"the rows of XA transaction {lost.xid}, prepared at {lost.file}:{lost.offset}, are not in the binlog "
                 "any more",
-                f"name this place in [source] skip_event = ['{self._cursor.place}'] once its tables have been compared",
+                f"name this position in [source] skip_event = ['{self._cursor.position}'] once its tables have been "
+                "compared",
             )
 
     def _begin_xa(self) -> None:
@@ -211,7 +212,7 @@ class Transactions:
             raise self._cursor.not_understood(
                 f"XA transaction {xid} is committed, but it was prepared before headrace began to read: its rows are "
                 "unknown",
-                f"compare the tables that it changed, then set [source] skip_event = ['{self._cursor.place}']",
+                f"compare the tables that it changed, then set [source] skip_event = ['{self._cursor.position}']",
             )
         elif commit:
             self._give_out(xid)

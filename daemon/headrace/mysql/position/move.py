@@ -15,8 +15,8 @@ from headrace.model import POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, take_inventory
-from headrace.mysql.position.scans import Spot
-from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
+from headrace.mysql.position.scans import TransactionBoundary
+from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
 from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -69,10 +69,10 @@ async def relocate(
     try:
         inventory = await take_inventory(connection)
         mover = _Mover(source, inventory, stored, reason, last_pos)
-        spot = await mover.resolve(where, connection)
+        boundary = await mover.resolve(where, connection)
     finally:
         await connection.close()
-    return await mover.move(spot, history_entries, trail)
+    return await mover.move(boundary, history_entries, trail)
 
 
 async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
@@ -89,7 +89,7 @@ async def relocate_by_policy(source: SourceSettings, policy: str, lost: Position
         await connection.close()
     mover = _Mover(source, inventory, stored, lost.kind.value, 0)
     found = await mover.by_policy(policy, lost)
-    if isinstance(found, Spot):
+    if isinstance(found, TransactionBoundary):
         move = await mover.move(found, (), ())
         if _goes_by(move.position) != _goes_by(stored):
             return move
@@ -112,7 +112,7 @@ class _Mover:
     ) -> None:
         self._inventory, self._stored, self._reason = inventory, stored, reason
         self._last_pos = stored.last_pos if stored is not None else last_pos
-        self._finder = PlaceFinder(source, inventory, heads)
+        self._finder = PositionFinder(source, inventory, heads)
         self._notes: list[str] = []
         self._same_server = stored is not None and stored.server_uuid == inventory.server_uuid
         by_gtid = inventory.gtid_mode and stored is not None and stored.gtid_set
@@ -120,7 +120,7 @@ class _Mover:
 
     # -- where to -------------------------------------------------------------------------------------------------
 
-    async def resolve(self, where: Where, connection: SourceConnection) -> Spot:
+    async def resolve(self, where: Where, connection: SourceConnection) -> TransactionBoundary:
         """An operator's place."""
         finder = self._finder
         if isinstance(where, StartLatest):
@@ -135,24 +135,24 @@ class _Mover:
             return await self._at_gtids(where.gtid_set, connection)
         return await self._next_file()
 
-    async def _at_time(self, when: datetime) -> Spot:
-        spot = await self._finder.at_time(when)
-        if spot.place == self._finder.end().place:
+    async def _at_time(self, when: datetime) -> TransactionBoundary:
+        boundary = await self._finder.at_time(when)
+        if boundary.file_position == self._finder.end().file_position:
             self._notes.append("no transaction was committed then or later, so this is the end of the binlog")
         oldest = self._inventory.readable[0]
-        if spot.file == oldest.name and oldest != self._inventory.files[-1]:
+        if boundary.file == oldest.name and oldest != self._inventory.files[-1]:
             begins = await self._finder.begins(oldest.name)
             if begins > when.timestamp():
                 text = second_text(begins)
                 self._notes.append(f"the oldest binlog begins at {text}, later than the time that was asked for")
-        return spot
+        return boundary
 
-    async def _at_gtids(self, text: str, connection: SourceConnection) -> Spot:
+    async def _at_gtids(self, text: str, connection: SourceConnection) -> TransactionBoundary:
         inventory = self._inventory
         mysql = ":" in text
         if inventory.mariadb:
             if mysql:
-                raise PlaceError("this is a GTID set of MySQL, and the source is a MariaDB server")
+                raise PositionError("this is a GTID set of MySQL, and the source is a MariaDB server")
 
             async def state_at(file: str) -> str:
                 rows = await connection.query(f"SELECT BINLOG_GTID_POS('{file}', 4) AS g")
@@ -160,51 +160,51 @@ class _Mover:
 
             return await self._finder.at_mariadb_gtids(text, state_at)
         if not mysql:
-            raise PlaceError("this is a GTID position of MariaDB, and the source is a MySQL server")
+            raise PositionError("this is a GTID position of MariaDB, and the source is a MySQL server")
         if not inventory.gtid_mode:
-            raise PlaceError("the source's gtid_mode is not ON", remedy="name a file and offset, or a time")
+            raise PositionError("the source's gtid_mode is not ON", remedy="name a file and offset, or a time")
         wanted, executed = GtidSet(text), GtidSet(inventory.executed)
         purged = GtidSet(inventory.purged).minus(wanted)
         if purged:
-            raise PlaceError(
+            raise PositionError(
                 f"the source has purged transactions that are not in this set: {purged}",
                 remedy="add them to the set, which gives them up, or name another place",
             )
         unknown = wanted.minus(executed)
         if unknown:
-            raise PlaceError(
+            raise PositionError(
                 f"the set has transactions that the source never executed: {unknown}",
                 remedy=f"leave them out; the source has executed {executed}",
             )
         return replace(await self._finder.first_missing(wanted), gtids=wanted)
 
-    async def _next_file(self) -> Spot:
+    async def _next_file(self) -> TransactionBoundary:
         stored, files = self._stored, self._inventory.readable
         file = stored.file if stored is not None and self._same_server else ""
         if not file and self._ours is not None:
             file = await self._finder.file_of(self._ours)
         if not file:
-            raise PlaceError("no stored position says which file would be the next", remedy="name a file and offset")
+            raise PositionError("no stored position says which file would be the next", remedy="name a file and offset")
         number = file_number(file)
         following = [binlog.name for binlog in files if file_number(binlog.name) > number]
         if not following:
-            raise PlaceError(f"no binlog follows {file}: the newest is {files[-1].name}")
+            raise PositionError(f"no binlog follows {file}: the newest is {files[-1].name}")
         return await self._behind(following[0])
 
-    async def _behind(self, file: str) -> Spot:
+    async def _behind(self, file: str) -> TransactionBoundary:
         """The start of a file, with what was published before: so a dump by GTID begins in it, and not before."""
-        spot = await self._finder.start_of(file)
-        if spot.gtids is not None and self._ours is not None:
-            return replace(spot, gtids=self._ours.plus(spot.gtids))
-        return spot
+        boundary = await self._finder.start_of(file)
+        if boundary.gtids is not None and self._ours is not None:
+            return replace(boundary, gtids=self._ours.plus(boundary.gtids))
+        return boundary
 
-    async def by_policy(self, policy: str, lost: PositionLost) -> Spot | str:
+    async def by_policy(self, policy: str, lost: PositionLost) -> TransactionBoundary | str:
         """Where a policy leads; a text when it does not act."""
         assert self._stored is not None
         if not self._same_server and self._ours is None:
             return "another server answers, and without GTIDs nobody knows where it is"
         if lost.kind is LostKind.TRUNCATED and policy in ("next_file", "earliest"):
-            file = lost.place.rpartition(":")[0] or self._stored.file
+            file = lost.position.rpartition(":")[0] or self._stored.file
             inside = self._same_server and file == self._stored.file
             cut = await self._finder.truncation(file, self._stored.offset if inside else 0)
             if cut is not None:  # earliest would lead into the same file again
@@ -224,32 +224,36 @@ class _Mover:
 
     # -- the move -------------------------------------------------------------------------------------------------
 
-    async def move(self, spot: Spot, entries: Sequence[dict[str, Any]], trail: Sequence[Position]) -> Move:
+    async def move(
+        self, boundary: TransactionBoundary, entries: Sequence[dict[str, Any]], trail: Sequence[Position]
+    ) -> Move:
         """The position at a spot, and what it means for everything else."""
         stored, inventory = self._stored, self._inventory
         gtids = None
-        if inventory.gtid_mode and spot.gtids is not None:
-            gtids = spot.gtids.plus(GtidSet(inventory.purged))  # the server would refuse less
+        if inventory.gtid_mode and boundary.gtids is not None:
+            gtids = boundary.gtids.plus(GtidSet(inventory.purged))  # the server would refuse less
         given_up, again = self._differences(gtids)
-        backward = self._backward(spot, given_up, again)
+        backward = self._backward(boundary, given_up, again)
         rewinds = self._same_server and (backward or bool(again))
-        first = await self._finder.first_from(spot) if rewinds else 0
+        first = await self._finder.first_from(boundary) if rewinds else 0
         last_pos = self._last_pos
         learned: tuple[dict[str, Any], ...] = ()
         if rewinds:
             trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
-            last_pos = self._rewound(spot, first, trail)
-            last_pos, sure = _schema_pos(entries, trail, spot, last_pos)
-            learned = (back_entry(last_pos, str(spot)),)
+            last_pos = self._rewound(boundary, first, trail)
+            last_pos, sure = _schema_pos(entries, trail, boundary, last_pos)
+            learned = (back_entry(last_pos, str(boundary)),)
             if not sure:
-                learned += (doubt_entry(last_pos, str(spot), "the position was moved back, to before what is known"),)
-        elif (entries or stored is not None) and not self._stays(spot, given_up, again):
-            learned = (doubt_entry(last_pos, str(spot), "the position was moved, so statements were passed over"),)
+                learned += (
+                    doubt_entry(last_pos, str(boundary), "the position was moved back, to before what is known"),
+                )
+        elif (entries or stored is not None) and not self._stays(boundary, given_up, again):
+            learned = (doubt_entry(last_pos, str(boundary), "the position was moved, so statements were passed over"),)
         commit_time_us = stored.commit_time_us if stored is not None else 0
         own = GtidSet(stored.own_gtids).common(gtids) if stored is not None and gtids else None
         position = Position(
             inventory.server_uuid,
-            *spot.place,
+            *boundary.file_position,
             str(gtids) if gtids else "",
             last_pos=last_pos,
             commit_time_us=min(commit_time_us, first) if first else commit_time_us,
@@ -259,11 +263,11 @@ class _Mover:
         gap = self._gap(position, backward, given_up, again)
         return Move(position, gap, learned, tuple(self._notes))
 
-    def _stays(self, spot: Spot, given_up: GtidSet | None, again: GtidSet | None) -> bool:
+    def _stays(self, boundary: TransactionBoundary, given_up: GtidSet | None, again: GtidSet | None) -> bool:
         """Whether nothing lies between the two positions."""
         if given_up is not None:
             return self._same_server and not given_up and not again
-        return self._same_server and self._stored is not None and spot.place == _place(self._stored)
+        return self._same_server and self._stored is not None and boundary.file_position == _file_position(self._stored)
 
     def _differences(self, gtids: GtidSet | None) -> tuple[GtidSet | None, GtidSet | None]:
         """What is given up and what is published again, as far as GTIDs say so."""
@@ -271,7 +275,7 @@ class _Mover:
             return None, None
         return gtids.minus(self._ours), self._ours.minus(gtids)
 
-    def _backward(self, spot: Spot, given_up: GtidSet | None, again: GtidSet | None) -> bool:
+    def _backward(self, boundary: TransactionBoundary, given_up: GtidSet | None, again: GtidSet | None) -> bool:
         if given_up is not None:
             return bool(again) and not given_up
         stored = self._stored
@@ -279,9 +283,9 @@ class _Mover:
             return False
         if file_number(stored.file) > file_number(self._inventory.files[-1].name):
             return False  # numbers began anew: what the server has now was never read
-        return not reached(spot.place, _place(stored))
+        return not reached(boundary.file_position, _file_position(stored))
 
-    def _rewound(self, spot: Spot, first: int, trail: Sequence[Position]) -> int:
+    def _rewound(self, boundary: TransactionBoundary, first: int, trail: Sequence[Position]) -> int:
         """The last `_pos` before a place that is read again, so that its rows get the numbers that they had.
 
         Numbers follow the commit time, except where they ran over into the next microsecond (or MariaDB's second):
@@ -291,13 +295,13 @@ class _Mover:
         stored = self._stored
         assert stored is not None
         for earlier in trail:
-            if _place(earlier) == spot.place and not earlier.events_done:
+            if _file_position(earlier) == boundary.file_position and not earlier.events_done:
                 return min(earlier.last_pos, self._last_pos)
         if not first or first >= stored.commit_time_us:
             return self._last_pos
         last_pos = (first << POS_SHIFT) - 1
-        behind = [earlier.last_pos for earlier in trail if reached(_place(earlier), spot.place)]
-        before = [earlier.last_pos for earlier in trail if not reached(_place(earlier), spot.place)]
+        behind = [earlier.last_pos for earlier in trail if reached(_file_position(earlier), boundary.file_position)]
+        before = [earlier.last_pos for earlier in trail if not reached(_file_position(earlier), boundary.file_position)]
         return min(max([last_pos, *before]), *behind, self._last_pos)
 
     def _gap(self, position: Position, backward: bool, given_up: GtidSet | None, again: GtidSet | None) -> Gap:
@@ -305,13 +309,13 @@ class _Mover:
         size: int | None = None
         files: int | None = None
         if stored is not None and self._same_server and stored.file:
-            places = _place(stored), _place(position)
-            size, files = distance(self._inventory, *(reversed(places) if backward else places))
+            file_positions = _file_position(stored), _file_position(position)
+            size, files = distance(self._inventory, *(reversed(file_positions) if backward else file_positions))
         differing = again if backward else given_up
         return Gap(
             self._reason,
-            place_text(stored),
-            place_text(position),
+            position_text(stored),
+            position_text(position),
             backward,
             size,
             files,
@@ -332,32 +336,32 @@ class _Mover:
             )
 
 
-def place_text(position: Position | None) -> str:
+def position_text(position: Position | None) -> str:
     """`file:offset`, with its GTID set where there is no file; "" for none."""
     if position is None:
         return ""
     return f"{position.file}:{position.offset}" if position.file else position.gtid_set
 
 
-def _place(position: Position) -> tuple[str, int]:
+def _file_position(position: Position) -> tuple[str, int]:
     return position.file, position.offset
 
 
 def _goes_by(position: Position) -> str | tuple[str, int]:
     """What decides where a dump begins: the GTID set, else the place."""
-    return position.gtid_set or _place(position)
+    return position.gtid_set or _file_position(position)
 
 
 def _schema_pos(
-    entries: Sequence[dict[str, Any]], trail: Sequence[Position], spot: Spot, last_pos: int
+    entries: Sequence[dict[str, Any]], trail: Sequence[Position], boundary: TransactionBoundary, last_pos: int
 ) -> tuple[int, bool]:
-    """The last `_pos` for a position that is moved back to `spot`, and whether the schema history up to it is what
+    """The last `_pos` for a position that is moved back to `boundary`, and whether the schema history up to it is what
     held there.
 
     Each statement in it has its place in the binlog and its `_pos`; the two must agree about which lie before the
     spot. Where the trail begins, a reading of all tables may have been made: before it nothing is known.
     """
-    if not trail or not reached(spot.place, _place(trail[-1])):
+    if not trail or not reached(boundary.file_position, _file_position(trail[-1])):
         return last_pos, False
     begin = trail[-1].last_pos
     low, high = begin, last_pos + (1 << 62)
@@ -366,7 +370,7 @@ def _schema_pos(
         file, _, offset = str(entry["at"]).rpartition(":")
         if pos <= begin or not file or not offset.isdigit():
             continue
-        if reached(spot.place, (file, int(offset))):
+        if reached(boundary.file_position, (file, int(offset))):
             low = max(low, pos)
         else:
             high = min(high, pos)

@@ -10,7 +10,7 @@ from headrace.mysql.position.scan import BinlogScan
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TransactionBoundary:
     """A place where no transaction is under way, so that reading can begin there.
 
     `gtids` is what the server had executed before it, None when its files do not say. `commit_time_us` is the commit
@@ -23,7 +23,7 @@ class Spot:
     commit_time_us: int = 0
 
     @property
-    def place(self) -> tuple[str, int]:
+    def file_position(self) -> tuple[str, int]:
         """File and offset."""
         return self.file, self.offset
 
@@ -41,11 +41,11 @@ class FirstSince(BinlogScan):
     def __init__(self, file: str, since_us: int, offset: int = 4) -> None:
         super().__init__(file, offset)
         self._since = since_us
-        self.found: Spot | None = None
+        self.found: TransactionBoundary | None = None
 
     def on_group(self, start: int) -> None:
         if self.commit_time_us >= self._since:
-            self.found, self.done = _spot(self, start), True
+            self.found, self.done = _boundary(self, start), True
 
 
 class FirstMissing(BinlogScan):
@@ -54,12 +54,12 @@ class FirstMissing(BinlogScan):
     def __init__(self, file: str, gtids: GtidSet) -> None:
         super().__init__(file)
         self._wanted = gtids
-        self.found: Spot | None = None
+        self.found: TransactionBoundary | None = None
 
     def on_group(self, start: int) -> None:
         key = self.key
         if key is not None and not self._wanted.contains(_one(*key)):
-            self.found, self.done = _spot(self, start), True
+            self.found, self.done = _boundary(self, start), True
 
 
 class At(BinlogScan):
@@ -70,7 +70,7 @@ class At(BinlogScan):
         self._offset = offset
         self.below, self.above = 4, 0
         self.in_event = True
-        self.found: Spot | None = None
+        self.found: TransactionBoundary | None = None
 
     def on_event(self, start: int) -> None:
         if start == self._offset:
@@ -78,7 +78,7 @@ class At(BinlogScan):
 
     def on_boundary(self, start: int) -> None:
         if start == self._offset:
-            self.found = _spot(self, start, 0)
+            self.found = _boundary(self, start, 0)
         elif start < self._offset:
             self.below = start
         elif self.found is not None:
@@ -88,7 +88,7 @@ class At(BinlogScan):
 
     def on_group(self, start: int) -> None:
         if start == self._offset:
-            self.found, self.done = _spot(self, start), True
+            self.found, self.done = _boundary(self, start), True
 
 
 class MariadbAt(BinlogScan):
@@ -98,14 +98,14 @@ class MariadbAt(BinlogScan):
         super().__init__(file)
         self._wanted, self._state = wanted, state
         self._present: tuple[int, int] | None = None
-        self.found: Spot | None = None
+        self.found: TransactionBoundary | None = None
 
     def on_boundary(self, start: int) -> None:
         if self._present is not None:
             self._state[self._present[0]] = self._present[1]
             self._present = None
         if start > 4 and all(self._state.get(domain, 0) == number for domain, number in self._wanted.items()):
-            self.found, self.done = _spot(self, start, 0), True
+            self.found, self.done = _boundary(self, start, 0), True
 
     def on_group(self, start: int) -> None:
         if self.mariadb_gtid is not None:
@@ -162,6 +162,8 @@ def _one(source: str, gno: int) -> GtidSet:
     return one
 
 
-def _spot(scan: BinlogScan, start: int, commit_time_us: int | None = None) -> Spot:
+def _boundary(scan: BinlogScan, start: int, commit_time_us: int | None = None) -> TransactionBoundary:
     gtids = GtidSet(str(scan.gtids)) if scan.gtids is not None else None
-    return Spot(scan.scanned, start, gtids, scan.commit_time_us if commit_time_us is None else commit_time_us)
+    return TransactionBoundary(
+        scan.scanned, start, gtids, scan.commit_time_us if commit_time_us is None else commit_time_us
+    )

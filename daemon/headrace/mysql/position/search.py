@@ -12,7 +12,16 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, file_by_gtids
 from headrace.mysql.position.scan import Probe
-from headrace.mysql.position.scans import Ahead, At, Begins, FirstMissing, FirstSince, MariadbAt, Sound, Spot
+from headrace.mysql.position.scans import (
+    Ahead,
+    At,
+    Begins,
+    FirstMissing,
+    FirstSince,
+    MariadbAt,
+    Sound,
+    TransactionBoundary,
+)
 from headrace.mysql.schema.states import file_number
 from headrace.settings.destination import SourceSettings
 
@@ -21,7 +30,7 @@ _WRAP = 1 << 32
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class PlaceError(SourceError):
+class PositionError(SourceError):
     """A place that an operator named can't be used; the text says why, and which can."""
 
     retriable = False
@@ -37,7 +46,7 @@ class Truncation:
     next_file: str
 
 
-class PlaceFinder:
+class PositionFinder:
     """Looks for places in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and its
     kinds; `heads` may be shared with others that look at the same source."""
 
@@ -53,17 +62,17 @@ class PlaceFinder:
         """How many short dumps were needed so far."""
         return self._probe.dumps + self._heads.dumps
 
-    def end(self) -> Spot:
+    def end(self) -> TransactionBoundary:
         """The end of the binlog."""
         inventory = self._inventory
-        return Spot(*inventory.end, GtidSet(inventory.executed) if inventory.gtid_mode else None)
+        return TransactionBoundary(*inventory.end, GtidSet(inventory.executed) if inventory.gtid_mode else None)
 
-    async def oldest(self) -> Spot:
+    async def oldest(self) -> TransactionBoundary:
         """The beginning of the oldest file from which on all can be read, with what was purged before it."""
-        spot = await self.start_of(self._sound.files[0].name)
-        if spot.gtids is None:
-            return spot
-        return replace(spot, gtids=spot.gtids.plus(GtidSet(self._inventory.purged)))
+        boundary = await self.start_of(self._sound.files[0].name)
+        if boundary.gtids is None:
+            return boundary
+        return replace(boundary, gtids=boundary.gtids.plus(GtidSet(self._inventory.purged)))
 
     async def begins(self, file: str) -> float:
         """When a listed file was begun, in seconds since 1970."""
@@ -74,12 +83,12 @@ class PlaceFinder:
         """The file that a dump by these GTIDs begins in; "" when it is purged."""
         return await file_by_gtids(self._sound, gtids, self._heads)
 
-    async def start_of(self, file: str) -> Spot:
+    async def start_of(self, file: str) -> TransactionBoundary:
         """The beginning of a listed file."""
         head = await self._heads.get(self._inventory.server_uuid, file, self._inventory.size(file))
-        return Spot(file, 4, head.gtids if self._inventory.gtid_mode else None)
+        return TransactionBoundary(file, 4, head.gtids if self._inventory.gtid_mode else None)
 
-    async def at_time(self, when: datetime) -> Spot:
+    async def at_time(self, when: datetime) -> TransactionBoundary:
         """The first transaction committed at `when` or later, in the binlog's order; else the end of the binlog.
 
         Files are searched by halves by the time that they were begun; then one file is read, and the next one when it
@@ -104,7 +113,7 @@ class PlaceFinder:
                 break
         return self.end()
 
-    async def first_missing(self, gtids: GtidSet) -> Spot:
+    async def first_missing(self, gtids: GtidSet) -> TransactionBoundary:
         """Where the first transaction begins that is not in `gtids`; else the end of the binlog."""
         file = await file_by_gtids(self._sound, gtids, self._heads)
         at = self._sound.index(file) or 0
@@ -117,12 +126,12 @@ class PlaceFinder:
                 break
         return self.end()
 
-    async def first_from(self, spot: Spot) -> int:
+    async def first_from(self, boundary: TransactionBoundary) -> int:
         """The commit time, in microseconds since 1970, of the first transaction at a spot or behind it; 0 when there
         is none."""
-        if spot.commit_time_us:
-            return spot.commit_time_us
-        at, offset = self._inventory.index(spot.file), spot.offset
+        if boundary.commit_time_us:
+            return boundary.commit_time_us
+        at, offset = self._inventory.index(boundary.file), boundary.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
             scan = FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
             await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
@@ -133,33 +142,37 @@ class PlaceFinder:
             offset = 4
         return 0
 
-    async def at(self, file: str, offset: int) -> Spot:
+    async def at(self, file: str, offset: int) -> TransactionBoundary:
         """The place, once a scan of its file has proven that no transaction is under way there. Raises PlaceError with
         the nearest places around it that could be used."""
         inventory = self._inventory
         if inventory.index(file) is None:
             listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
-            raise PlaceError(f"the source does not list {file}; it has {listed}")
+            raise PositionError(f"the source does not list {file}; it has {listed}")
         size = inventory.size(file)
         if offset > size:
-            raise PlaceError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
+            raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
         if offset == 4:
             return await self.start_of(file)
         scan = At(file, offset)
         await self._probe.run(scan)
         if scan.found is not None:
-            return scan.found if inventory.gtid_mode else Spot(file, offset, None, scan.found.commit_time_us)
+            return (
+                scan.found
+                if inventory.gtid_mode
+                else TransactionBoundary(file, offset, None, scan.found.commit_time_us)
+            )
         if offset == scan.last and scan.left:  # behind the event that closes the file
             following = inventory.index(file)
             assert following is not None
             return await self.start_of(inventory.files[following + 1].name)
         where = "in the middle of an event" if scan.in_event else "in the middle of a transaction"
         around = f"{file}:{scan.below}" + (f" and {file}:{scan.above}" if scan.above else "")
-        raise PlaceError(
+        raise PositionError(
             f"{file}:{offset} lies {where}", remedy=f"the nearest places where reading can begin: {around}"
         )
 
-    async def at_mariadb_gtids(self, text: str, states: Any) -> Spot:
+    async def at_mariadb_gtids(self, text: str, states: Any) -> TransactionBoundary:
         """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the
         state at the start of a file, as BINLOG_GTID_POS does."""
         wanted = mariadb_state(text)
@@ -177,11 +190,11 @@ class PlaceFinder:
         if state is None:
             state = mariadb_state(await states(files[low].name))
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
-            return Spot(files[low].name, 4)
+            return TransactionBoundary(files[low].name, 4)
         scan = MariadbAt(files[low].name, wanted, dict(state))
         await self._probe.run(scan)
         if scan.found is None:
-            raise PlaceError(
+            raise PositionError(
                 f"no place in the source's binlogs has the GTID state {text}",
                 remedy="SELECT BINLOG_GTID_POS('<file>', <offset>) shows the state at a place; name that place instead",
             )
@@ -227,7 +240,7 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
 async def find_time(source: SourceSettings, inventory: Inventory, when: datetime) -> tuple[str, int]:
     """File and offset of the first transaction committed at `when` or later; else the end of the binlog. Raises
     SourceError and its kinds."""
-    return (await PlaceFinder(source, inventory).at_time(when)).place
+    return (await PositionFinder(source, inventory).at_time(when)).file_position
 
 
 # -- counts -------------------------------------------------------------------------------------------------------
@@ -239,7 +252,7 @@ def mariadb_state(text: str) -> dict[int, int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"(\d+)-\d+-(\d+)", part)
         if found is None or int(found[1]) in state:
-            raise PlaceError(f"'{text}' is no GTID position of MariaDB, such as 0-1-100")
+            raise PositionError(f"'{text}' is no GTID position of MariaDB, such as 0-1-100")
         state[int(found[1])] = int(found[2])
     return state
 

@@ -30,7 +30,7 @@ _LISTED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class ServerMatch:
     """Where the stream goes on. `gap` is set when that passes over a divergence, as `on_diverged` allows."""
 
     position: Position
@@ -39,7 +39,7 @@ class Agreed:
     """Entries of the schema history that belong to the move."""
 
 
-async def agree(connection: SourceConnection, settings: SourceSettings, stored: Position) -> Agreed:
+async def compare_server(connection: SourceConnection, settings: SourceSettings, stored: Position) -> ServerMatch:
     """Compares the server behind `connection` with the stored position, both directions.
 
     Raises SourceChanged when the server lacks what was published, and PositionLost when it no longer has what was not.
@@ -65,7 +65,7 @@ async def agree(connection: SourceConnection, settings: SourceSettings, stored: 
             "FILE:OFFSET', or 'headrace position reset DESTINATION' to begin as [source] start says",
         )
     _require_place(inventory, stored)
-    return Agreed(stored)
+    return ServerMatch(stored)
 
 
 def _require_place(inventory: Inventory, stored: Position) -> None:
@@ -128,7 +128,7 @@ async def _given_again(settings: SourceSettings, inventory: Inventory, stored: P
     return stored.server_uuid in str(later)
 
 
-async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position, *, same: bool) -> Agreed:
+async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Position, *, same: bool) -> ServerMatch:
     ours, executed = GtidSet(stored.gtid_set), GtidSet(inventory.executed)
     extra = ours.minus(executed)
     position, gap = stored, None
@@ -155,9 +155,9 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
             kind=LostKind.GTIDS_PURGED,
         )
     if same and not extra:
-        return Agreed(position)
+        return ServerMatch(position)
     # The ordinal within a transaction holds on its own server only: here the transaction begins anew.
-    return Agreed(
+    return ServerMatch(
         replace(
             position,
             server_uuid=inventory.server_uuid,
@@ -197,7 +197,7 @@ def _diverged(stored: Position, inventory: Inventory, unknown: GtidSet) -> Gap:
 
 async def _by_time(
     settings: SourceSettings, inventory: Inventory, stored: Position, rewritten: str, extra: GtidSet | None = None
-) -> Agreed:
+) -> ServerMatch:
     """A server that was reset or restored gives the numbers of lost transactions to new ones: which of its
     transactions were published, only their commit times tell. Raises SourceChanged unless `on_diverged` allows it."""
     extra = extra or GtidSet(stored.gtid_set).minus(GtidSet(inventory.executed))
@@ -206,7 +206,7 @@ async def _by_time(
         raise _changed(inventory, extra, f"{why} ({rewritten})" if rewritten else why)
     when = datetime.fromtimestamp((stored.commit_time_us + 1) / 1e6, UTC)
     move = await relocate(settings, StartTime(when), stored, reason="diverged")
-    return Agreed(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)
+    return ServerMatch(move.position, replace(_diverged(stored, inventory, extra), end=move.gap.end), move.entries)
 
 
 def _short(gtids: GtidSet) -> str:

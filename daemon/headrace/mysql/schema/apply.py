@@ -21,8 +21,8 @@ from headrace.mysql.schema.ddl.actions import (
     TableToPartition,
     Truncate,
 )
+from headrace.mysql.schema.ddl.definition import TableDefinition, altered, created
 from headrace.mysql.schema.ddl.dialect import Dialect
-from headrace.mysql.schema.ddl.layout import Layout, altered, created
 from headrace.mysql.schema.states import States
 
 
@@ -78,7 +78,7 @@ class Applied:
         states, name = self._states, action.name
         before = states.get(name)
         if action.if_not_exists:
-            if isinstance(before, Layout):
+            if isinstance(before, TableDefinition):
                 return
             if isinstance(before, str):
                 states.set(name, f"{before}; CREATE TABLE IF NOT EXISTS does not say whether it existed")
@@ -86,7 +86,7 @@ class Applied:
                 return
         if action.like is not None:
             like = states.get(action.like)
-            if not isinstance(like, Layout):
+            if not isinstance(like, TableDefinition):
                 states.set(name, f"it was made like {'.'.join(action.like)}, of which {like or 'nothing is known'}")
             else:
                 states.set(name, like)
@@ -105,7 +105,7 @@ class Applied:
                 states.set(spec.name, before if isinstance(spec, PartitionToTable) else None)
                 self._changed(spec.name)
         target = next((spec.name for spec in action.specs if isinstance(spec, RenameTo)), None)
-        if isinstance(before, Layout):
+        if isinstance(before, TableDefinition):
             states.set(name, altered(before, action, states.charset(name[0]), self._dialect))
         elif before is None and not action.if_exists:
             raise NotParsed("the table is altered, and by the statements before it should not exist")
@@ -117,7 +117,7 @@ class Applied:
     def _rename(self, old: TableName, new: TableName, if_exists: bool) -> None:
         states = self._states
         state = states.get(old)
-        if if_exists and not isinstance(state, Layout):
+        if if_exists and not isinstance(state, TableDefinition):
             # Whether it was there is not known, or it was not.
             if isinstance(state, str):
                 states.set(new, f"it may have been renamed from {'.'.join(old)}, and {state}")

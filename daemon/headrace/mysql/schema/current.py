@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.dialect import dialect_of
-from headrace.mysql.schema.tables import TABLES_SQL, by_table, layouts, statements
+from headrace.mysql.schema.tables import TABLES_SQL, by_table, statements, table_schemas
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
@@ -14,7 +14,7 @@ _AT_ONCE = 500
 """Tables whose columns are asked for by one statement."""
 
 
-async def layouts_now(source: SourceSettings, wanted: Callable[[str, str], bool]) -> dict[tuple[str, str], TableSchema]:
+async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]) -> dict[tuple[str, str], TableSchema]:
     """By schema and table; tables whose description is not understood are left out. Raises SourceError."""
     connection = await SourceConnection.open(address_of(source))
     try:
@@ -29,7 +29,7 @@ async def layouts_now(source: SourceSettings, wanted: Callable[[str, str], bool]
                 columns, keys, collations = [by_table(await connection.query(sql)) for sql in statements(schema, part)]
                 for table in part:
                     rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
-                    made, _ = layouts(schema, *rows, dialect)
+                    made, _ = table_schemas(schema, *rows, dialect)
                     if table in made:
                         found[schema, table] = made[table][0]
         return found

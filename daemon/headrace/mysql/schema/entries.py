@@ -7,14 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 from headrace.model import Column, TableSchema
-from headrace.mysql.schema.ddl.layout import Layout
+from headrace.mysql.schema.ddl.definition import TableDefinition
 
 _FIELDS = [field.name for field in fields(Column)]
 _DEFAULTS = {field.name: field.default for field in fields(Column)}
 
 
 def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dict[str, Any]:
-    """A table's new state: `layout` with what layout_fields() gives, `unknown` with the reason, or `gone`."""
+    """A table's new state: `definition` with what layout_fields() gives, `unknown` with the reason, or `gone`."""
     return {"kind": "table", "pos": pos, "at": at, "schema": schema, "table": table, **state}
 
 
@@ -41,28 +41,28 @@ def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def layout_fields(layout: Layout) -> dict[str, Any]:
+def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     """A layout's JSON form. Fields of a column that have their defaults are left out."""
     columns = []
-    for column in layout.columns:
+    for column in definition.columns:
         values = {name: getattr(column, name) for name in _FIELDS}
         values = {name: value for name, value in values.items() if name == "name" or value != _DEFAULTS[name]}
         if column.labels:
             values["labels"] = list(column.labels)
         columns.append(values)
-    return {"columns": columns, "keys": list(layout.keys), "charset": layout.charset}
+    return {"columns": columns, "keys": list(definition.keys), "charset": definition.charset}
 
 
-def layout_from(fields_of: dict[str, Any]) -> Layout:
+def definition_from(fields_of: dict[str, Any]) -> TableDefinition:
     """The layout from its JSON form; raises KeyError, TypeError or ValueError when it is none."""
     columns = []
     for values in fields_of["columns"]:
         known = {name: value for name, value in values.items() if name in _DEFAULTS}
         known["labels"] = tuple(known.get("labels", ()))
         columns.append(Column(**known))
-    return Layout(tuple(columns), tuple(int(i) for i in fields_of["keys"]), str(fields_of["charset"]))
+    return TableDefinition(tuple(columns), tuple(int(i) for i in fields_of["keys"]), str(fields_of["charset"]))
 
 
-def schema_of(schema: str, table: str, layout: Layout) -> TableSchema:
+def schema_of(schema: str, table: str, definition: TableDefinition) -> TableSchema:
     """The model's form."""
-    return TableSchema(schema, table, layout.columns, layout.keys)
+    return TableSchema(schema, table, definition.columns, definition.keys)

@@ -16,7 +16,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.schema.ddl.classify import classify
-from headrace.mysql.schema.states import Place, reached
+from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id
 from headrace.mysql.wire.server import Server
 from headrace.mysql.wire.stream import PacketStream
@@ -26,7 +26,7 @@ _HEARTBEAT = 1.0
 _SAY_EVERY = 10.0
 
 
-async def current_place(connection: SourceConnection) -> Place:
+async def current_file_position(connection: SourceConnection) -> FilePosition:
     """The end of the server's binlog."""
     file, offset, _ = await connection.binlog_end()
     return file, offset
@@ -49,7 +49,7 @@ class DdlScan:
     def _fold(self, name: str) -> str:
         return name.lower() if self._folds else name
 
-    async def run_to(self, end: Place) -> None:
+    async def run_to(self, end: FilePosition) -> None:
         """Looks at all statements up to `end`, which must be a place that the server has reached."""
         start = self._position.file, self._position.offset
         if self._stream is None and self._position.file and reached(start, end):
@@ -96,23 +96,23 @@ class DdlScan:
         """Whether a schema was made or dropped."""
         return self._statements.schemas_changed or self._statements.any_table is not None
 
-    def last_of_table(self, schema: str, table: str) -> Place | None:
+    def last_of_table(self, schema: str, table: str) -> FilePosition | None:
         """Behind the last DDL that touched the table or may have; None for none."""
         found, folded = self._statements, self._fold(schema)
         return _latest(found.tables.get((folded, self._fold(table))), found.schemas.get(folded), found.any_table)
 
-    def last_of_schema(self, schema: str) -> Place | None:
+    def last_of_schema(self, schema: str) -> FilePosition | None:
         """Behind the last DDL that touched the schema or any of its tables, or may have; None for none."""
         found, folded = self._statements, self._fold(schema)
-        places = [place for name, place in found.tables.items() if name[0] == folded]
-        return _latest(*places, found.schemas.get(folded), found.any_table)
+        file_positions = [file_position for name, file_position in found.tables.items() if name[0] == folded]
+        return _latest(*file_positions, found.schemas.get(folded), found.any_table)
 
 
-def _latest(*places: Place | None) -> Place | None:
-    latest: Place | None = None
-    for place in places:
-        if place is not None and (latest is None or reached(place, latest)):
-            latest = place
+def _latest(*file_positions: FilePosition | None) -> FilePosition | None:
+    latest: FilePosition | None = None
+    for file_position in file_positions:
+        if file_position is not None and (latest is None or reached(file_position, latest)):
+            latest = file_position
     return latest
 
 
@@ -123,12 +123,12 @@ class _Statements:
         self.cursor = EventCursor(position.file, position.offset)
         self._fold = fold
         self._mariadb, self._version = mariadb, version
-        self.tables: dict[tuple[str, str], Place] = {}
+        self.tables: dict[tuple[str, str], FilePosition] = {}
         """By folded names, as all that is here."""
-        self.schemas: dict[str, Place] = {}
-        self.any_table: Place | None = None
+        self.schemas: dict[str, FilePosition] = {}
+        self.any_table: FilePosition | None = None
         self.schemas_changed = False
-        self._heard: Place = ("", 0)
+        self._heard: FilePosition = ("", 0)
         self.cutter = EventCutter(
             self.cursor,
             handlers(
@@ -144,7 +144,7 @@ class _Statements:
         )
 
     @property
-    def reached(self) -> Place:
+    def reached(self) -> FilePosition:
         """Up to where everything was seen."""
         here = self.cursor.file, self.cursor.end
         return self._heard if self._heard[0] == here[0] and self._heard[1] > here[1] else here
@@ -165,15 +165,15 @@ class _Statements:
             return
         if query.alter_phase in ("start", "rollback"):
             return
-        place, fold = (self.cursor.file, end), self._fold
+        file_position, fold = (self.cursor.file, end), self._fold
         for schema, table in info.tables or ():
-            self.tables[fold(schema), fold(table)] = place
+            self.tables[fold(schema), fold(table)] = file_position
         for schema in info.names:
-            self.schemas[fold(schema)] = place
+            self.schemas[fold(schema)] = file_position
         if isinstance(info.action, CreateDatabase | DropDatabase):
             self.schemas_changed = True
         if info.tables is None:
-            self.any_table = place
+            self.any_table = file_position
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
         """The server is idle, or has passed over what we have by GTID: it says how far it is."""

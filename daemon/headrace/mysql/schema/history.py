@@ -12,12 +12,12 @@ from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.apply import Applied
 from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
+from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.ddl.dialect import Dialect, dialect_of
-from headrace.mysql.schema.ddl.layout import Layout
 from headrace.mysql.schema.fit import misfit
-from headrace.mysql.schema.states import UNREAD, Place, States, reached
+from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
 
-__all__ = ["DdlEffect", "Place", "Reading", "SchemaHistory", "TableReading", "misfit"]
+__all__ = ["DdlEffect", "FilePosition", "Reading", "SchemaHistory", "TableReading", "misfit"]
 
 _UNKNOWN_TABLE_ERROR = 1051
 _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]* \(\n  `")
@@ -32,7 +32,7 @@ class TableReading:
     schema: TableSchema
     charset: str
     """The table's default character set, "" when it is not known."""
-    valid_from: Place | None = None
+    valid_from: FilePosition | None = None
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Reading:
     tables: dict[TableName, TableReading] = field(default_factory=dict)
     unknown: dict[TableName, str] = field(default_factory=dict)
     """Tables that are there but were not read, each with the reason."""
-    schemas: dict[str, tuple[str, Place | None]] = field(default_factory=dict)
+    schemas: dict[str, tuple[str, FilePosition | None]] = field(default_factory=dict)
     """Every schema's default character set, and from where on it is known which of its tables exist: those in
     `tables` and `unknown`, and no others."""
     listed: bool = False
@@ -84,10 +84,10 @@ class SchemaHistory:
     ) -> None:
         self._states = States(captures, lower_case_table_names)
         self._mariadb, self._server_version = mariadb, version
-        self._pending: dict[TableName, tuple[Layout, Place]] = {}
-        self._pending_schemas: dict[str, tuple[str, Place]] = {}
+        self._pending: dict[TableName, tuple[TableDefinition, FilePosition]] = {}
+        self._pending_schemas: dict[str, tuple[str, FilePosition]] = {}
         self._pos = 0
-        self._place: Place = ("", 0)
+        self._file_position: FilePosition = ("", 0)
 
     @property
     def version(self) -> int:
@@ -121,24 +121,24 @@ class SchemaHistory:
         states.at(self._pos, "reading")
         for name, table in reading.tables.items():
             key = states.key(name)
-            layout = Layout(table.schema.columns, table.schema.keys, table.charset)
+            definition = TableDefinition(table.schema.columns, table.schema.keys, table.charset)
             if table.valid_from is not None:
-                self._pending[key] = layout, table.valid_from
+                self._pending[key] = definition, table.valid_from
             elif isinstance(states.get(key), str):
-                states.set(key, layout)
+                states.set(key, definition)
         for name, why in reading.unknown.items():
             if isinstance(states.get(name), str):
                 states.set(states.key(name), why, quiet=why == UNREAD)
-        for schema, (charset, place) in reading.schemas.items():
-            if place is not None:
-                self._pending_schemas[states.fold(schema)] = charset, place
+        for schema, (charset, file_position) in reading.schemas.items():
+            if file_position is not None:
+                self._pending_schemas[states.fold(schema)] = charset, file_position
                 if states.exists(schema) is None:
                     states.set_schema(schema, "", complete=False)
             elif not states.complete(schema):
                 states.set_schema(schema, charset, complete=True)
         if reading.listed:
             states.set_listed()
-        self._take_pending(self._place)
+        self._take_pending(self._file_position)
 
     def table(self, schema: str, table: str) -> TableSchema | None:
         """The layout here; None when it is not known."""
@@ -172,11 +172,11 @@ class SchemaHistory:
         effect.temporary = info.temporary
         effect.atomic_select = bool(getattr(info.action, "atomic_select", False))
         self._pos = max(self._pos, pos)
-        self._place = file, end
+        self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):
             self._states.at(pos, f"{file}:{end}")
             effect.tables = self._apply(info, query)
-            self._take_pending(self._place)
+            self._take_pending(self._file_position)
         return effect
 
     def _apply(self, info: StatementInfo, query: QueryEvent) -> tuple[TableChange, ...]:
@@ -197,12 +197,12 @@ class SchemaHistory:
     def _dialect(self, query: QueryEvent) -> Dialect:
         return dialect_of(self._server_version, mariadb=self._mariadb, sql_mode=query.sql_mode)
 
-    def _take_pending(self, place: Place) -> None:
-        if not place[0]:
+    def _take_pending(self, file_position: FilePosition) -> None:
+        if not file_position[0]:
             return
-        for key in [key for key, (_, place_of) in self._pending.items() if reached(place, place_of)]:
+        for key in [key for key, (_, valid_from) in self._pending.items() if reached(file_position, valid_from)]:
             self._states.set(key, self._pending.pop(key)[0])
-        for schema in [s for s, (_, place_of) in self._pending_schemas.items() if reached(place, place_of)]:
+        for schema in [s for s, (_, valid_from) in self._pending_schemas.items() if reached(file_position, valid_from)]:
             self._states.set_schema(schema, self._pending_schemas.pop(schema)[0], complete=True)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:

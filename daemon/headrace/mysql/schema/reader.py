@@ -9,10 +9,10 @@ from typing import Any
 from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
-from headrace.mysql.schema.gap import DdlScan, current_place
+from headrace.mysql.schema.gap import DdlScan, current_file_position
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
-from headrace.mysql.schema.states import UNREAD, Place, reached
-from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, layouts, statements
+from headrace.mysql.schema.states import UNREAD, FilePosition, reached
+from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, statements, table_schemas
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.server import Server
 
@@ -57,14 +57,14 @@ class _Reader:
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(0.3 * attempt)
-            before = await current_place(connection)
+            before = await current_file_position(connection)
             listed = await self._list(connection)
             schemas = await connection.query(SCHEMAS_SQL)
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
             if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
                 return Reading()
             failed = await self._wait_for_statements(connection, wanted)
-            reading = await self._layouts(connection, wanted)
+            reading = await self._schemas(connection, wanted)
             failed |= await self._wait_for_statements(connection, wanted)
             for name, why in failed.items():
                 reading.tables.pop(name, None)
@@ -75,7 +75,7 @@ class _Reader:
                 for row in schemas
                 if str(row["s"]).lower() not in _SYSTEM
             }
-            await scan.run_to(await current_place(connection))
+            await scan.run_to(await current_file_position(connection))
             if not self._date(reading, scan, before, final=attempt == _TRIES - 1):
                 return reading
         raise AssertionError("the last try is final")
@@ -107,7 +107,7 @@ class _Reader:
                         failed[name] = f"the server does not let us open it ({error})"
         return failed
 
-    async def _layouts(self, connection: SourceConnection, wanted: Names) -> Reading:
+    async def _schemas(self, connection: SourceConnection, wanted: Names) -> Reading:
         reading = Reading()
         by_schema: dict[str, list[str]] = {}
         for schema, table in sorted(wanted):
@@ -123,32 +123,32 @@ class _Reader:
         columns, keys, collations = [by_table(await connection.query(sql)) for sql in statements(schema, tables)]
         for table in tables:
             rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
-            made, unknown = layouts(schema, *rows, self._dialect)
+            made, unknown = table_schemas(schema, *rows, self._dialect)
             if table in made:
                 reading.tables[schema, table] = TableReading(*made[table])
             else:
                 reading.unknown[schema, table] = unknown.get(table, "it was dropped while layouts were read")
             await asyncio.sleep(0)  # other destinations share the loop
 
-    def _date(self, reading: Reading, scan: DdlScan, before: Place, *, final: bool) -> bool:
+    def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between
         its beginning and its end; in the last try that part is left out."""
         torn = False
         for name, table in list(reading.tables.items()):
-            place = scan.last_of_table(*name)
-            if place is not None and not reached(before, place):
+            file_position = scan.last_of_table(*name)
+            if file_position is not None and not reached(before, file_position):
                 torn = True
                 del reading.tables[name]
                 reading.unknown[name] = "statements kept changing it while layouts were read"
-            elif place is not None:
-                reading.tables[name] = TableReading(table.schema, table.charset, place)
+            elif file_position is not None:
+                reading.tables[name] = TableReading(table.schema, table.charset, file_position)
         for schema, (charset, _) in list(reading.schemas.items()):
-            place = scan.last_of_schema(schema)
-            if place is not None and not reached(before, place):
+            file_position = scan.last_of_schema(schema)
+            if file_position is not None and not reached(before, file_position):
                 torn = True
                 del reading.schemas[schema]
             else:
-                reading.schemas[schema] = charset, place
+                reading.schemas[schema] = charset, file_position
         reading.listed = not scan.schemas_changed and not torn
         return torn and not final
 

@@ -9,12 +9,19 @@ from typing import Any
 
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.actions import TableName
-from headrace.mysql.schema.ddl.layout import Layout
-from headrace.mysql.schema.entries import doubt_entry, in_force, layout_fields, layout_from, schema_of, table_entry
+from headrace.mysql.schema.ddl.definition import TableDefinition
+from headrace.mysql.schema.entries import (
+    definition_fields,
+    definition_from,
+    doubt_entry,
+    in_force,
+    schema_of,
+    table_entry,
+)
 
-Place = tuple[str, int]
+FilePosition = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
-State = Layout | str | None
+State = TableDefinition | str | None
 """A table's layout, why it is not known, or None for one that does not exist."""
 NEVER = "its layout was never read"
 UNREAD = "it was not among the captured tables when layouts were read"
@@ -27,9 +34,9 @@ def file_number(file: str) -> int:
     return int(match[1]) if match else 0
 
 
-def reached(place: Place, wanted: Place) -> bool:
-    """Whether `place` is `wanted` or behind it, in the binlog of one server."""
-    return (file_number(place[0]), place[1]) >= (file_number(wanted[0]), wanted[1])
+def reached(file_position: FilePosition, wanted: FilePosition) -> bool:
+    """Whether `file_position` is `wanted` or behind it, in the binlog of one server."""
+    return (file_number(file_position[0]), file_position[1]) >= (file_number(wanted[0]), wanted[1])
 
 
 @dataclass(slots=True)
@@ -81,7 +88,7 @@ class States:
         made = self._made.get(key)
         if made is None:
             state = self._tables.get(key)
-            if not isinstance(state, Layout):
+            if not isinstance(state, TableDefinition):
                 return None
             made = self._made[key] = schema_of(*key, state)
         return made
@@ -97,8 +104,8 @@ class States:
             self.version += 1
         if quiet:
             return
-        if isinstance(state, Layout):
-            fields = layout_fields(state)
+        if isinstance(state, TableDefinition):
+            fields = definition_fields(state)
         else:
             fields = {"gone": True} if state is None else {"unknown": state}
         self._fresh.append(table_entry(*key, self._pos, self._at, **fields))
@@ -196,7 +203,7 @@ class States:
         if kind == "table":
             key = (str(entry["schema"]), str(entry["table"]))
             if "columns" in entry:
-                self._tables[key] = layout_from(entry)
+                self._tables[key] = definition_from(entry)
             else:
                 self._tables[key] = None if entry.get("gone") else str(entry["unknown"])
         elif kind == "schema":

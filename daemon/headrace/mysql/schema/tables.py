@@ -8,8 +8,8 @@ from typing import Any
 from headrace.model import TableSchema
 from headrace.mysql.schema.apply import require_sound_labels
 from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
+from headrace.mysql.schema.ddl.definition import row_times
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, charset_of_collation
-from headrace.mysql.schema.ddl.layout import row_times
 from headrace.mysql.schema.ddl.types import make_column, parse_type
 
 Row = Mapping[str, Any]
@@ -22,10 +22,10 @@ SCHEMAS_SQL = "SELECT SCHEMA_NAME AS s, DEFAULT_CHARACTER_SET_NAME AS charset FR
 _COLUMNS = (
     "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable,"
     " CHARACTER_SET_NAME AS charset, COLUMN_DEFAULT AS value, COLUMN_COMMENT AS comment, EXTRA AS extra,"
-    " ORDINAL_POSITION AS place FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema}{only}"
+    " ORDINAL_POSITION AS ordinal FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema}{only}"
 )
 _KEYS = (
-    "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, SEQ_IN_INDEX AS place FROM information_schema.STATISTICS"
+    "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, SEQ_IN_INDEX AS ordinal FROM information_schema.STATISTICS"
     " WHERE TABLE_SCHEMA = {schema} AND INDEX_NAME = 'PRIMARY'{only}"
 )
 _COLLATIONS = (
@@ -46,22 +46,22 @@ def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
     return _COLUMNS.format(**facts), _KEYS.format(**facts), _COLLATIONS.format(**facts)
 
 
-def layouts(
+def table_schemas(
     schema: str, columns: Iterable[Row], keys: Iterable[Row], tables: Iterable[Row], dialect: Dialect
 ) -> tuple[dict[str, tuple[TableSchema, str]], dict[str, str]]:
     """Each table's layout and default character set by the table's name, and why others can't be told."""
     rows_of = by_table(columns)
     key_names: dict[str, list[tuple[int, str]]] = {}
     for row in keys:
-        key_names.setdefault(_text(row["t"]), []).append((int(row["place"]), _text(row["name"])))
+        key_names.setdefault(_text(row["t"]), []).append((int(row["ordinal"]), _text(row["name"])))
     made, unknown = {}, {}
     for row in tables:
         table = _text(row["t"])
         try:
             primary = [name for _, name in sorted(key_names.get(table, []))]
             versioned = _text(row["kind"]) == "SYSTEM VERSIONED"
-            layout = _layout(schema, table, rows_of.get(table, []), primary, versioned, dialect)
-            made[table] = layout, charset_of_collation(_text(row["collation"] or ""))
+            found = _table_schema(schema, table, rows_of.get(table, []), primary, versioned, dialect)
+            made[table] = found, charset_of_collation(_text(row["collation"] or ""))
         except NotParsed as error:
             unknown[table] = f"what information_schema shows of it is not understood ({error})"
     return made, unknown
@@ -75,13 +75,13 @@ def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _layout(
+def _table_schema(
     schema: str, table: str, rows: list[Row], primary: list[str], versioned: bool, dialect: Dialect
 ) -> TableSchema:
     if not rows:
         raise NotParsed("it has no columns, or our account may not see them")
     columns = []
-    for row in sorted(rows, key=lambda row: int(row["place"])):
+    for row in sorted(rows, key=lambda row: int(row["ordinal"])):
         extra = _text(row["extra"] or "").upper()
         definition = ColumnDef(
             _text(row["name"]),
@@ -99,8 +99,8 @@ def _layout(
     if versioned and not any(c.generated and c.mysql_type == "timestamp(6)" for c in columns):
         columns += row_times(dialect)
         primary = [*primary, "row_end"] if primary else primary
-    places = {column.name: i for i, column in enumerate(columns)}
-    made = TableSchema(schema, table, tuple(columns), tuple(places[name] for name in primary))
+    indexes = {column.name: i for i, column in enumerate(columns)}
+    made = TableSchema(schema, table, tuple(columns), tuple(indexes[name] for name in primary))
     require_sound_labels(columns)
     return made
 

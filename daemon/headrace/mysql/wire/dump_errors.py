@@ -35,7 +35,7 @@ _NO_BINLOG = 1381
 _SAME_ID = 4052
 _NO_FILE = 29
 
-_PLACES = re.compile(
+_POSITIONS = re.compile(
     r"the first event '(?P<file>[^']*)' at (?P<first>\d+), the last event read from '(?P<in>[^']*)' at (?P<last>\d+), "
     r"the last byte read from '(?P<byte_in>[^']*)' at (?P<byte>\d+)"
 )
@@ -72,7 +72,7 @@ def dump_error(payload: bytes, where: str) -> HeadraceError:
 def server_error(errno: int, text: str, where: str) -> HeadraceError:
     """The same for a number and a text. What is not known is a plain SourceError with both in it."""
     text = text.strip().strip('"')
-    said = _Said(errno, text, text.lower(), _where(where), _PLACES.search(text))
+    said = _Said(errno, text, text.lower(), _where(where), _POSITIONS.search(text))
     for look in (_lost, _changed, _damaged, _taken, _set_up, _ended):
         if (error := look(said)) is not None:
             return error
@@ -87,7 +87,7 @@ class _Said:
     text: str
     low: str
     where: str
-    places: re.Match[str] | None
+    positions: re.Match[str] | None
 
     @property
     def quoted(self) -> str:
@@ -100,22 +100,22 @@ class _Said:
     @property
     def stopped(self) -> str:
         """`file:offset` of the last byte that the source read; "" when it does not say."""
-        if self.places is None:
+        if self.positions is None:
             return ""
-        return f"{_base(self.places['byte_in'])}:{self.places['byte']}"
+        return f"{_base(self.positions['byte_in'])}:{self.positions['byte']}"
 
     @property
     def broken(self) -> str:
         """Where the event begins that could not be read."""
-        if self.places is None:
+        if self.positions is None:
             return self.where
-        return f"{_base(self.places['in'])}:{self.places['last']}"
+        return f"{_base(self.positions['in'])}:{self.positions['last']}"
 
     @property
     def read_nothing(self) -> bool:
         """Whether the first event that was asked for is the one that could not be read, so that the place itself may
         be wrong. Offset 4 never is: each file has an event there."""
-        found = self.places
+        found = self.positions
         return (
             found is not None
             and int(found["first"]) > 4
@@ -166,9 +166,9 @@ def _truncated(said: _Said) -> PositionLost:
 
 
 def _position_lost(message: str, said: _Said, kind: LostKind, remedy: str) -> PositionLost:
-    place = said.stopped if kind is LostKind.TRUNCATED else ""  # else it is only where the search for ours ended
+    position = said.stopped if kind is LostKind.TRUNCATED else ""  # else it is only where the search for ours ended
     remedy = f"{remedy}: see docs/troubleshooting.md#{kind}"
-    return PositionLost(f"{message}; it says: {said.quoted}", kind=kind, place=place, remedy=remedy)
+    return PositionLost(f"{message}; it says: {said.quoted}", kind=kind, position=position, remedy=remedy)
 
 
 def _changed(said: _Said) -> HeadraceError | None:
@@ -195,7 +195,7 @@ def _taken(said: _Said) -> HeadraceError | None:
         return None
     message = f"another replica came with our server id, and the source ended our dump at {said.where}"
     remedy = "give this destination a [source] server_id of its own; SHOW REPLICAS lists those in use"
-    return ServerIdTaken(f"{message}; it says: {said.quoted}", thrown_out=True, remedy=remedy)
+    return ServerIdTaken(f"{message}; it says: {said.quoted}", disconnected=True, remedy=remedy)
 
 
 def _set_up(said: _Said) -> HeadraceError | None:

@@ -67,13 +67,13 @@ class Alter:
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
             column = column_definition(c)
-            self.specs.append(ChangeColumn(column.name, column, self._place(), if_exists))
+            self.specs.append(ChangeColumn(column.name, column, self._parse_position(), if_exists))
         elif c.takes("CHANGE"):
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
             old = c.column()
             column = column_definition(c)
-            self.specs.append(ChangeColumn(old, column, self._place(), if_exists))
+            self.specs.append(ChangeColumn(old, column, self._parse_position(), if_exists))
         elif c.takes("RENAME"):
             self._rename()
         elif c.takes("ALTER"):
@@ -88,7 +88,7 @@ class Alter:
             if self._options.versioned:
                 raise c.problem("versioning as an option of ALTER TABLE")
 
-    def _place(self) -> str | None:
+    def _parse_position(self) -> str | None:
         c = self._c
         if c.takes("FIRST"):
             return ""
@@ -118,9 +118,9 @@ class Alter:
             return
         self._added("place", if_not_exists)
 
-    def _added(self, place: str | None, if_not_exists: bool) -> None:
+    def _added(self, position: str | None, if_not_exists: bool) -> None:
         column = column_definition(self._c)
-        after = self._place() if place else None
+        after = self._parse_position() if position else None
         self.specs.append(AddColumn(column, after, if_not_exists))
 
     def _key(self) -> bool:

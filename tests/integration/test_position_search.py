@@ -20,7 +20,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, retention, take_inventory
 from headrace.mysql.position.move import parse_where, relocate
-from headrace.mysql.position.search import PlaceError, PlaceFinder, distance
+from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
@@ -129,66 +129,69 @@ async def test_a_time_is_found_exactly_and_without_reading_all_binlogs(written: 
     for micros, _ in times:
         when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
         first = next(offset for other, offset in times if other >= micros)
-        finder = PlaceFinder(written.source, inventory)
-        spot = await finder.at_time(when)
-        assert (spot.file, spot.offset, spot.commit_time_us) == (wanted, first, micros)
+        finder = PositionFinder(written.source, inventory)
+        boundary = await finder.at_time(when)
+        assert (boundary.file, boundary.offset, boundary.commit_time_us) == (wanted, first, micros)
         assert finder.dumps <= 6  # of FILES + 1 files: four heads, and one or two files that are read
         later = await finder.at_time(when + timedelta(microseconds=1))
         following = next((offset for other, offset in times if other > micros), None)
         if following is None:
             assert later.file == written.files[FILES // 2 + 1]
         else:
-            assert later.place == (wanted, following)
+            assert later.file_position == (wanted, following)
 
 
 async def test_a_time_before_and_behind_everything(written: Written) -> None:
-    finder = PlaceFinder(written.source, await written.inventory())
-    spot = await finder.at_time(datetime(2020, 1, 1, tzinfo=UTC))
-    assert spot.place == (written.files[0], written.groups(written.files[0])[0][0])
-    spot = await finder.at_time(datetime(2100, 1, 1, tzinfo=UTC))
-    assert spot.place == (await written.inventory()).end
+    finder = PositionFinder(written.source, await written.inventory())
+    boundary = await finder.at_time(datetime(2020, 1, 1, tzinfo=UTC))
+    assert boundary.file_position == (written.files[0], written.groups(written.files[0])[0][0])
+    boundary = await finder.at_time(datetime(2100, 1, 1, tzinfo=UTC))
+    assert boundary.file_position == (await written.inventory()).end
 
 
 async def test_every_start_and_end_of_a_transaction_is_a_place_and_nothing_between(written: Written) -> None:
     inventory = await written.inventory()
-    finder = PlaceFinder(written.source, inventory)
+    finder = PositionFinder(written.source, inventory)
     for file in (written.files[2], written.files[-1]):
         groups = written.groups(file)
         for start, end in groups:
             for offset in (start, end):
-                assert (await finder.at(file, offset)).place == (file, offset)
+                assert (await finder.at(file, offset)).file_position == (file, offset)
         start, end = groups[1]
         inside = next(row[4] for row in written.run(f"SHOW BINLOG EVENTS IN '{file}'") if row[1] == start)
-        with pytest.raises(PlaceError, match="middle of a transaction") as caught:
+        with pytest.raises(PositionError, match="middle of a transaction") as caught:
             await finder.at(file, inside)
         assert f"{file}:{start} and {file}:{end}" in caught.value.remedy
-        with pytest.raises(PlaceError, match="middle of an event") as caught:
+        with pytest.raises(PositionError, match="middle of an event") as caught:
             await finder.at(file, start + 1)
         assert f"{file}:{start} and {file}:{end}" in caught.value.remedy
     assert (await finder.at(file, 4)).offset == 4
     closed = inventory.files[2]
-    assert (await finder.at(closed.name, closed.size)).place == (inventory.files[3].name, 4)
-    with pytest.raises(PlaceError, match="behind its end"):
+    assert (await finder.at(closed.name, closed.size)).file_position == (inventory.files[3].name, 4)
+    with pytest.raises(PositionError, match="behind its end"):
         await finder.at(closed.name, closed.size + 1)
-    with pytest.raises(PlaceError, match=r"does not list mysql-bin\.000099"):
+    with pytest.raises(PositionError, match=r"does not list mysql-bin\.000099"):
         await finder.at("mysql-bin.000099", 4)
 
 
 @pytest.mark.parametrize("written", ["mysql"], indirect=True)  # positions of MariaDB have no GTID set
 async def test_a_place_carries_the_gtids_that_were_executed_before_it(written: Written) -> None:
     inventory = await written.inventory()
-    finder = PlaceFinder(written.source, inventory)
+    finder = PositionFinder(written.source, inventory)
     uuid = inventory.server_uuid
     before = 2 + 4 * 3  # the database, the table, and three files of four
     file = written.files[4]
     for index, (start, _) in enumerate(written.groups(file)):
-        spot = await finder.at(file, start)
-        assert str(spot.gtids) == f"{uuid}:1-{before + index}"
-        missing = await finder.first_missing(GtidSet(str(spot.gtids)))
-        assert (missing.place, str(missing.gtids)) == (spot.place, str(spot.gtids))
-    assert (await finder.first_missing(GtidSet(inventory.executed))).place == inventory.end
+        boundary = await finder.at(file, start)
+        assert str(boundary.gtids) == f"{uuid}:1-{before + index}"
+        missing = await finder.first_missing(GtidSet(str(boundary.gtids)))
+        assert (missing.file_position, str(missing.gtids)) == (boundary.file_position, str(boundary.gtids))
+    assert (await finder.first_missing(GtidSet(inventory.executed))).file_position == inventory.end
     holed = GtidSet(f"{uuid}:1-{before - 1}:{before + 1}-{before + 3}")
-    assert (await finder.first_missing(holed)).place == (written.files[3], written.groups(written.files[3])[3][0])
+    assert (await finder.first_missing(holed)).file_position == (
+        written.files[3],
+        written.groups(written.files[3])[3][0],
+    )
 
 
 async def test_retention_is_what_would_be_purged_before_ours(written: Written) -> None:
@@ -217,7 +220,7 @@ async def test_retention_is_what_would_be_purged_before_ours(written: Written) -
     unknown = await retention(inventory, Position("another", files[3], 200), heads)
     assert (unknown.bytes, unknown.seconds, unknown.share) == (None, None, None)
     if not written.mariadb:
-        gtids = (await PlaceFinder(written.source, inventory).start_of(files[3])).gtids
+        gtids = (await PositionFinder(written.source, inventory).start_of(files[3])).gtids
         same = await retention(inventory, Position("another", "", 4, str(gtids)), heads)
         assert same.bytes == sum(sizes[:3]) + 4
         assert heads.dumps <= 5
@@ -246,15 +249,15 @@ async def test_compressed_and_xa_transactions_and_ddl_begin_where_the_server_say
     starts = [start for start, _ in written.groups(file)]
     assert len(starts) >= known + 5
     inventory = await written.inventory()
-    finder = PlaceFinder(written.source, inventory)
+    finder = PositionFinder(written.source, inventory)
     counts = []
     for start in starts:
-        spot = await finder.at(file, start)
-        assert (spot.place, spot.commit_time_us > 0) == ((file, start), True)
-        counts.append(spot.gtids.count if spot.gtids else 0)
+        boundary = await finder.at(file, start)
+        assert (boundary.file_position, boundary.commit_time_us > 0) == ((file, start), True)
+        counts.append(boundary.gtids.count if boundary.gtids else 0)
     if not written.mariadb:
         assert counts == list(range(counts[0], counts[0] + len(starts)))
-    assert (await finder.at(*inventory.end)).place == inventory.end
+    assert (await finder.at(*inventory.end)).file_position == inventory.end
 
 
 # Last: pytest orders by the number of a parameter, and would begin with another server in between.
@@ -265,8 +268,8 @@ async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: W
     state = written.run(f"SELECT BINLOG_GTID_POS('{file}', {groups[2][0]})")[0][0]
     move = await relocate(written.source, parse_where(state), None, reason="operator")
     assert (move.position.file, move.position.offset, move.position.gtid_set) == (file, groups[2][0], "")
-    with pytest.raises(PlaceError, match="no place"):
+    with pytest.raises(PositionError, match="no place"):
         await relocate(written.source, parse_where("0-31-99999"), None, reason="operator")
     theirs = parse_where("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")
-    with pytest.raises(PlaceError, match="MySQL"):
+    with pytest.raises(PositionError, match="MySQL"):
         await relocate(written.source, theirs, None, reason="operator")

@@ -34,10 +34,14 @@ def own_table(log: Binlog, name: bytes = b"heartbeat", *, metadata: bytes = MINI
     log.event(19, body)
 
 
-def image(beat: Heartbeat) -> bytes:
-    texts = [struct.pack("<H", len(text.encode())) + text.encode() for text in (beat.destination, beat.node)]
+def image(heartbeat: Heartbeat) -> bytes:
+    texts = [struct.pack("<H", len(text.encode())) + text.encode() for text in (heartbeat.destination, heartbeat.node)]
     return (
-        b"\xe0" + texts[0] + struct.pack("<Q", beat.epoch) + texts[1] + struct.pack("<QQ", beat.sequence, beat.beat_us)
+        b"\xe0"
+        + texts[0]
+        + struct.pack("<Q", heartbeat.epoch)
+        + texts[1]
+        + struct.pack("<QQ", heartbeat.sequence, heartbeat.written_us)
     )
 
 
@@ -57,10 +61,10 @@ def beating(log: Binlog, gno: int, *, kind: int = 31, **table: Any) -> None:
 
 
 def read(log: Binlog, start: Position | None = None) -> tuple[Any, list[Heartbeat], list[RowsChange]]:
-    beats, changes = list[Heartbeat](), list[RowsChange]()
-    d = decoder(changes, start, heartbeat=beats.append)
+    heartbeats, changes = list[Heartbeat](), list[RowsChange]()
+    d = decoder(changes, start, heartbeat=heartbeats.append)
     feed(d, bytes(log.packets))
-    return d, beats, changes
+    return d, heartbeats, changes
 
 
 @pytest.mark.parametrize("kind", [30, 31])
@@ -68,16 +72,16 @@ def read(log: Binlog, start: Position | None = None) -> tuple[Any, list[Heartbea
 def test_a_beat_is_seen_without_column_names_and_is_not_published(kind: int, metadata: bytes) -> None:
     log = Binlog().begin_file()
     beating(log, 1, kind=kind, metadata=metadata)
-    d, beats, changes = read(log)
-    assert (beats, changes) == ([BEAT], [])
+    d, heartbeats, changes = read(log)
+    assert (heartbeats, changes) == ([BEAT], [])
     assert (d.position().own_gtids, d.position().gtid_set) == (f"{SID}:1", f"{SID}:1")
 
 
 def test_a_deleted_row_is_no_beat_and_its_transaction_still_our_own() -> None:
     log = Binlog().begin_file()
     beating(log, 1, kind=32)
-    d, beats, _ = read(log)
-    assert beats == []
+    d, heartbeats, _ = read(log)
+    assert heartbeats == []
     assert d.position().own_gtids == f"{SID}:1"
 
 
@@ -100,8 +104,8 @@ def test_a_row_that_is_no_beat_as_we_write_it_tells_nothing_and_stops_nothing(br
     broken(log)
     log.event(16, bytes(8))
     log.transaction(2, 2, [(1, "a")])
-    d, beats, changes = read(log)
-    assert beats == []
+    d, heartbeats, changes = read(log)
+    assert heartbeats == []
     assert [change.rows for change in changes] == [[(1, "a")]]
     assert d.position().own_gtids == f"{SID}:1"
 
@@ -117,8 +121,8 @@ def test_a_beat_within_a_compressed_transaction_is_seen_and_its_transaction_our_
         lambda: log.event(16, bytes(8)),
     )
     log.event(40, payload(events))
-    d, beats, _ = read(log)
-    assert beats == [BEAT]
+    d, heartbeats, _ = read(log)
+    assert heartbeats == [BEAT]
     assert d.position().own_gtids == f"{SID}:1"
     assert zstandard.__version__
 
@@ -133,8 +137,8 @@ def test_a_transaction_that_changes_anything_else_too_is_not_our_own() -> None:
         log.table(also)
         log.insert((1, "a"))
         log.event(16, bytes(8))
-        d, beats, _ = read(log)
-        assert beats == [BEAT]
+        d, heartbeats, _ = read(log)
+        assert heartbeats == [BEAT]
         assert d.position().own_gtids == "", also
 
 
@@ -149,8 +153,8 @@ def test_after_a_restart_within_a_transaction_a_beat_is_not_seen_twice_and_it_is
     log.event(16, bytes(8))
     start = Position("server", "b.000001", begin, f"{SID}:1-4", events_done=1, own_gtids=f"{SID}:3")
     del log.packets[:packet]
-    d, beats, _ = read(log, start)
-    assert beats == [BEAT]
+    d, heartbeats, _ = read(log, start)
+    assert heartbeats == [BEAT]
     assert d.position().own_gtids == f"{SID}:3:5"
 
 
@@ -159,10 +163,10 @@ def test_beats_before_the_place_where_reading_begins_are_not_seen() -> None:
     beating(log, 1)
     wanted = log.at
     beating(log, 2)
-    beats = list[Heartbeat]()
-    d = decoder([], Position("server", "b.000001", wanted), heartbeat=beats.append, skip_before=wanted)
+    heartbeats = list[Heartbeat]()
+    d = decoder([], Position("server", "b.000001", wanted), heartbeat=heartbeats.append, skip_before=wanted)
     feed(d, bytes(log.packets))
-    assert beats == [BEAT]
+    assert heartbeats == [BEAT]
 
 
 def test_only_the_newest_own_transactions_are_remembered() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headrace.cluster.rebalance import choose
-from headrace.ports.cluster import Place, View
+from headrace.ports.cluster import Assignment, View
 
 NOW = 1_000_000_000
 LONG_AGO = NOW - 60_000_000
@@ -20,17 +20,17 @@ def cluster(loads: dict[str, int], *, limits: dict[str, int] | None = None, drai
         for number in range(count):
             name = f"{node}-{number}"
             others = frozenset(loads) - {node} - set(drained)
-            view.places[name] = Place(
+            view.assignments[name] = Assignment(
                 name, node, since_us=LONG_AGO + number, ready=others, waiting=tuple(sorted(others))
             )
     return view
 
 
 def give(view: View, name: str, taker: str) -> None:
-    place = view.places[name]
-    giver = place.holder
-    place.holder, place.since_us = taker, LONG_AGO
-    place.ready = (place.ready | {giver}) - {taker} - view.drained
+    assignment = view.assignments[name]
+    giver = assignment.holder
+    assignment.holder, assignment.since_us = taker, LONG_AGO
+    assignment.ready = (assignment.ready | {giver}) - {taker} - view.drained
 
 
 @pytest.mark.parametrize("loads", [{"a": 3, "b": 3}, {"a": 4, "b": 3}, {"a": 1, "b": 0}, {"a": 0, "b": 0}, {"a": 5}])
@@ -47,15 +47,15 @@ def test_a_newcomer_gets_the_one_that_began_last() -> None:
 
 def test_what_has_just_begun_stays_a_while() -> None:
     view = cluster({"a": 2, "b": 0})
-    for place in view.places.values():
-        place.since_us = NOW - 1_000_000
+    for assignment in view.assignments.values():
+        assignment.since_us = NOW - 1_000_000
     assert choose(view, "a", NOW) is None
 
 
 def test_what_an_operator_has_put_somewhere_stays_there() -> None:
     view = cluster({"a": 2, "b": 0})
-    for place in view.places.values():
-        place.by_hand = True
+    for assignment in view.assignments.values():
+        assignment.by_hand = True
     assert choose(view, "a", NOW) is None
     view.members["a"]["max"] = 1
     assert choose(view, "a", NOW) == ("a-1", "b")
@@ -63,7 +63,7 @@ def test_what_an_operator_has_put_somewhere_stays_there() -> None:
 
 def test_one_goes_at_a_time() -> None:
     view = cluster({"a": 6, "b": 0})
-    view.places["a-0"].move_to, view.places["a-0"].move_us = "b", NOW
+    view.assignments["a-0"].move_to, view.assignments["a-0"].move_us = "b", NOW
     assert choose(view, "a", NOW) is None
 
 
@@ -75,8 +75,8 @@ def test_no_more_give_at_once_than_the_newcomer_has_room_for() -> None:
 
 def test_who_is_not_ready_drained_or_full_gets_nothing() -> None:
     view = cluster({"a": 4, "b": 0})
-    for place in view.places.values():
-        place.ready = frozenset()
+    for assignment in view.assignments.values():
+        assignment.ready = frozenset()
     assert choose(view, "a", NOW) is None
     assert choose(cluster({"a": 4, "b": 0}, drained=("b",)), "a", NOW) is None
     assert choose(cluster({"a": 6, "b": 1}, limits={"b": 1}), "a", NOW) is None
@@ -84,8 +84,8 @@ def test_who_is_not_ready_drained_or_full_gets_nothing() -> None:
 
 def test_more_than_a_daemon_may_run_goes_at_once_and_even_to_one_that_has_more() -> None:
     view = cluster({"a": 3, "b": 3}, limits={"a": 2})
-    for place in view.places.values():
-        place.since_us = NOW
+    for assignment in view.assignments.values():
+        assignment.since_us = NOW
     assert choose(view, "a", NOW) == ("a-2", "b")
 
 
@@ -111,9 +111,9 @@ def test_it_ends_even_whatever_it_begins_with(seed: int) -> None:
 
 def test_a_wish_that_nobody_grants_holds_nothing_up_for_ever() -> None:
     view = cluster({"a": 6, "b": 0})
-    view.places["a-0"].move_to, view.places["a-0"].move_us = "gone", NOW - 59_000_000
+    view.assignments["a-0"].move_to, view.assignments["a-0"].move_us = "gone", NOW - 59_000_000
     assert choose(view, "a", NOW) is None
-    view.places["a-0"].move_us = NOW - 61_000_000
+    view.assignments["a-0"].move_us = NOW - 61_000_000
     assert choose(view, "a", NOW) == ("a-5", "b")
 
 

@@ -11,10 +11,10 @@ import pytest
 from headrace.errors import LostKind, PositionLost, SourceChanged
 from headrace.model import Gap, OpenXa, Position
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.position import server_comparison as histories
+from headrace.mysql.position import server_comparison as comparison
 from headrace.mysql.position.heads import FileHead
 from headrace.mysql.position.inventory import Binlog, Inventory
-from headrace.mysql.position.server_comparison import agree
+from headrace.mysql.position.server_comparison import compare_server
 from headrace.ports.source import Move
 from headrace.settings.destination import SourceSettings
 
@@ -33,10 +33,10 @@ class Server:
         self.before_next = ""
         """What was executed before any file."""
         self.looked, self.moves = list[tuple[str, int]](), list[Any]()
-        monkeypatch.setattr(histories, "take_inventory", self._inventory)
-        monkeypatch.setattr(histories, "transaction_at", self._transaction_at)
-        monkeypatch.setattr(histories, "relocate", self._relocate)
-        monkeypatch.setattr(histories, "FileHeads", lambda _: SimpleNamespace(get=self._head))
+        monkeypatch.setattr(comparison, "take_inventory", self._inventory)
+        monkeypatch.setattr(comparison, "transaction_at", self._transaction_at)
+        monkeypatch.setattr(comparison, "relocate", self._relocate)
+        monkeypatch.setattr(comparison, "FileHeads", lambda _: SimpleNamespace(get=self._head))
 
     async def _inventory(self, connection: object) -> Inventory:
         return self.inventory
@@ -52,9 +52,9 @@ class Server:
         self.moves.append(where)
         return Move(Position(US, "b.000001", 157), Gap(reason, "a", "b.000001:157"), ({"kind": "doubt"},))
 
-    async def agrees(self, stored: Position = STORED, **source: Any) -> histories.Agreed:
+    async def agrees(self, stored: Position = STORED, **source: Any) -> comparison.ServerMatch:
         raw = {"host": "h", "user": "u", "password": "p", **source}
-        return await agree(None, SourceSettings.model_validate(raw), stored)  # type: ignore[arg-type]
+        return await compare_server(None, SourceSettings.model_validate(raw), stored)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 async def test_the_same_server_goes_on_within_the_transaction(inventory: Inventory, server: Server) -> None:
     server.inventory = inventory
     stored = STORED if inventory.gtid_mode else replace(STORED, gtid_set="")
-    assert await server.agrees(stored) == histories.Agreed(stored)
+    assert await server.agrees(stored) == comparison.ServerMatch(stored)
     assert server.looked == [("b.000004", 600)]
 
 
@@ -181,7 +181,7 @@ async def test_continue_twice_in_a_row_finds_nothing_to_pass_over_the_second_tim
     first = await server.agrees(on_diverged="continue")
     assert first.gap is not None
     second = await server.agrees(first.position, on_diverged="continue")
-    assert second == histories.Agreed(first.position)
+    assert second == comparison.ServerMatch(first.position)
 
 
 # -- another server -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Those who wait for a lock in ZooKeeper: our place among them, and what is seen from there."""
+"""Those who wait for a lock in ZooKeeper: our turn among them, and what is seen from there."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class View:
 
     running: Node | None
     waiting: tuple[str, ...]
-    """The daemons in line, without the holder; the preferred one before all others."""
+    """The daemons in the queue, without the holder; the preferred one before all others."""
     preferred: str
     """A live candidate that is to have the lock next; "" when nobody is."""
     move: Node | None
-    """The wish for it."""
+    """The request for it."""
 
-    def wish_for(self, node: str) -> str:
+    def asked_by(self, node: str) -> str:
         """Who wants this daemon to have the lock; "" when nobody does."""
         if self.move is None or self.preferred != node:
             return ""
@@ -39,7 +39,7 @@ def holder_of(running: Node | None) -> dict[str, Any]:
     return {} if running is None else {"node": "", **read_json(running.data)}
 
 
-class Line:
+class LockQueue:
     """The candidates of one destination, in the order in which their nodes were made, those that are not ready behind
     the others. `wake` is called when something changes that concerns us."""
 
@@ -101,28 +101,28 @@ class Line:
             self._generation = -1
 
     async def look(self, *, watch: bool) -> View:
-        """Who holds it, who waits. Only the first in line watches the holder, so that a release wakes one; the others
-        watch the one before them, whose node changes when it takes the lock or leaves."""
+        """Who holds it, who waits. Only the first in the queue watches the holder, so that a release wakes one;
+        the others watch the one before them, whose node changes when it takes the lock or leaves."""
         get_move = self.watch(self._paths.move) if watch else self._session.get(self._paths.move)
         running, move, nodes = await asyncio.gather(
             self._session.get(self._paths.running), get_move, self._session.read_children(self._paths.candidates)
         )
-        places = sorted(
+        candidates = sorted(
             (not read_json(node.data).get("ready", True), node.created, name) for name, node in nodes.items()
         )
         holder = read_json(running.data).get("node") if running is not None else None
-        waiting = [name for _, _, name in places if name != holder]
+        waiting = [name for _, _, name in candidates if name != holder]
         wanted = str(read_json(move.data).get("to", "")) if move is not None else ""
         preferred = wanted if wanted in waiting else ""
         if preferred:
             waiting.remove(preferred)
             waiting.insert(0, preferred)
         if watch and self._node in waiting:
-            place = waiting.index(self._node)
-            if place == 0:
+            turn = waiting.index(self._node)
+            if turn == 0:
                 running = await self.watch(self._paths.running)
             else:
-                await self.watch(self._paths.candidate(waiting[place - 1]))
+                await self.watch(self._paths.candidate(waiting[turn - 1]))
         return View(running, tuple(waiting), preferred, move)
 
     async def watch(self, path: str) -> Node | None:

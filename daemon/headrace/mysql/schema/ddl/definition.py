@@ -30,7 +30,7 @@ _TEXTS = {prefix + "text": size for prefix, size in TEXT_BYTES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableDefinition:
     """Columns, the indexes of the primary key's in key order, and the table's default character set ("" when it is
     not known)."""
 
@@ -39,7 +39,7 @@ class Layout:
     charset: str
 
 
-def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> Layout:
+def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
     """The layout of a new table. Raises NotParsed when it can't be told exactly."""
     charset = action.charset or schema_charset
     columns = [make_column(column, charset, dialect) for column in action.columns]
@@ -66,24 +66,24 @@ def has_row_times(columns: Sequence[Column]) -> bool:
     return [c.name for c in columns[-2:] if c.invisible and c.generated] == ["row_start", "row_end"]
 
 
-def _finish(columns: list[Column], primary: Sequence[str], charset: str) -> Layout:
-    places = {column.name.lower(): i for i, column in enumerate(columns)}
-    if len(places) != len(columns):
+def _finish(columns: list[Column], primary: Sequence[str], charset: str) -> TableDefinition:
+    indexes = {column.name.lower(): i for i, column in enumerate(columns)}
+    if len(indexes) != len(columns):
         raise NotParsed("two columns have one name")
     if not columns:
         raise NotParsed("no column is left")
     try:
-        keys = tuple(places[name.lower()] for name in primary)
+        keys = tuple(indexes[name.lower()] for name in primary)
     except KeyError as error:
         raise NotParsed(f"the primary key's column {error} is not there") from None
     for i in keys:
         columns[i] = replace(columns[i], nullable=False)
-    return Layout(tuple(columns), keys, charset)
+    return TableDefinition(tuple(columns), keys, charset)
 
 
-def altered(layout: Layout, action: AlterTable, schema_charset: str, dialect: Dialect) -> Layout:
+def altered(definition: TableDefinition, action: AlterTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
     """The layout after an ALTER TABLE. Raises NotParsed for what does not fit the layout that is known."""
-    return _Change(layout, action, schema_charset, dialect).run()
+    return _Change(definition, action, schema_charset, dialect).run()
 
 
 class _Change:
@@ -91,12 +91,12 @@ class _Change:
     dropped, changed and renamed by their old names, and then new and moved ones take their places in the order of the
     statement."""
 
-    def __init__(self, layout: Layout, action: AlterTable, schema_charset: str, dialect: Dialect) -> None:
-        self._old, self._dialect = layout, dialect
+    def __init__(self, definition: TableDefinition, action: AlterTable, schema_charset: str, dialect: Dialect) -> None:
+        self._old, self._dialect = definition, dialect
         self._specs = list(action.specs)
         self._columns: list[Column] = []
-        self._charset, self._convert = layout.charset, ""
-        self._primary = [layout.columns[i].name for i in layout.keys]
+        self._charset, self._convert = definition.charset, ""
+        self._primary = [definition.columns[i].name for i in definition.keys]
         for spec in self._specs:
             if isinstance(spec, ConvertCharset | TableCharset):
                 self._charset = spec.charset or schema_charset
@@ -110,7 +110,7 @@ class _Change:
         if self._convert == "binary":
             raise NotParsed("CONVERT TO CHARACTER SET binary")
 
-    def run(self) -> Layout:
+    def run(self) -> TableDefinition:
         by_old = self._by_old_name()
         names: dict[str, str] = {}
         hidden = has_row_times(self._old.columns)
@@ -129,7 +129,7 @@ class _Change:
             elif isinstance(spec, ChangeColumn) and spec.after is not None and spec.old.lower() in names:
                 moved = next(c for c in self._columns if c.name.lower() == spec.column.name.lower())
                 self._columns.remove(moved)
-                self._place(moved, spec.after)
+                self._insert(moved, spec.after)
         self._primary = [self._key_part(name.lower(), names) for name in self._primary]
         self._primary = [name for name in self._primary if name]
         self._keys()
@@ -188,18 +188,18 @@ class _Change:
         name = spec.column.name.lower()
         if spec.if_not_exists and any(column.name.lower() == name for column in (*self._old.columns, *self._columns)):
             return
-        self._place(self._made(spec.column), spec.after)
+        self._insert(self._made(spec.column), spec.after)
 
-    def _place(self, column: Column, after: str | None) -> None:
+    def _insert(self, column: Column, after: str | None) -> None:
         if after is None:
             self._columns.append(column)
         elif not after:
             self._columns.insert(0, column)
         else:
-            places = [i for i, there in enumerate(self._columns) if there.name.lower() == after.lower()]
-            if not places:
+            indexes = [i for i, there in enumerate(self._columns) if there.name.lower() == after.lower()]
+            if not indexes:
                 raise NotParsed(f"column `{after}` is not known")
-            self._columns.insert(places[0] + 1, column)
+            self._columns.insert(indexes[0] + 1, column)
 
     def _key_part(self, old: str, names: dict[str, str]) -> str:
         """Which column stands for a part of the primary key: the first that was it, or that has its name and is new.

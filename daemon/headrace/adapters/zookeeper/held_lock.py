@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from headrace.adapters.zookeeper.errors import Refused
-from headrace.adapters.zookeeper.lock_line import Line
+from headrace.adapters.zookeeper.lock_queue import LockQueue
 from headrace.adapters.zookeeper.operations import Delete, Node, read_json
 from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
@@ -18,7 +18,7 @@ _AGAIN = 0.5
 """Seconds until what ZooKeeper did not do is tried again."""
 
 
-class Keeper:
+class HeldLock:
     """Of one destination's lock; one holding after the other."""
 
     def __init__(self, session: Session, destination: str, node: str) -> None:
@@ -49,16 +49,16 @@ class Keeper:
     async def _keep(self, holding: Holding) -> None:
         """Sees at once what a proof would see later, and what the others want."""
         session, event = self._session, asyncio.Event()
-        line = Line(session, self._destination, self._node, event.set)
+        queue = LockQueue(session, self._destination, self._node, event.set)
         ignore = session.listen(event.set)
         try:
             while not holding.lease.lost:
                 event.clear()
                 try:
-                    if not await self._stands(line):
+                    if not await self._stands(queue):
                         session.proofs.drop(holding, f"the lock of {self._destination} was taken away in ZooKeeper")
                         return
-                    self._ask(await self._wish(await line.watch(self._paths.move)))
+                    self._ask(await self._request(await queue.watch(self._paths.move)))
                     async with asyncio.timeout(_LOOK if session.drained else session.timeout):
                         await event.wait()
                 except TimeoutError:
@@ -68,26 +68,26 @@ class Keeper:
         finally:
             ignore()
 
-    async def _stands(self, line: Line) -> bool:
-        if self._session.owns(await line.watch(self._paths.running)):
+    async def _stands(self, queue: LockQueue) -> bool:
+        if self._session.owns(await queue.watch(self._paths.running)):
             return True
         await self._session.sync()  # a server that we came to anew may be behind
-        return self._session.owns(await line.watch(self._paths.running))
+        return self._session.owns(await queue.watch(self._paths.running))
 
-    async def _wish(self, move: Node | None) -> str:
+    async def _request(self, move: Node | None) -> str:
         """Why the lock is to be given away; "" when it is not. What nobody else could run stays where it is: standing
         still is worse than a wish not granted."""
         if self._session.drained and await self._could_be_taken():
             return f"{self._node} is to run nothing (headrace drain)"
         if move is None:
             return ""
-        wish = read_json(move.data)
-        wanted = str(wish.get("to", ""))
+        request = read_json(move.data)
+        wanted = str(request.get("to", ""))
         if wanted == self._node:  # it is granted already
             with contextlib.suppress(Refused):
                 await self._session.multi(Delete(self._paths.move, move.version))
         elif wanted and await self._session.get(self._paths.candidate(wanted)) is not None:
-            return f"{self._destination} is to move to {wanted} (asked for by {wish.get('by') or 'somebody'})"
+            return f"{self._destination} is to move to {wanted} (asked for by {request.get('by') or 'somebody'})"
         return ""
 
     async def _could_be_taken(self) -> bool:

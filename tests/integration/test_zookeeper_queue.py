@@ -22,7 +22,9 @@ def _watchers(zoo: Ensemble, path: str) -> set[int]:
     """Sessions that the server will tell of a change of that node."""
     lines = four_letters(zoo.server.host, zoo.server.port, "wchp").splitlines()
     start = lines.index(path) + 1 if path in lines else len(lines)
-    return {int(line.strip(), 16) for line in itertools.takewhile(lambda line: line.startswith("\t"), lines[start:])}
+    return {
+        int(queue.strip(), 16) for queue in itertools.takewhile(lambda queue: queue.startswith("\t"), lines[start:])
+    }
 
 
 async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
@@ -102,8 +104,8 @@ async def test_a_wish_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ense
         path = zoo.node(f"destinations/shop/cluster/{name}")
         await until(lambda path=path: zoo.operator.exists(path) is not None)
     assert not asked.done()
-    wish = json.dumps({"to": "wanted", "by": "ann", "at": 0}).encode()
-    zoo.operator.create(zoo.node("destinations/shop/move"), wish)
+    request = json.dumps({"to": "wanted", "by": "ann", "at": 0}).encode()
+    zoo.operator.create(zoo.node("destinations/shop/move"), request)
     assert await within(3, asked) == "shop is to move to wanted (asked for by ann)"
     released = time.monotonic()
     await holder.release()

@@ -35,7 +35,7 @@ def joined(parts: list[tuple[int, bytes]], key: str) -> list[Any]:
 @pytest.mark.parametrize("update", [False, True])
 def test_the_parts_are_the_message(room: int, update: bool) -> None:
     value = CanalFormat().encode(change(rows_of(1), rows_of(2) if update else None), 99)
-    whole, parts = json.loads(value), CanalFormat().cut(value, room)
+    whole, parts = json.loads(value), CanalFormat().split(value, room)
     assert len(parts) >= 3
     assert joined(parts, "data") == whole["data"]
     if update:
@@ -58,20 +58,20 @@ def test_the_parts_are_the_message(room: int, update: bool) -> None:
 
 def test_the_parts_are_as_large_as_they_may_be() -> None:
     value = CanalFormat().encode(change([(n, "x" * 100) for n in range(100)]), 99)
-    sizes = [len(text) for _, text in CanalFormat().cut(value, 2000)]
+    sizes = [len(text) for _, text in CanalFormat().split(value, 2000)]
     assert all(1850 < size <= 2000 for size in sizes[:-1])
 
 
 def test_one_row_can_t_be_cut_and_nor_can_a_statement() -> None:
     one = CanalFormat().encode(change([(1, "x")]), 99)
-    assert CanalFormat().cut(one, 10) == []
-    assert CanalFormat().cut(b'{"data":null,"old":null}', 10) == []
-    assert CanalFormat().cut(b'{"data":"\xff', 10) == []
+    assert CanalFormat().split(one, 10) == []
+    assert CanalFormat().split(b'{"data":null,"old":null}', 10) == []
+    assert CanalFormat().split(b'{"data":"\xff', 10) == []
 
 
 def test_a_message_without_pos_is_cut_too() -> None:
     value = CompatFormat().encode(change(rows_of(3)), 99)
-    parts = CompatFormat().cut(value, 1000)
+    parts = CompatFormat().split(value, 1000)
     assert joined(parts, "data") == json.loads(value)["data"]
     assert not any("_pos" in json.loads(part) for _, part in parts)
 

@@ -21,7 +21,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import make_ready
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import NextFile, relocate, relocate_by_policy
-from headrace.mysql.position.search import PlaceFinder, Truncation
+from headrace.mysql.position.search import PositionFinder, Truncation
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
@@ -69,7 +69,7 @@ class Lost:
     async def position(self, file: str, offset: int, **more: Any) -> Position:
         """A stored position there, by GTID where the server has them."""
         inventory = await self.inventory()
-        gtids = (await PlaceFinder(self.source, inventory).at(file, offset)).gtids
+        gtids = (await PositionFinder(self.source, inventory).at(file, offset)).gtids
         return Position(
             inventory.server_uuid, file, offset, str(gtids) if gtids else "", last_pos=77, commit_time_us=9, **more
         )
@@ -106,7 +106,7 @@ class Lost:
 async def prove_truncated(
     source: SourceSettings, inventory: Inventory, file: str, offset: int = 0
 ) -> Truncation | None:
-    return await PlaceFinder(source, inventory).truncation(file, offset)
+    return await PositionFinder(source, inventory).truncation(file, offset)
 
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb", pytest.param("mysql-without-gtid", marks=pytest.mark.long)])
@@ -180,7 +180,7 @@ async def test_a_wrong_offset_in_a_sound_file_is_no_truncation(lost: Lost) -> No
         f"binlog truncated in the middle of event; the first event '{file}' at {start + 25}, the last event read from "
         f"'./{file}' at {start + 25}, the last byte read from './{file}' at {start + 44}.",
         kind=LostKind.TRUNCATED,
-        place=f"{file}:{start + 44}",
+        position=f"{file}:{start + 44}",
     )
     if not inventory.gtid_mode:  # with GTIDs the file is read from its beginning anyway
         try:
