@@ -17,6 +17,8 @@ class HeadraceError(Exception):
     state: State = State.FAILED
     reason: str = "error"
     """One word for a monitor."""
+    section: str = ""
+    """The section of docs/troubleshooting.md about it, where that is not its reason's."""
     retriable: bool = True
     final: bool = False
     """Whether nothing that happens while the process lives can mend it."""
@@ -28,10 +30,6 @@ class HeadraceError(Exception):
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} -> {self.remedy}" if self.remedy else message
-
-    def told_of(self, destination: str) -> str:
-        """The error in words, its remedy right for that destination as it stands."""
-        return str(self).replace("DESTINATION", destination)
 
 
 class ConfigError(HeadraceError):
@@ -94,9 +92,7 @@ class LostKind(StrEnum):
     """The file ends in the middle of an event, or the position lies in the middle of one: the text is the same."""
 
 
-_CHOOSE = (
-    "choose where to go on with 'headrace position set DESTINATION WHERE': see docs/operations.md, 'POSITION_LOST'"
-)
+_CHOOSE = "choose where to go on with 'headrace position set DESTINATION WHERE': see docs/troubleshooting.md#"
 
 
 class PositionLost(SourceError):
@@ -107,8 +103,8 @@ class PositionLost(SourceError):
     retriable = False
 
     def __init__(self, message: str, *, kind: LostKind, position: str = "", remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy or _CHOOSE)
-        self.kind = kind
+        super().__init__(message, remedy=remedy or _CHOOSE + kind)
+        self.kind, self.section = kind, kind.value
         self.position = position
 
 
@@ -117,10 +113,11 @@ class SourceChanged(SourceError):
     transactions that were published and that the server has not executed, as a GTID set; "" without GTIDs."""
 
     state = State.SOURCE_CHANGED
+    section = "source_changed"
     retriable = False
 
     def __init__(self, message: str, *, extra: str = "", remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy or "see docs/operations.md, 'SOURCE_CHANGED'")
+        super().__init__(message, remedy=remedy or f"see docs/troubleshooting.md#{self.section}")
         self.extra = extra
 
 
@@ -129,6 +126,7 @@ class ServerIdTaken(SourceError):
     ours; else it was only seen, which disturbs nobody."""
 
     state = State.SERVER_ID_TAKEN
+    section = "server_id_taken"
     retriable = False
 
     def __init__(self, message: str, *, disconnected: bool = False, remedy: str = "") -> None:

@@ -51,7 +51,8 @@ async def test_one_unhealthy_destination_makes_503(
     assert body["status"] == ("ok" if healthy else "failing")
     assert body["node"] == "relay-1"
     stock = body["destinations"]["stock"]  # type: ignore[index]
-    assert (stock["state"], stock["reason"], stock["message"]) == (state.value, "why", "a sentence")
+    text = "a sentence" if healthy else "a sentence -> see docs/troubleshooting.md#why"
+    assert (stock["state"], stock["reason"], stock["message"]) == (state.value, "why", text)
     assert (await get(url + "/health/shop"))[0] == 200
     assert (await get(url + "/health/stock"))[0] == code
 
@@ -102,7 +103,7 @@ async def test_the_facts_of_a_destination(url: str, statuses: dict[str, Destinat
     assert body["position"]["file"] == "mysql-bin.000007"  # type: ignore[index]
     assert body["position"]["last_pos"] == str((1 << 62) + 1)  # type: ignore[index]
     assert (body["rows"], body["epoch"], body["lag_seconds"]) == (42, 3, 0.5)
-    assert body["last_error"] == "source: 连接断开"
+    assert body["last_error"] == "source: 连接断开 -> see docs/troubleshooting.md#error"
     assert body["last_error_at"] == "2023-11-14T22:13:20.000001Z"
     assert 5 <= float(str(body["oldest_unconfirmed_seconds"])) < 60
     assert body["last_checkpoint_seconds"] is None

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from headrace.destination.context import Context
 from headrace.destination.retention import RetentionWarning
@@ -88,3 +89,11 @@ async def test_the_beginnings_of_files_are_kept_for_the_same_address_only(looks:
         await looks.look(Retention(1, None, None), host=host)
     assert looks.heads[0] is looks.heads[1]
     assert looks.heads[1] is not looks.heads[2]
+
+
+async def test_the_log_names_the_section_about_it_once(looks: Looks) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            await looks.look(Retention(bytes=100, seconds=60.0, share=0.1))
+    (told,) = [entry["warning"] for entry in logs if entry["event"] == "retention is running out"]
+    assert told.endswith("see docs/troubleshooting.md#retention")

@@ -124,7 +124,7 @@ async def test_when_reading_fails_what_was_read_is_confirmed_first(store: Any) -
     run = await begin(store, bytes(log.packets), SourceSilent("nothing came"), sink=HeldSink(held=True))
     task = run.task()
     await until(lambda: run.status.state is State.STALLED)
-    assert run.status.last_error == "nothing came"
+    assert run.status.last_error == "nothing came -> see docs/troubleshooting.md#source"
     await asyncio.sleep(0.1)
     assert not task.done()
     run.sink.flow()

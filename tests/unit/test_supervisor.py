@@ -47,8 +47,9 @@ async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> No
     boss = supervisor(settings("bad", "good"), {"bad": bad, "good": good})
     assert await asyncio.wait_for(boss.run(), 30) == 0
     assert starts == {"bad": 5, "good": 1}
-    assert seen[1:] == [(State.STALLED, "sink", "the broker is away -> start it")] * 4
-    assert boss.statuses["bad"].last_error == "the broker is away -> start it"
+    text = "the broker is away -> start it -> see docs/troubleshooting.md#sink"
+    assert seen[1:] == [(State.STALLED, "sink", text)] * 4
+    assert boss.statuses["bad"].last_error == text
     assert boss.statuses["bad"].restarts == 4
     assert boss.statuses["good"].last_error == ""
     assert {status.state for status in boss.statuses.values()} == {State.STOPPED}
@@ -75,7 +76,7 @@ async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends
     second.set()
     assert await asyncio.wait_for(running, 30) == 1
     assert starts == {"one": 1, "two": 1}
-    assert boss.statuses["one"].last_error == "whoever read standard output is gone"
+    assert boss.statuses["one"].last_error == "whoever read standard output is gone -> see docs/troubleshooting.md#sink"
 
 
 async def test_an_unexpected_error_is_one_sentence_and_a_traceback_in_the_log() -> None:
@@ -97,10 +98,10 @@ async def test_an_unexpected_error_is_one_sentence_and_a_traceback_in_the_log() 
     boss = supervisor(settings("shop"), {"shop": run})
     with structlog.testing.capture_logs() as logs:
         assert await asyncio.wait_for(boss.run(), 30) == 0
-    assert messages == ["the destination ended without being asked to"]
+    assert messages == ["the destination ended without being asked to -> see docs/troubleshooting.md#error"]
     failures = [entry["error"] for entry in logs if entry["event"] == "destination failed"]
-    assert failures[0] == "an unexpected error, ZeroDivisionError -> the log has the details; report it"
-    assert failures[1] == "an inner task of the destination was cancelled"
+    assert failures[0].startswith("an unexpected error, ZeroDivisionError -> the log has the details; report it -> see")
+    assert failures[1] == "an inner task of the destination was cancelled -> see docs/troubleshooting.md#error"
     assert any(entry["event"] == "unexpected error" and entry["exc_info"] for entry in logs)
 
 
@@ -185,7 +186,7 @@ async def test_a_failure_during_the_drain_is_noted_and_ends() -> None:
 
     boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
     assert await asyncio.wait_for(boss.run(), 30) == 0
-    assert boss.statuses["shop"].last_error == "no binlog"
+    assert boss.statuses["shop"].last_error == "no binlog -> see docs/troubleshooting.md#source"
 
 
 async def test_systemd_hears_ready_watchdog_and_stopping(tmp_path: Path) -> None:

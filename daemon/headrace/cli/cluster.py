@@ -46,7 +46,7 @@ def _shared(settings: Settings) -> AbstractAsyncContextManager[Wiring]:
     if settings.cluster is None:
         raise CommandRefused(
             "there is no section [zookeeper] in the configuration: one daemon runs everything",
-            remedy="see docs/operations.md, 'Several daemons'",
+            remedy="see docs/running.md#several-daemons",
         )
     return coordinated(settings)
 

@@ -149,7 +149,7 @@ async def _opened(settings: Settings, name: str) -> AsyncIterator[ParkingStore]:
     async with coordinated(settings) as shared:
         store = shared.parking_store(destination)
         if store is None:
-            raise CommandRefused(_why_none(destination), remedy="see docs/operations.md, 'Failed messages'")
+            raise CommandRefused(_why_none(destination), remedy="see docs/sinks.md#parked-messages")
         if destination.parking.store == "state":
             await open_store(shared, destination)
         await store.open()

@@ -172,9 +172,9 @@ def _differences(position: Position, inventory: Inventory) -> tuple[GtidSet, Gti
 def remedy(name: str, state: str) -> str:
     """What an operator does about the state that `judge` found; "" where there is nothing to do."""
     if state == State.POSITION_LOST.value:
-        return f"headrace position set {name} WHERE; docs/operations.md, '{state}', says which place"
+        return f"headrace position set {name} WHERE; see docs/troubleshooting.md#{state.lower()}"
     if state == State.SOURCE_CHANGED.value:
-        return f"docs/operations.md, '{state}', says what can be done; headrace position set {name} WHERE is one way"
+        return f"headrace position set {name} WHERE is one way; see docs/troubleshooting.md#{state.lower()}"
     return ""
 
 

@@ -56,7 +56,7 @@ class HeartbeatWriter:
             trouble = await self._write()
             if trouble:
                 if self._status.trouble(Trouble(_TROUBLE, trouble)):
-                    self._log.warning("no heartbeat can be written", error=trouble)
+                    self._log.warning("no heartbeat can be written", error=self._status.troubles[_TROUBLE])
             elif self._status.clear(_TROUBLE):
                 self._log.info("heartbeats are written again")
             await asyncio.sleep(max(0.0, self._settings.interval - (time.monotonic() - began)))

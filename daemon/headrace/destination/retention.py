@@ -45,7 +45,8 @@ class RetentionWarning:
                 f"only {found.bytes or 0:,} bytes of binlog lie between the source's oldest and our position {position}"
             )
         text = f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
-        if _TROUBLE not in self._status.troubles:
-            self._log.warning("retention is running out", warning=text, seconds=found.seconds, bytes=found.bytes)
-        self._status.retention_warning = text
+        before = _TROUBLE in self._status.troubles
         self._status.trouble(Trouble(_TROUBLE, text))
+        told = self._status.retention_warning = self._status.troubles[_TROUBLE]
+        if not before:
+            self._log.warning("retention is running out", warning=told, seconds=found.seconds, bytes=found.bytes)

@@ -12,6 +12,8 @@ from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
 
+_MANUAL = "docs/troubleshooting.md#"
+
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
 
@@ -110,7 +112,10 @@ class DestinationStatus:
     """Messages that the sink refused and that wait to be sent again, with those behind them."""
 
     def enter(self, state: State, reason: str = "", message: str = "") -> bool:
-        """Takes a state, if the table of transitions allows it; returns whether anything changed."""
+        """Takes a state, if the table of transitions allows it; returns whether anything changed. The message of a
+        state that is not healthy gets the section of the manual about its reason."""
+        if message and not state.healthy:
+            message = self._told(message, reason)
         if (state, reason, message) == (self.state, self.reason, self.message):
             return False
         if state is not self.state and state not in TRANSITIONS[self.state]:
@@ -154,7 +159,7 @@ class DestinationStatus:
     def trouble(self, trouble: Trouble) -> bool:
         """Notes what is not as it should be; returns whether it is new, or another than before."""
         text = f"{trouble.text} -> {trouble.remedy}" if trouble.remedy else trouble.text
-        text = text.replace("DESTINATION", self.name)
+        text = self._told(text, trouble.reason)
         if self.troubles.get(trouble.reason) == text:
             return False
         self.troubles[trouble.reason] = text
@@ -166,7 +171,14 @@ class DestinationStatus:
 
     def note_error(self, error: HeadraceError) -> None:
         """Notes the last error and its time, and takes no state."""
-        self.last_error, self.last_error_at_us = error.told_of(self.name), time.time_ns() // 1000
+        self.last_error = self._told(str(error), error.section or error.reason)
+        self.last_error_at_us = time.time_ns() // 1000
+
+    def _told(self, text: str, section: str) -> str:
+        """The text for an operator: with the destination's name, and at its end the section of the manual that says
+        more, unless it names one itself."""
+        text = text.replace("DESTINATION", self.name)
+        return text if _MANUAL in text else f"{text} -> see {_MANUAL}{section}"
 
     def fail(self, error: HeadraceError) -> None:
         """Notes an error and takes its state."""

@@ -135,8 +135,8 @@ class Supervised:
                 if error is None:
                     break
                 if self._stop.is_set():
-                    self._log.warning("failed while stopping", error=error.told_of(self.settings.name))
                     self.status.note_error(error)
+                    self._log.warning("failed while stopping", error=self.status.last_error)
                     break
                 delay = self._note(error)
                 gc.collect(1)  # runs that fail soon one after the other leave cycles, and the collector comes seldom

@@ -331,6 +331,7 @@ def _as_ours(error: SinkError) -> StateStoreError:
 
 
 def _refused(problem: str) -> StateStoreError:
-    error = StateStoreError(problem, remedy="make it as docs/operations.md says, or leave it to headrace to make it")
+    remedy = "make it as docs/sinks.md#exactly-once says, or leave it to headrace to make it"
+    error = StateStoreError(problem, remedy=remedy)
     error.retriable = False
     return error

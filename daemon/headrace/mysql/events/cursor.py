@@ -49,4 +49,4 @@ class EventCursor:
 
     def not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
         """The error that names the present event's place."""
-        return NotUnderstood(f"at {self.position}: {what}", remedy=remedy or "see docs/operations.md, 'FAILED'")
+        return NotUnderstood(f"at {self.position}: {what}", remedy=remedy or "see docs/troubleshooting.md#error")

@@ -167,7 +167,7 @@ def _truncated(said: _Said) -> PositionLost:
 
 def _position_lost(message: str, said: _Said, kind: LostKind, remedy: str) -> PositionLost:
     position = said.stopped if kind is LostKind.TRUNCATED else ""  # else it is only where the search for ours ended
-    remedy = f"{remedy}: see docs/operations.md, 'POSITION_LOST'"
+    remedy = f"{remedy}: see docs/troubleshooting.md#{kind}"
     return PositionLost(f"{message}; it says: {said.quoted}", kind=kind, position=position, remedy=remedy)
 
 

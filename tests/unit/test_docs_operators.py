@@ -1,0 +1,161 @@
+"""The operators' pages against the code: states, reasons, keys, fields of /health and metrics."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.destination.status import DestinationStatus
+from headrace.errors import LostKind
+from headrace.http.health import health
+from headrace.http.loop_delay import LoopDelay
+from headrace.http.metrics import Metrics
+from headrace.model import Gap, Position, State
+from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
+
+TELL_MORE = ("CHANGELOG.md", "configuration.md")
+"""The one tells of keys that were; the other is where the keys are taken from, and has columns of tables too."""
+OPERATORS = [ROOT / page for page in ("README.md", "docs/running.md", "docs/troubleshooting.md", "docs/sinks.md")]
+OTHERS = {
+    "binlog_row_metadata",
+    "binlog_row_image",
+    "net_write_timeout",
+    "max_message_size",
+    "config_errors",
+    "next_file",
+}
+"""What these pages name like a key and is none: MySQL's and RabbitMQ's, parts of /health, and values."""
+
+
+def trees() -> Iterator[ast.Module]:
+    for file in sorted((ROOT / "daemon" / "headrace").rglob("*.py")):
+        yield ast.parse(file.read_text())
+
+
+def class_constants(name: str) -> set[str]:
+    """The texts that classes of the daemon give an attribute of this name; "" is none."""
+    found = set()
+    for tree in trees():
+        for made in (one for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for one in node.body):
+            targets = made.targets if isinstance(made, ast.Assign) else [getattr(made, "target", None)]
+            value = getattr(made, "value", None)
+            if isinstance(value, ast.Constant) and any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                found.add(str(value.value))
+    return found - {""}
+
+
+def reasons() -> set[str]:
+    """Every reason that the code gives an error, a state that is entered, a trouble or a move of the position."""
+    found = class_constants("reason")
+    for tree in trees():
+        texts = {
+            target.id: made.value.value
+            for made in tree.body
+            if isinstance(made, ast.Assign) and isinstance(made.value, ast.Constant)
+            for target in made.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            called = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            given = [one.value for one in call.keywords if one.arg == "reason"]
+            given += {"Trouble": call.args[:1], "enter": call.args[1:2]}.get(called, [])
+            if called in ("Trouble", "enter", "Gap"):
+                named = {
+                    texts.get(one.id) if isinstance(one, ast.Name) else getattr(one, "value", None) for one in given
+                }
+                found |= {text for text in named if isinstance(text, str)}
+            assert called != "Trouble" or any(isinstance(text, str) for text in named), ast.unparse(call)
+    return found | {kind.value for kind in LostKind}
+
+
+def items(text: str) -> dict[tuple[str, ...], str]:
+    """A list in Markdown: the names in backticks that an item begins with, and what it says of them."""
+    joined = re.sub(r"\n {2,}", " ", text)
+    return {
+        tuple(re.findall(r"`(\w+)`", names)): said
+        for names, said in re.findall(r"^- (`\w+`(?:, `\w+`)*): (.+)$", joined, re.MULTILINE)
+    }
+
+
+def sections(page: str) -> dict[str, str]:
+    """The third-level sections of a page by their headings, without backticks."""
+    parts = re.split(r"^### (.+)\n", re.split(r"^## Questions$", read(page), flags=re.MULTILINE)[0], flags=re.MULTILINE)
+    return {heading.strip("`"): text for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_every_state_has_its_row_with_its_status() -> None:
+    rows = dict(re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", read("docs/troubleshooting.md"), re.MULTILINE))
+    assert rows == {state.value: "200" if state.healthy else "503" for state in State}
+
+
+def test_each_state_and_each_reason_has_its_section_and_each_section_is_one_of_them() -> None:
+    found = sections("docs/troubleshooting.md")
+    assert found.keys() == {state.value for state in State} | reasons()
+    for heading, text in found.items():
+        told = re.findall(r"^\*\*(What .+?)\.\*\*", text, re.MULTILINE)
+        assert told == ["What it means", "What to look at", "What to do"], heading
+
+
+def test_the_sections_that_errors_name_exist() -> None:
+    assert class_constants("section") <= anchors(ROOT / "docs" / "troubleshooting.md")
+
+
+def keys() -> dict[str, set[str]]:
+    """The keys of each section of the configuration, by its name without brackets; "" has all of them."""
+    found: dict[str, set[str]] = {"": set()}
+    for part in read("docs/configuration.md").split("\n### ")[1:]:
+        heading = re.match(r"\[+([\w.]+)\]+", part)
+        names = set(re.findall(r"^(?:\||-) `(\w+)` ", part, re.MULTILINE))
+        assert heading, part[:80]
+        found.setdefault(heading[1], set()).update(names)
+        found[""] |= names
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in TELL_MORE], ids=name)
+def test_keys_that_a_page_names_are_keys_of_the_configuration(page: Path) -> None:
+    known, text = keys(), FENCE.sub("", page.read_text())
+    for section, key in re.findall(r"`\[{1,2}([\w.]+)\]{1,2} ([a-z]\w*)", text):
+        assert key in known.get(section, set()), f"[{section}] {key}"
+    for key in re.findall(r"`([a-z]\w*) = ", text):
+        assert key in known[""] or key.startswith("binlog_"), key
+
+
+@pytest.mark.parametrize("page", OPERATORS, ids=name)
+def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
+    shown = items(read("docs/running.md"))
+    told = {name for names, said in shown.items() for name in (*names, *re.findall(r"`(\w+)`", said))}
+    known = keys()[""] | told | reasons() | OTHERS | NAMES
+    for word in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", FENCE.sub("", page.read_text())):
+        assert word in known, word
+
+
+def test_metrics_are_those_of_the_code() -> None:
+    status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
+    collected = Metrics({"d": status}, "node", LoopDelay()).collect()
+    real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
+    section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
+    assert {name for names in items(section) for name in names} == real
+    for page in PAGES:
+        mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - NAMES
+        assert mentioned <= real, name(page)
+
+
+def test_fields_of_health_are_those_of_the_code() -> None:
+    section = read("docs/running.md").partition("## Fields of /health\n")[2].partition("\n## ")[0]
+    rows = items(section)
+    status = DestinationStatus("d", gap=Gap("r", "a", "b"))
+    body = health({"d": status}, "node")[1]
+    assert {field for fields in rows for field in fields} == body["destinations"]["d"].keys()
+    parts = {fields[0]: set(re.findall(r"`(\w+)`", text)) for fields, text in rows.items() if len(fields) == 1}
+    assert parts["position"] - {"_pos"} == Position("u", "mysql-bin.000001", 4).to_dict().keys()
+    for field in ("received", "source", "heartbeat", "retention", "parked", "gap"):
+        shown = body["destinations"]["d"][field].keys()
+        assert parts[field] == shown, field
+    assert parts["lost"] == {kind.value for kind in LostKind}
+    for field in body.keys() - {"destinations"}:
+        assert f"`{field}`" in section.partition("\n- ")[0]
