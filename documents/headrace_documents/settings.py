@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headrace_common.section import File, Int, Seconds, Section, Size
+from headrace_common.section import File, Int, Seconds, Section, SizeOrOff
 from headrace_documents.config import absolute
 from headrace_documents.documents import Rules
 
@@ -36,7 +36,9 @@ class ElasticsearchSettings(Section):
     settings: dict[str, Any] = Field(default_factory=dict, description="Further settings of a created index")
     mappings_file: str = Field("", description="JSON file with the mappings of a created index")
     bulk_actions: Int = Field(2000, ge=1, le=100_000, description="Most actions of one bulk request")
-    bulk_bytes: Annotated[Size, Field(le=100_000_000)] = Field(5_000_000, description="Most bytes of one bulk request.")
+    bulk_bytes: Annotated[SizeOrOff, Field(ge=1000, le=100_000_000)] = Field(
+        5_000_000, description="Most bytes of one bulk request."
+    )
     request_timeout: Seconds = Field(30.0, description="Limit for an answer.")
     retries: Int = Field(
         6, ge=0, description="How often a refused or failed request is tried again before the batch fails"

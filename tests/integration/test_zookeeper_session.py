@@ -142,7 +142,7 @@ async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) ->
     await lock.acquire(no_floor)
     guard = await store.begin_epoch("shop", term=lock.term)
     await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
-    with pytest.raises(LockServiceError, match="give .zookeeper. the user"):
+    with pytest.raises(LockServiceError, match=r"give \[zookeeper\] the user"):
         await zoo.session("b", user="somebody", password="else")
     command = Session(zoo.settings(user="somebody", password="else"), "b", {}, member=False)
     await command.start()
@@ -150,7 +150,7 @@ async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) ->
         with pytest.raises(Refused) as refused:
             await command.get(zoo.node("destinations/shop/position"))
         assert refused.value.why == "no_auth"
-        with pytest.raises(StateStoreError, match="give .zookeeper. the user"):
+        with pytest.raises(StateStoreError, match=r"give \[zookeeper\] the user"):
             await ZooKeeperStore(command).load("shop")
         assert "give [zookeeper] the user" in (await ZooKeeperStore(command).problems("shop"))[0]
     finally:

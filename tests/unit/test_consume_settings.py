@@ -12,6 +12,7 @@ import structlog
 from headrace_consume import cli
 from headrace_consume.settings import RetrySettings, load_settings
 from headrace_documents.errors import SettingsError
+from tests.config_problems import by_key
 
 ROOT = Path(__file__).parents[2]
 GOOD = """
@@ -42,7 +43,7 @@ def write(folder: Path, text: str) -> Path:
 def problems(path: Path) -> dict[str, str]:
     with pytest.raises(SettingsError) as caught:
         load_settings(path)
-    return {problem.key: problem.text for problem in caught.value.problems}
+    return by_key(caught.value, path)
 
 
 def closed_port() -> int:
@@ -66,14 +67,14 @@ def test_the_config_of_the_project_is_good_and_shows_every_key(monkeypatch: pyte
 def test_the_defaults_name_the_queues_of_dead_letters(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, GOOD.format(rabbit=1, elastic=1)))
     assert (settings.dead_queue, settings.manual_queue) == ("q.dead", "q.dead.manual")
-    assert list(settings.rabbitmq.addresses()) == [("127.0.0.1", 1)]
+    assert settings.rabbitmq.addresses == [("127.0.0.1", 1)]
     assert "s3cret" not in repr(settings)
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
     text = """
 [rabbitmq]
-servers = ["nowhere"]
+hosts = ["nowhere"]
 user = ""
 password = "${NOT_THERE_AT_ALL}"
 prefetch = 0
@@ -87,11 +88,11 @@ store = "memory"
 [more]
 """
     found = problems(write(tmp_path, text))
-    assert found["rabbitmq.servers"] == "'nowhere' is not host:port"
-    assert found["rabbitmq.colour"] == "there is no such key"
-    assert found["rabbitmq.queue"] == "is required and is not there"
+    assert found["rabbitmq.hosts"] == 'should be a host and a port, as in "127.0.0.1:9180"'
+    assert found["rabbitmq.colour"] == "unknown key"
+    assert found["rabbitmq.queue"] == "is missing"
     assert found["rabbitmq.password"] == "the environment variable NOT_THERE_AT_ALL is not set"
-    assert found["more"] == "there is no such key"
+    assert found["more"] == "unknown key"
     assert found.keys() >= {
         "rabbitmq.user",
         "rabbitmq.prefetch",
@@ -120,7 +121,7 @@ def test_rules_between_keys(tmp_path: Path, extra: str, key: str, text: str) -> 
     [
         ('tls_ca = "/no/such/file"', "there is no file"),
         ('exchange = "x"', "no meaning without declare"),
-        ('tls_key = ""', "no meaning without tls"),
+        ('tls_key = "/etc/hosts"', 'no meaning with tls = "disabled"'),
     ],
 )
 def test_rules_of_the_broker(tmp_path: Path, line: str, text: str) -> None:

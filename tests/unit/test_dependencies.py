@@ -27,6 +27,7 @@ PARTS = {
 """Each part and the extras that it is installed with."""
 OPTIONAL = {
     "daemon/headrace/adapters/rabbitmq/": "rabbitmq",
+    "common/headrace_common/rabbitmq.py": "rabbitmq",
     "daemon/headrace/adapters/rocketmq/": "rocketmq",
     "daemon/headrace/cli/main.py": "uvloop",
     "rabbitmq_consumer/headrace_consume/seen_redis.py": "redis",

@@ -152,7 +152,7 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         (
             'host = "127.0.0.1"',
             'host = "h"\ntls = "disabled"\ntls_ca = "/etc/hosts"',
-            'source.tls_ca: has no meaning with tls = "disabled"',
+            'source: tls_ca has no meaning with tls = "disabled"',
         ),
         ('host = "127.0.0.1"', 'host = "h"\nstart = "soon"', 'source.start: should be "earliest", "latest", a file'),
         ('host = "127.0.0.1"', 'host = "h"\nserver_id = 4294967296', "source.server_id: should be less than or equal"),

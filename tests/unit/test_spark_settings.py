@@ -14,6 +14,7 @@ from headrace_documents.errors import SettingsError
 from headrace_spark import cli, session
 from headrace_spark.errors import JavaError
 from headrace_spark.settings import SparkSettings, load_settings
+from tests.config_problems import by_key
 
 GOOD = """
 [kafka]
@@ -54,8 +55,7 @@ def write(folder: Path, text: str) -> Path:
 def problems(path: Path) -> dict[str, str]:
     with pytest.raises(SettingsError) as caught:
         load_settings(path)
-    assert all(problem.file == str(path) for problem in caught.value.problems)
-    return {problem.key: problem.text for problem in caught.value.problems}
+    return by_key(caught.value, path)
 
 
 def test_the_config_of_the_project_is_good() -> None:
@@ -82,11 +82,11 @@ trigger = "now and then"
 [more]
 """
     found = problems(write(tmp_path, text))
-    assert found["kafka.bootstrap_servers"] == "'nowhere' is not host:port"
-    assert found["kafka.colour"] == "there is no such key"
-    assert found["more"] == "there is no such key"
+    assert found["kafka.bootstrap_servers"] == 'should be a host and a port, as in "127.0.0.1:9180"'
+    assert found["kafka.colour"] == "unknown key"
+    assert found["more"] == "unknown key"
     assert found["elasticsearch.password"] == "the environment variable NOT_THERE_AT_ALL is not set"
-    assert found["spark.checkpoint"] == "is required and is not there"
+    assert found["spark.checkpoint"] == "is missing"
     assert found.keys() >= {
         "kafka.topics",
         "elasticsearch.hosts[0]",

@@ -31,14 +31,16 @@ connection_arguments(KafkaSinkSettings.model_validate(given | {"tls_certificate"
     "zookeeper": """
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
-given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_ca": certificate, "tls_certificate": certificate, "tls_key": key}
+given = {"hosts": "127.0.0.1:1", "tls": "required", "tls_certificate": certificate, "tls_key": key}
 Connector(ZooKeeperSettings.model_validate(given))
 """,
     "consumer": """
-from headrace_consume.broker import _tls_context
+import asyncio
+from headrace_consume.broker import Broker
 from headrace_consume.settings import RabbitMqSettings
 given = {"hosts": "127.0.0.1:1", "user": "u", "password": "p", "queue": "q", "tls": "required"}
-_tls_context(RabbitMqSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key}))
+settings = RabbitMqSettings.model_validate(given | {"tls_certificate": certificate, "tls_key": key})
+asyncio.run(Broker.connect(settings, "test"))
 """,
 }
 # The leader of a session that opens a terminal has it, so that there is somebody to be asked.

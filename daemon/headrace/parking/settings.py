@@ -17,11 +17,11 @@ class RetrySettings(SinkSettings):
         default=1000, ge=1, le=100_000, description="Messages handed over and not yet confirmed."
     )
     max_in_flight_bytes: Size = Field(default=16 * MIB, description="The same in bytes.")
-    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer, in seconds.")
+    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer.")
     retries: Int = Field(
         default=3, ge=0, le=1000, description="How often a message that the broker refuses is sent again."
     )
-    retry_delay: Seconds = Field(default=3.0, description="Before the first time, in seconds.")
+    retry_delay: Seconds = Field(default=3.0, description="Before the first time.")
     retry_factor: Annotated[float, Field(ge=1, le=10)] = Field(
         default=1.5, description="Each further wait is longer by this factor."
     )

@@ -26,11 +26,9 @@ class DaemonSettings(Section):
         default="auto", description="auto: uvloop when it is installed, which is faster; asyncio: Python's own."
     )
     drain_timeout: Seconds = Field(
-        default=10.0, description="How long a stop waits for confirmation of what is in flight, in seconds."
+        default=10.0, description="How long a stop waits for confirmation of what is in flight."
     )
-    checkpoint_interval: Seconds = Field(
-        default=1.0, description="Time between two writes of the confirmed position, in seconds."
-    )
+    checkpoint_interval: Seconds = Field(default=1.0, description="Time between two writes of the confirmed position.")
     checkpoint_transactions: Int = Field(
         default=10_000,
         ge=1,

@@ -49,14 +49,12 @@ class SourceSettings(OptionalTls):
         "destination.",
     )
     connect_timeout: Seconds = Field(
-        default=10.0, description="Limit for connecting and for each answer before the stream, in seconds."
+        default=10.0, description="Limit for connecting and for each answer before the stream."
     )
-    heartbeat: Seconds = Field(
-        default=5.0, description="After this long without events the source sends a heartbeat, in seconds."
-    )
+    heartbeat: Seconds = Field(default=5.0, description="After this long without events the source sends a heartbeat.")
     stall_after: Seconds = Field(
         default=10.0,
-        description="STALLED (sink) once messages wait and none was confirmed for so long, in seconds; STALLED "
+        description="STALLED (sink) once messages wait and none was confirmed for so long; STALLED "
         "(source) once the source is ahead of what came and no byte came for so long.",
     )
     row_image: Literal["full", "any"] = Field(
@@ -119,7 +117,7 @@ class HeartbeatSettings(Section):
         default=True,
         description="Whether it is written. It never is on a server that replicates from another one.",
     )
-    interval: Seconds = Field(default=5.0, description="Time between two beats, in seconds.")
+    interval: Seconds = Field(default=5.0, description="Time between two heartbeats.")
 
 
 class QueueSettings(Section):

@@ -21,11 +21,11 @@ class ParkingSettings(Section):
         default=100_000, ge=1, le=100_000_000, description="When so many wait, the destination stops instead."
     )
     max_bytes: Size = Field(default=1024 * MIB, description="The same in bytes of their bodies.")
-    delay: Seconds = Field(default=10.0, description="Before a message is sent again for the first time, in seconds.")
+    delay: Seconds = Field(default=10.0, description="Before a message is sent again for the first time.")
     delay_factor: Annotated[float, Field(ge=1, le=10)] = Field(
         default=2.0, description="Each further wait is longer by this factor."
     )
-    max_delay: Seconds = Field(default=600.0, description="And never longer than this, in seconds.")
+    max_delay: Seconds = Field(default=600.0, description="And never longer than this.")
     attempts: Int = Field(
         default=20,
         ge=1,

@@ -26,7 +26,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         default=900 * KIB, description="Largest record batch; stays below the brokers' message.max.bytes."
     )
     max_in_flight_bytes: Size = Field(default=16 * MIB, description="Bytes handed over and not yet confirmed.")
-    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer, in seconds.")
+    request_timeout: Seconds = Field(default=30.0, description="Limit for a broker's answer.")
     delivery: Literal["at_least_once", "exactly_once"] = Field(
         default="at_least_once",
         description="exactly_once: messages and position are written in Kafka transactions; consumers that read "
@@ -39,7 +39,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     )
     transaction_interval: Seconds = Field(
         default=0.1,
-        description="exactly_once: a Kafka transaction is committed after this time, in seconds; later, by a second at "
+        description="exactly_once: a Kafka transaction is committed after this time; later, by a second at "
         "most, while commits themselves take long.",
     )
     transaction_bytes: Size = Field(
@@ -47,7 +47,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     )
     transaction_timeout: Seconds = Field(
         default=30.0,
-        description="exactly_once: the brokers abort a transaction that its daemon has left, in seconds; consumers "
+        description="exactly_once: the brokers abort a transaction that its daemon has left; consumers "
         "that read committed wait for that.",
     )
     create_topics: bool = Field(

@@ -24,7 +24,7 @@ class ZooKeeperSettings(ClusterSettings, TlsSection):
     )
     session_timeout: Annotated[Seconds, Field(ge=2, le=120)] = Field(
         default=10.0,
-        description="After so long without a sign of life, in seconds, ZooKeeper gives a daemon's destinations to "
+        description="After so long without a sign of life, ZooKeeper gives a daemon's destinations to "
         "another; the servers may correct it to between 2 and 20 of their ticks.",
     )
     user: str = Field(
