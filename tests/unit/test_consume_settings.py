@@ -143,7 +143,7 @@ def test_a_wrong_config_ends_with_2_and_no_traceback(tmp_path: Path, capsys: pyt
     assert cli.main(["dead-letters", "list", "--config", str(write(tmp_path, "[rabbitmq]\n"))]) == 2
     error = capsys.readouterr().err
     assert "none.toml: the file can't be read: No such file or directory" in error
-    assert "consume.toml: rabbitmq.queue: is required and is not there" in error
+    assert "consume.toml: rabbitmq.queue: is missing" in error
     assert "Traceback" not in error
 
 

@@ -128,7 +128,7 @@ def test_a_wrong_config_ends_with_2_and_no_traceback(tmp_path: Path, capsys: pyt
     assert cli.main(["run", "--config", str(write(tmp_path, "[kafka]\n"))]) == 2
     error = capsys.readouterr().err
     assert "none.toml: the file can't be read: No such file or directory" in error
-    assert "spark.toml: kafka.topics: is required and is not there" in error
+    assert "spark.toml: kafka.topics: is missing" in error
     assert "Traceback" not in error
 
 
