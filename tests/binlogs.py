@@ -39,8 +39,8 @@ class FixedHistory(SchemaHistory):
 def decode(
     path: Path, *, schema: str = "", known: Known | None = None, values: ValueOptions | None = None
 ) -> list[RowsChange]:
-    """The changes in a binlog file, of one schema or of all. `known`: layouts as declared; without it the decoder has
-    what the file says."""
+    """The changes in a binlog file, of one schema or of all. `known`: table schemas as declared; without it the
+    decoder has what the file says."""
     changes: list[RowsChange] = []
     decoder = Decoder(
         DumpStart(Position("server", path.name, 4), checksums=True),
@@ -53,7 +53,7 @@ def decode(
         at, more = 0, True
         while more:
             at, more = decoder.feed(chunk, at, lambda: False)
-            assert decoder.described.wanted is None, f"the layout of {decoder.described.wanted} is not known"
+            assert decoder.described.wanted is None, f"the table schema of {decoder.described.wanted} is not known"
         assert at == len(chunk)
     return changes
 
@@ -79,7 +79,7 @@ def new_file(server: Any, cursor: Any) -> Path:
 
 
 def declared(cursor: Any, schema: str, table: str) -> TableSchema:
-    """The layout of a table as information_schema tells it."""
+    """The schema of a table as information_schema tells it."""
     cursor.execute(
         "SELECT column_name, column_type, is_nullable, character_set_name, character_maximum_length,"
         " character_octet_length, numeric_precision, numeric_scale, datetime_precision, column_key"

@@ -129,7 +129,7 @@ def text(value: object) -> str:
 
 
 def shape(table: TableSchema) -> dict[str, Any]:
-    """What of a layout has to be right, in a form that shows differences well."""
+    """What of a table schema has to be right, in a form that shows differences well."""
     return {
         "keys": table.keys,
         "columns": [
@@ -234,7 +234,7 @@ class Replay:
 
 
 def differ(known: TableSchema, truth: TableSchema) -> str:
-    """The parts of two layouts that are not the same."""
+    """The parts of two table schemas that are not the same."""
     a, b = shape(known), shape(truth)
     lines = [f"  keys {a['keys']}, the server has {b['keys']}"] if a["keys"] != b["keys"] else []
     pairs = zip_longest(a["columns"], b["columns"])

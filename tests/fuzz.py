@@ -78,7 +78,7 @@ class Mutator:
             chosen = rng.choice(found) + chosen
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             chosen = self._damaged(chosen)
-        if rng.random() < 0.6:  # so that the layout is known where the binlog does not describe it
+        if rng.random() < 0.6:  # so that the table schema is known where the binlog does not describe it
             chosen = [event for group in found[:4] for event in group] + chosen
         data = b"".join(packet(event) for event in [head, *chosen])
         if rng.random() < 0.1:

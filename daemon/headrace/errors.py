@@ -54,7 +54,8 @@ class SourceUnreachable(SourceError):
 
 
 class SourceEnded(SourceError):
-    """A running dump ended: the server closed it or stopped, or the network broke; the place is as good as before."""
+    """A running dump ended: the server closed it or stopped, or the network broke; the position is as good as
+    before."""
 
 
 class SourceSilent(SourceError):

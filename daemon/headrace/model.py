@@ -1,4 +1,4 @@
-"""What every layer shares: positions, table layouts, changes of rows and schemas, and batches of messages."""
+"""What every layer shares: positions, table schemas, changes of rows and schemas, and batches of messages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Position:
         )
 
     def with_last_pos(self, last_pos: int) -> Position:
-        """The same place with a higher `_pos` given out."""
+        """The same position with a higher `_pos` given out."""
         return replace(self, last_pos=max(self.last_pos, last_pos))
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ ABSENT: Final = Absent.ABSENT
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table layout. `mysql_type` is the declared type as far as it is known, in lower case."""
+    """One column of a table schema. `mysql_type` is the declared type as far as it is known, in lower case."""
 
     name: str
     mysql_type: str
@@ -212,7 +212,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The layout of one table at one place in the binlog. `keys` are indexes of the primary key's columns."""
+    """The schema of one table at one place in the binlog. `keys` are indexes of the primary key's columns."""
 
     schema: str
     table: str
@@ -306,7 +306,7 @@ class DdlKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What a DDL did to one table. `after` is None when it is gone, or its layout is not known."""
+    """What a DDL did to one table. `after` is None when it is gone, or its schema is not known."""
 
     kind: DdlKind
     schema: str

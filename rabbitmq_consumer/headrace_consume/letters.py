@@ -69,7 +69,7 @@ def dead_headers(message: Message, queue: str, now: datetime | None = None) -> d
         RESENDS: message.resends,
         FIRST: headers.get(FIRST) or moment,
         LAST: moment,
-        # A message that was sent again came by the default exchange: the first place is the one that tells something.
+        # A message that was sent again came by the default exchange: the first one tells something.
         EXCHANGE: headers.get(EXCHANGE, message.exchange),
         ROUTING_KEY: headers.get(ROUTING_KEY, message.routing_key),
         QUEUE: queue,

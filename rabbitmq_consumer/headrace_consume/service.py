@@ -33,7 +33,7 @@ class Service:
         self._settings = settings
         self._status = Status(settings.run.status_file)
         self._stop = asyncio.Event()
-        # The same wish for the thread that writes: asyncio's event is not for threads.
+        # The same request for the thread that writes: asyncio's event is not for threads.
         self._stop_writing = threading.Event()
         self._letterbox = Letterbox(settings)
 
@@ -64,7 +64,7 @@ class Service:
         self._status.enter(STOPPING)
 
     def _pause(self, seconds: float) -> None:
-        """The writer's wait between two tries, in its thread. Raises BulkError at the wish to stop."""
+        """The writer's wait between two tries, in its thread. Raises BulkError at the request to stop."""
         if self._stop_writing.wait(seconds):
             raise BulkError("stopping")
 
@@ -144,7 +144,7 @@ class Service:
 
 
 def quiet_clients() -> None:
-    """What the clients would log on their own comes to us as errors, with the place and what to do."""
+    """What the clients would log on their own comes to us as errors, with the position and what to do."""
     for name in ("aiormq", "aio_pika", "elastic_transport", "redis"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     asyncio.get_running_loop().set_exception_handler(_on_loop_error)

@@ -22,7 +22,7 @@ from headrace_spark.worker import Record, Worker
 
 log = structlog.get_logger("headrace_spark.query")
 
-POLL = 0.25  # seconds between two looks at the query and at the wish to stop
+POLL = 0.25  # seconds between two looks at the query and at the request to stop
 MAX_BACKOFF = 60.0
 
 _DEAD_LETTERS = StructType(

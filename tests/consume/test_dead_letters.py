@@ -32,7 +32,7 @@ def letters(line: Line, *words: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in done.stdout.splitlines()]
 
 
-async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_people(line: Line) -> None:
+async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_operator(line: Line) -> None:
     table = line.name
     line.configure(retry={"delay": 0.25, "factor": 2}, dead_letters={"scan_interval": 0.3, "attempts": 2})
     await line.make_queues()

@@ -218,7 +218,7 @@ def test_statement_dml_stops_for_captured_tables_only(
     assert "binlog_format" in status["last_error"]
 
 
-def test_the_place_is_right_across_a_server_s_restart(
+def test_the_position_is_right_across_a_server_s_restart(
     stack: Stack, start: Callable[..., DaemonProcess], out: Path
 ) -> None:
     server = stack.mysql(name="restarted", server_id=31)

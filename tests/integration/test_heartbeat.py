@@ -154,7 +154,7 @@ def test_a_server_that_turns_read_only_is_streamed_degraded_until_it_is_writable
     assert process.health()[1]["destinations"]["ro"]["restarts"] == 0
 
 
-def test_a_replica_is_streamed_without_beats_and_nothing_is_written_to_it(
+def test_a_replica_is_streamed_without_heartbeats_and_nothing_is_written_to_it(
     stack: Stack, daemon: Make, tmp_path: Path
 ) -> None:
     first = stack.mysql(name="beats-source", server_id=201)

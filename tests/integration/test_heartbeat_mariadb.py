@@ -23,7 +23,7 @@ def tables(server: Any) -> list[Any]:
     return list(server.sql("SELECT table_name FROM information_schema.tables WHERE table_schema = 'headrace'"))
 
 
-def test_beats_go_only_to_a_mariadb_server_that_is_writable_and_replicates_from_nobody(
+def test_heartbeats_go_only_to_a_mariadb_server_that_is_writable_and_replicates_from_nobody(
     stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"

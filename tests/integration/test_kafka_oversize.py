@@ -193,9 +193,7 @@ async def test_exactly_once_cuts_too(topic: str, kafka: Any) -> None:
 # -- park --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_set_aside_with_what_comes_later_for_its_rows(
-    started: Start, topic: str, kafka: Any
-) -> None:
+async def test_a_message_is_parked_with_what_comes_later_for_its_rows(started: Start, topic: str, kafka: Any) -> None:
     parking = FakeParking()
     sink = await started(parking, on_oversize="park")
     made = parked.batch(*map(parked.unit, ("a", "b", "a", "b", "c")), topic=topic)
@@ -214,7 +212,7 @@ async def test_a_message_is_set_aside_with_what_comes_later_for_its_rows(
     assert await once.consumed(kafka.bootstrap_servers, topic) == [b"body 1", b"body 3", b"body 5", b"body 8"]
 
 
-async def test_exactly_once_moves_on_when_all_of_a_batch_is_set_aside(topic: str, kafka: Any) -> None:
+async def test_exactly_once_moves_on_when_all_of_a_batch_is_parked(topic: str, kafka: Any) -> None:
     parking = FakeParking()
     async with once.run(settings(kafka, delivery="exactly_once", on_oversize="park"), topic) as one:
         one.sink._sizes._parking = parking
@@ -229,7 +227,7 @@ async def test_exactly_once_moves_on_when_all_of_a_batch_is_set_aside(topic: str
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-async def test_what_was_set_aside_is_sent_again_once_the_topic_takes_it(
+async def test_what_was_parked_is_sent_again_once_the_topic_takes_it(
     started: Start, topic: str, kafka: Any, delivery: str
 ) -> None:
     made = parked.batch(parked.unit("a"), topic=topic)

@@ -1,4 +1,5 @@
-"""The life of a daemon: order of numbers through every change of place, other sources beside a broken one, checks."""
+"""The life of a daemon: order of numbers through every change of position, other sources beside a broken one,
+checks."""
 
 from __future__ import annotations
 

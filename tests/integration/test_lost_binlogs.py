@@ -148,7 +148,7 @@ def test_a_damaged_length_of_an_event_stops_with_its_place(place: LostPlace, len
 
 @BY_OFFSET
 @pytest.mark.parametrize("inside", [7, 20, 35])
-def test_a_position_in_the_middle_of_an_event_is_no_place(place: LostPlace, inside: int) -> None:
+def test_an_offset_in_the_middle_of_an_event_is_no_position(place: LostPlace, inside: int) -> None:
     right = place.published(1)
     place.insert(2, 3)
     start, _ = place.row_event(right.file, 1)

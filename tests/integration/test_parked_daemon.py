@@ -112,7 +112,7 @@ async def test_a_table_whose_queue_is_missing_waits_alone_and_in_order(
         assert await rows(broker, queue, 1) == [("UPDATE", "1", "4")]
 
 
-async def test_people_list_show_retry_and_discard(
+async def test_an_operator_lists_shows_retries_and_discards(
     mysql: Any, rabbitmq: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     execute(f"CREATE TABLE a {TABLE}")
@@ -172,7 +172,7 @@ def test_a_full_store_stops_the_destination_and_its_position(
     assert len(json.loads(printed)) == 3
 
 
-def test_what_waits_is_not_forgotten_when_the_sink_sets_nothing_aside_any_more(
+def test_what_waits_is_not_forgotten_when_the_sink_parks_nothing_any_more(
     mysql: Any, rabbitmq: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     execute(f"CREATE TABLE a {TABLE}")
@@ -276,7 +276,7 @@ async def test_a_connection_lost_while_the_source_is_quiet_does_not_hold_up_what
             assert process.terminate() == 0
 
 
-async def test_another_daemon_goes_on_with_what_the_first_had_set_aside(
+async def test_another_daemon_goes_on_with_what_the_first_had_parked(
     mysql: Any, rabbitmq: Any, zookeeper: Any, schema: str, execute: Callable[..., Any], daemon: Make
 ) -> None:
     execute(f"CREATE TABLE a {TABLE}")

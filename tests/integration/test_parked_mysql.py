@@ -114,7 +114,7 @@ async def test_nothing_is_written_under_a_former_epoch(server: Any, database: st
     await successor.close()
 
 
-async def test_people_change_entries_and_the_daemon_can_see_it(parked: MySqlParkingStore) -> None:
+async def test_an_operator_changes_entries_and_the_daemon_can_see_it(parked: MySqlParkingStore) -> None:
     parking = new_parking(parked)
     await parking.open(ONE)
     parking.park("ex", batch(unit("1")), 0, "NO_ROUTE", 1)

@@ -166,7 +166,7 @@ def insert_after(place: Place, number: int) -> None:
     assert rows(place.out)[-1][1] == {"id": str(number), "w": str(number), "x": "x"}
 
 
-def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_layouts_again(place: Place) -> None:
+def test_a_position_set_back_before_all_that_was_read_asks_the_source_for_schemas_again(place: Place) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -272,7 +272,7 @@ def test_a_reset_begins_as_if_anew_with_numbers_that_go_on(place: Place) -> None
     assert rows(place.out)[1][0] > rows(place.out)[0][0]
 
 
-def test_places_that_can_not_be_are_refused_with_those_that_can(place: Place) -> None:
+def test_positions_that_can_not_be_are_refused_with_those_that_can(place: Place) -> None:
     site = place.site
     insert(site, 1)
     place.wait_for_rows(1)
@@ -345,7 +345,7 @@ def test_a_source_that_is_away_does_not_hide_what_is_stored(place: Place) -> Non
     assert facts.keys() == well.keys()
     assert "not asked  MySQL at 127.0.0.1:1 can't be reached" in place.well("show")
     told = place.well("set", "shop", "2100-01-01T00:00:00Z", "--yes")
-    assert f"this is a place on 127.0.0.1:{place.site.server.port}" in told
+    assert f"this is a position on 127.0.0.1:{place.site.server.port}" in told
     assert "no transaction was committed then or later" in told
     assert "nothing: the position is there already" in place.well("set", "shop", "latest", "--yes")
 

@@ -149,7 +149,7 @@ async def test_a_time_before_and_behind_everything(written: Written) -> None:
     assert boundary.file_position == (await written.inventory()).end
 
 
-async def test_every_start_and_end_of_a_transaction_is_a_place_and_nothing_between(written: Written) -> None:
+async def test_every_start_and_end_of_a_transaction_is_a_position_and_nothing_between(written: Written) -> None:
     inventory = await written.inventory()
     finder = PositionFinder(written.source, inventory)
     for file in (written.files[2], written.files[-1]):
@@ -175,7 +175,7 @@ async def test_every_start_and_end_of_a_transaction_is_a_place_and_nothing_betwe
 
 
 @pytest.mark.parametrize("written", ["mysql"], indirect=True)  # positions of MariaDB have no GTID set
-async def test_a_place_carries_the_gtids_that_were_executed_before_it(written: Written) -> None:
+async def test_a_position_carries_the_gtids_that_were_executed_before_it(written: Written) -> None:
     inventory = await written.inventory()
     finder = PositionFinder(written.source, inventory)
     uuid = inventory.server_uuid
@@ -268,7 +268,7 @@ async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: W
     state = written.run(f"SELECT BINLOG_GTID_POS('{file}', {groups[2][0]})")[0][0]
     move = await relocate(written.source, parse_where(state), None, reason="operator")
     assert (move.position.file, move.position.offset, move.position.gtid_set) == (file, groups[2][0], "")
-    with pytest.raises(PositionError, match="no place"):
+    with pytest.raises(PositionError, match="no position"):
         await relocate(written.source, parse_where("0-31-99999"), None, reason="operator")
     theirs = parse_where("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")
     with pytest.raises(PositionError, match="MySQL"):

@@ -215,7 +215,7 @@ async def test_every_server_is_tried(rabbitmq: Any) -> None:
             await sink_to(rabbitmq, hosts="127.0.0.1:1,127.0.0.1:2").start()
 
 
-async def test_a_set_aside_message_is_sent_again_beside_the_others(rabbitmq: Any, name: str) -> None:
+async def test_a_parked_message_is_sent_again_beside_the_others(rabbitmq: Any, name: str) -> None:
     async with looking_at(rabbitmq.url) as broker:
         queue = await broker.queue(name)
         sink = sink_to(rabbitmq)

@@ -49,7 +49,7 @@ def test_the_history_follows_every_statement_of_the_corpus_exactly(server: Any) 
     allowed = {(case.name, table) for case in cases for table in case.unknown}
     assert {(case, table): why for case, table, why in replay.unknown if (case, table) not in allowed} == {}
     statements = sum(len(case.statements) for case in cases)
-    print(f"{kind}: {statements} statements, {replay.exact} layouts compared, {replay.maps} row descriptions")
+    print(f"{kind}: {statements} statements, {replay.exact} table schemas compared, {replay.maps} row descriptions")
     assert statements >= 80
     assert replay.exact > statements
     assert replay.maps > statements / 2

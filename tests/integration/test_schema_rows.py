@@ -159,7 +159,7 @@ def check(process: DaemonProcess, name: str, path: Any, expected: list[Row]) -> 
 
 @pytest.fixture
 def shop(server: Any) -> Iterator[Callable[..., str]]:
-    """Runs statements in the schema rows0 while the binlog has no metadata; gives the place behind them."""
+    """Runs statements in the schema rows0 while the binlog has no metadata; gives the position behind them."""
     rows = Rows(server)
     with rows.session() as connection, connection.cursor() as cursor:
         cursor.execute("SET GLOBAL binlog_row_metadata = MINIMAL")

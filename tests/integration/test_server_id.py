@@ -1,4 +1,4 @@
-"""Server ids on real servers: a clash is named before the dump, a newcomer that throws us out starts no war."""
+"""Server ids on real servers: a clash is named before the dump, a newcomer that disconnects us starts no war."""
 
 from __future__ import annotations
 

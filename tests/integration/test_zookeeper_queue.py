@@ -197,7 +197,7 @@ async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
         await session.close()
 
 
-async def test_a_place_in_the_line_that_was_deleted_is_taken_again(zoo: Ensemble) -> None:
+async def test_a_turn_in_the_queue_that_was_deleted_is_taken_again(zoo: Ensemble) -> None:
     holder, other = await zoo.lock("holder"), await zoo.lock("other")
     await holder.acquire(no_floor)
     task = asyncio.create_task(other.acquire(no_floor))

@@ -212,7 +212,7 @@ async def test_a_write_after_the_session_is_lost_is_fenced(zoo: Ensemble) -> Non
         assert stored.position.offset == 1
 
 
-async def test_a_lock_without_tenure_and_foreign_contents_are_refused(zoo: Ensemble) -> None:
+async def test_a_lock_without_term_and_foreign_contents_are_refused(zoo: Ensemble) -> None:
     store, _, _ = await _held(await zoo.session("a"))
     with pytest.raises(StateStoreError, match="lock"):
         await store.begin_epoch("shop")

@@ -43,7 +43,7 @@ def test_the_most_telling_error_counts(failures: list[SourceError], told: Source
 
 
 @pytest.mark.parametrize("failures", [[LOST, AWAY], [AWAY, LOST], [AWAY, AWAY2]])
-def test_a_place_is_not_lost_while_an_address_is_away(failures: list[SourceError]) -> None:
+def test_a_position_is_not_lost_while_an_address_is_away(failures: list[SourceError]) -> None:
     told = most_telling(failures)
     assert type(told) is SourceUnreachable
     assert all(str(failure.args[0]) in str(told) for failure in failures)

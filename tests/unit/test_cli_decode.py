@@ -68,7 +68,7 @@ def test_files_that_are_none(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         assert str(path) in error
 
 
-def test_places_lie_in_the_files_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_positions_lie_in_the_files_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "bare.000001"
     path.write_bytes(b"\xfebin")
     status, error = said(capsys, path, "--from", "other.000001:4")

@@ -29,7 +29,7 @@ def rows_of(changes: list[RowsChange]) -> list[Any]:
 
 
 def inner(kind: int, body: bytes) -> bytes:
-    """An event as it stands within another: no checksum, no place."""
+    """An event as it stands within another: no checksum, no position."""
     return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
 
 

@@ -178,7 +178,7 @@ async def test_messages_that_are_not_told_apart_wait_in_publish() -> None:
 
 
 @timeless
-async def test_after_the_last_retry_a_message_is_set_aside_with_those_behind_it() -> None:
+async def test_after_the_last_retry_a_message_is_parked_with_those_behind_it() -> None:
     parking = FakeParking()
     sink = await started(parking=parking, retries=1)
     sink.refuses = no("1")
@@ -197,7 +197,7 @@ async def test_after_the_last_retry_a_message_is_set_aside_with_those_behind_it(
 
 
 @timeless
-async def test_new_messages_behind_one_that_is_set_aside_are_too_and_others_go_on() -> None:
+async def test_new_messages_behind_one_that_is_parked_are_too_and_others_go_on() -> None:
     parking = FakeParking()
     parking.park("x", batch_of("0", units=[A]), 0, "full", 4)
     sink = await started(parking=parking)
@@ -217,7 +217,7 @@ async def test_new_messages_behind_one_that_is_set_aside_are_too_and_others_go_o
 
 
 @timeless
-async def test_nothing_is_set_aside_before_an_earlier_message_of_its_row_is_answered() -> None:
+async def test_nothing_is_parked_before_an_earlier_message_of_its_row_is_answered() -> None:
     parking = FakeParking()
     sink = await started(parking=parking, retries=0)
     sink.refuses = no("1", "2")
@@ -258,7 +258,7 @@ async def test_where_an_address_is_hopeless_the_next_refused_message_waits_for_n
 
 
 @timeless
-async def test_a_full_desk_ends_the_sink() -> None:
+async def test_a_full_parking_ends_the_sink() -> None:
     class FullDesk(FakeParking):
         def park(self, *_: Any) -> None:
             raise SinkRejected("too many messages are parked")
@@ -273,7 +273,7 @@ async def test_a_full_desk_ends_the_sink() -> None:
 
 
 @timeless
-async def test_a_desk_is_not_used_when_messages_may_not_be_set_aside() -> None:
+async def test_a_parking_is_not_used_when_messages_may_not_be_parked() -> None:
     sink = await started(parking=FakeParking(), on_failure="halt", retries=0)
     sink.refuses = no("1")
     done = await sink.publish(batch_of("1", units=[A]))
@@ -284,7 +284,7 @@ async def test_a_desk_is_not_used_when_messages_may_not_be_set_aside() -> None:
 
 
 @timeless
-async def test_a_message_that_is_sent_again_from_where_it_was_set_aside_may_be_refused() -> None:
+async def test_a_message_that_is_sent_again_from_where_it_was_parked_may_be_refused() -> None:
     sink = await started(parking=FakeParking())
     sink.refuses = no("1")
     resending = asyncio.create_task(sink.resend(batch_of("1", units=[A])))

@@ -135,7 +135,7 @@ def test_the_newest_action_tells_whose_action_gave_way() -> None:
     assert len(newest) == 0
 
 
-def test_a_dead_letter_keeps_its_first_time_and_place_through_resends() -> None:
+def test_a_dead_letter_keeps_its_first_time_and_position_through_resends() -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
     sent = message(b"v", headrace_id="a#1")
     sent.attempts, sent.reason = 4, "why " * 1000

@@ -70,7 +70,7 @@ def test_a_resume_inside_a_transaction_skips_what_was_done_and_keeps_the_numbers
     assert [(c.rows, c.pos) for c in resumed] == [(c.rows, c.pos) for c in whole[1:]]
 
 
-def test_the_place_inside_a_transaction_is_its_start_and_the_events_done() -> None:
+def test_the_position_inside_a_transaction_is_its_start_and_the_events_done() -> None:
     log = Binlog().begin_file()
     begin = log.at
     log.gtid(1, 1_700_000_000_000_000)

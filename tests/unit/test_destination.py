@@ -1,4 +1,4 @@
-"""The actor of a destination without servers: lost places and policies, addresses, epochs, and what waits."""
+"""The actor of a destination without servers: lost positions and policies, addresses, epochs, and what waits."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ async def test_a_first_start_is_stored_before_the_first_change(store: Any, monke
     await task
 
 
-async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts_the_layouts(
+async def test_what_a_divergence_gives_up_is_stored_and_told_and_this_run_doubts_the_schemas(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)

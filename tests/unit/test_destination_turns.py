@@ -45,7 +45,7 @@ async def nothing_wrong(self: Any) -> list[str]:
     return []
 
 
-async def test_a_floor_is_that_of_the_store_and_of_the_heartbeat_row(
+async def test_a_known_epoch_is_that_of_the_store_and_of_the_heartbeat_row(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)

@@ -126,7 +126,7 @@ LOST = [
 
 
 @pytest.mark.parametrize(("errno", "text", "kind", "position"), LOST)
-def test_a_place_that_the_source_can_t_serve_is_told_by_kind(
+def test_a_position_that_the_source_can_t_serve_is_told_by_kind(
     errno: int, text: str, kind: LostKind, position: str
 ) -> None:
     error = answer(errno, text)
@@ -159,7 +159,7 @@ def test_damage_behind_good_events_is_damage(head: str) -> None:
 
 @pytest.mark.parametrize("head", DAMAGED_HEADS)
 @pytest.mark.parametrize("last", [127, 1084])
-def test_damage_at_the_very_place_where_we_began_may_be_a_wrong_place(head: str, last: int) -> None:
+def test_damage_at_the_very_position_where_we_began_may_be_a_wrong_position(head: str, last: int) -> None:
     text = f"{head}; the first event 'mysql-bin.000007' at 1084, the last event read from './mysql-bin.000007' at {last}, the last byte read from './mysql-bin.000007' at 1103."
     error = answer(1236, text)
     assert isinstance(error, PositionLost)
@@ -167,7 +167,7 @@ def test_damage_at_the_very_place_where_we_began_may_be_a_wrong_place(head: str,
     assert "the position is wrong, or the binlog is damaged" in str(error)
 
 
-def test_the_start_of_a_file_is_never_a_wrong_place() -> None:
+def test_the_start_of_a_file_is_never_a_wrong_position() -> None:
     text = "bogus data in log event; the first event 'mysql-bin.000007' at 4, the last event read from './mysql-bin.000007' at 4, the last byte read from './mysql-bin.000007' at 23."
     assert isinstance(answer(1236, text), BinlogCorrupt)
 

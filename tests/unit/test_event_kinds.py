@@ -1,4 +1,5 @@
-"""Events of servers that do not run here, and places that no test reaches: made by hand from the documented layouts."""
+"""Events of servers that do not run here, and positions that no test reaches: made by hand from the documented table
+schemas."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def test_a_dump_by_gtid_may_begin_at_the_start_of_a_file_whose_end_is_known() ->
     assert d.position().offset == log.at
 
 
-def test_a_place_beyond_what_the_dump_command_can_say_is_reached_from_the_file_s_beginning() -> None:
+def test_a_position_beyond_what_the_dump_command_can_say_is_reached_from_the_file_s_beginning() -> None:
     assert dump_position(Position("s", "b.000007", 5 << 30), 0) == ("b.000007", 4)
     assert dump_position(Position("s", "b.000007", 5000), 0) == ("b.000007", 5000)
     held = OpenXa("1:61:", "b.000003", 700)
@@ -125,7 +126,7 @@ def test_an_incident_stops_and_the_operator_can_go_past_it() -> None:
 
 
 @pytest.mark.parametrize(("kind", "flags"), [(3, 0), (5, 0), (99, 0x80), (200, 0x80)])
-def test_events_that_change_nothing_or_may_be_ignored_are_passed_and_the_place_moves(kind: int, flags: int) -> None:
+def test_events_that_change_nothing_or_may_be_ignored_are_passed_and_the_position_moves(kind: int, flags: int) -> None:
     log, changes = Binlog().begin_file(), list[RowsChange]()
     log.event(kind, b"whatever it holds", flags=flags)
     d = decoder(changes)

@@ -117,7 +117,7 @@ def failed(errno: int) -> QueryFailed:
     return error
 
 
-async def test_beats_are_numbered_under_our_epoch(server: Server) -> None:
+async def test_heartbeats_are_numbered_under_our_epoch(server: Server) -> None:
     writer, status = made()
     async with Beating(writer):
         await until(lambda: server.row is not None and server.row.sequence >= 3)
@@ -137,7 +137,7 @@ async def test_beats_are_numbered_under_our_epoch(server: Server) -> None:
         (Role(read_only=False, replicates=None, why_unknown="no right"), "no right"),
     ],
 )
-async def test_a_server_that_may_not_have_beats_gets_none(role: Role, trouble: str, server: Server) -> None:
+async def test_a_server_that_may_not_have_heartbeats_gets_none(role: Role, trouble: str, server: Server) -> None:
     server.role = role
     writer, status = made()
     status.troubles["heartbeat"] = "of before"
@@ -162,7 +162,7 @@ async def test_a_role_is_asked_for_again(server: Server, monkeypatch: pytest.Mon
     assert module._ROLE_SECONDS == 0.05
 
 
-def test_a_role_is_believed_for_less_than_a_beat() -> None:
+def test_a_role_is_believed_for_less_than_a_heartbeat() -> None:
     assert HeartbeatSettings().interval >= 4.0 >= module._ROLE_SECONDS
 
 
@@ -200,7 +200,7 @@ async def test_a_missing_grant_is_told_with_the_sql(where: str, server: Server) 
 
 
 @pytest.mark.parametrize("error", [SourceUnreachable("away"), RuntimeError("a fault of ours")])
-async def test_nothing_ends_the_beats(error: Exception, server: Server) -> None:
+async def test_nothing_ends_the_heartbeats(error: Exception, server: Server) -> None:
     server.away = error
     writer, status = made()
     async with Beating(writer):
@@ -257,7 +257,7 @@ def test_a_higher_epoch_in_the_binlog_ends_the_run_at_that_event(server: Server)
         writer.check()
 
 
-def test_a_lower_epoch_is_reported_only_behind_our_own_first_beat(server: Server) -> None:
+def test_a_lower_epoch_is_reported_only_behind_our_own_first_heartbeat(server: Server) -> None:
     writer, status = made()
     old = foreign(epoch=4)
     writer.seen(old)
@@ -299,7 +299,7 @@ async def test_a_new_run_begins_without_the_trouble(server: Server) -> None:
 # -- round trips --------------------------------------------------------------------------------------------------
 
 
-def test_our_own_beat_that_comes_back_is_a_round_trip(server: Server) -> None:
+def test_our_own_heartbeat_that_comes_back_is_a_round_trip(server: Server) -> None:
     writer, status = made(node="n" * 300)
     heartbeat = Heartbeat("shop", 5, "n" * 190, 1, time.time_ns() // 1000 - 2_000_000)
     writer.seen(heartbeat)

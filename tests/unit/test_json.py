@@ -91,7 +91,7 @@ def test_documents_come_back_from_the_small_and_the_large_format(value: Any, lar
     assert Document(raw).text() == text
 
 
-def test_keys_of_two_layouts_with_the_same_lengths_are_told_apart() -> None:
+def test_keys_of_two_schemas_with_the_same_lengths_are_told_apart() -> None:
     texts = [json_text(binary({a: 1, b: 2})) for a, b in ("ab", "cd", "ab", "xy")]
     assert texts == ['{"a": 1, "b": 2}', '{"c": 1, "d": 2}', '{"a": 1, "b": 2}', '{"x": 1, "y": 2}']
 

@@ -41,7 +41,7 @@ def test_what_another_session_holds_is_not_free_and_a_leftover_of_our_own_is() -
     assert not lock(held=True)._may_take(View(node(OURS), (), "", None), waiting=True)
 
 
-def test_the_line_is_kept_and_each_place_waits_a_step_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_is_kept_and_each_turn_waits_a_step_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     second = lock()

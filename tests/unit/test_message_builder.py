@@ -99,7 +99,7 @@ def test_a_statement_stands_between_the_rows_around_it() -> None:
     assert batch.keys is None
 
 
-def test_without_gtids_the_id_is_the_place() -> None:
+def test_without_gtids_the_id_is_the_position() -> None:
     made = builder(CanalFormat())
     made.emit_schema(statement(gtid=""))
     assert ids(made.take(END, 0)[0]) == ["uuid/bin.000001:4#2q"]

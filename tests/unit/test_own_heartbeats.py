@@ -69,7 +69,7 @@ def read(log: Binlog, start: Position | None = None) -> tuple[Any, list[Heartbea
 
 @pytest.mark.parametrize("kind", [30, 31])
 @pytest.mark.parametrize("metadata", [MINIMAL, b""])
-def test_a_beat_is_seen_without_column_names_and_is_not_published(kind: int, metadata: bytes) -> None:
+def test_a_heartbeat_is_seen_without_column_names_and_is_not_published(kind: int, metadata: bytes) -> None:
     log = Binlog().begin_file()
     beating(log, 1, kind=kind, metadata=metadata)
     d, heartbeats, changes = read(log)
@@ -77,7 +77,7 @@ def test_a_beat_is_seen_without_column_names_and_is_not_published(kind: int, met
     assert (d.position().own_gtids, d.position().gtid_set) == (f"{SID}:1", f"{SID}:1")
 
 
-def test_a_deleted_row_is_no_beat_and_its_transaction_still_our_own() -> None:
+def test_a_deleted_row_is_no_heartbeat_and_its_transaction_still_our_own() -> None:
     log = Binlog().begin_file()
     beating(log, 1, kind=32)
     d, heartbeats, _ = read(log)
@@ -97,7 +97,7 @@ def test_a_deleted_row_is_no_beat_and_its_transaction_still_our_own() -> None:
     ],
     ids=["image lacks a column", "fewer columns", "other columns", "another table", "cut off", "latin1"],
 )
-def test_a_row_that_is_no_beat_as_we_write_it_tells_nothing_and_stops_nothing(broken: Any) -> None:
+def test_a_row_that_is_no_heartbeat_as_we_write_it_tells_nothing_and_stops_nothing(broken: Any) -> None:
     log = Binlog().begin_file()
     log.gtid(1, 1)
     log.query("BEGIN")
@@ -110,7 +110,7 @@ def test_a_row_that_is_no_beat_as_we_write_it_tells_nothing_and_stops_nothing(br
     assert d.position().own_gtids == f"{SID}:1"
 
 
-def test_a_beat_within_a_compressed_transaction_is_seen_and_its_transaction_our_own() -> None:
+def test_a_heartbeat_within_a_compressed_transaction_is_seen_and_its_transaction_our_own() -> None:
     log = Binlog().begin_file()
     log.gtid(1, 1)
     events = captured(
@@ -142,7 +142,7 @@ def test_a_transaction_that_changes_anything_else_too_is_not_our_own() -> None:
         assert d.position().own_gtids == "", also
 
 
-def test_after_a_restart_within_a_transaction_a_beat_is_not_seen_twice_and_it_is_still_our_own() -> None:
+def test_after_a_restart_within_a_transaction_a_heartbeat_is_not_seen_twice_and_it_is_still_our_own() -> None:
     log = Binlog().begin_file()
     begin, packet = log.at, len(log.packets)
     log.gtid(5, 1)
@@ -158,7 +158,7 @@ def test_after_a_restart_within_a_transaction_a_beat_is_not_seen_twice_and_it_is
     assert d.position().own_gtids == f"{SID}:3:5"
 
 
-def test_beats_before_the_place_where_reading_begins_are_not_seen() -> None:
+def test_heartbeats_before_the_position_where_reading_begins_are_not_seen() -> None:
     log = Binlog().begin_file()
     beating(log, 1)
     wanted = log.at

@@ -59,9 +59,7 @@ def test_what_waits_behind_what(before: Unit, message: Unit, waits: bool) -> Non
     assert len(blocks) == 0
 
 
-async def test_what_is_set_aside_blocks_its_rows_and_is_stored_as_it_was(
-    parked: SqliteParkingStore, guard: Guard
-) -> None:
+async def test_what_is_parked_blocks_its_rows_and_is_stored_as_it_was(parked: SqliteParkingStore, guard: Guard) -> None:
     status = DestinationStatus("shop")
     parking = new_parking(parked, status)
     await parking.open(guard)
@@ -96,7 +94,7 @@ async def test_what_is_set_aside_blocks_its_rows_and_is_stored_as_it_was(
     assert "2 messages" in status.troubles["parked_messages"]
 
 
-async def test_a_message_that_comes_again_is_set_aside_once(parked: SqliteParkingStore, guard: Guard) -> None:
+async def test_a_message_that_comes_again_is_parked_once(parked: SqliteParkingStore, guard: Guard) -> None:
     """After a crash between the parking's store and the position everything is read again."""
     parking = new_parking(parked)
     await parking.open(guard)
@@ -183,7 +181,7 @@ async def test_a_reading_anew_forgets_nothing_that_is_stored_meanwhile(
     assert not parking.blocked("ex", unit("1"))
 
 
-async def test_a_reading_anew_forgets_nothing_that_is_set_aside_and_stored_meanwhile(
+async def test_a_reading_anew_forgets_nothing_that_is_parked_and_stored_meanwhile(
     parked: SqliteParkingStore, guard: Guard
 ) -> None:
     parking = new_parking(parked)
@@ -221,7 +219,7 @@ async def test_what_takes_the_place_of_a_stored_message_says_under_which_number_
 
 
 @pytest.mark.parametrize("limit", [{"max_messages": 2}, {"max_bytes": 1024}])
-async def test_a_full_desk_stops_the_destination(parked: SqliteParkingStore, guard: Guard, limit: Any) -> None:
+async def test_a_full_parking_stops_the_destination(parked: SqliteParkingStore, guard: Guard, limit: Any) -> None:
     parking = new_parking(parked, **limit)
     await parking.open(guard)
     messages = batch(*[unit(str(n)) for n in range(30)])

@@ -1,4 +1,5 @@
-"""Moves of a position without a server: how a place is written, what is given up, the schema history, the numbers."""
+"""Moves of a position without a server: how a position is written, what is given up, the schema history, the
+numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ STORED = Position("u", "b.000005", 300, last_pos=9000 << POS_SHIFT, commit_time_
         ("2026-01-31T12:00:00.000001Z", StartTime(datetime(2026, 1, 31, 12, 0, 0, 1, UTC))),
     ],
 )
-def test_a_place_is_read_as_it_is_written(text: str, where: Any) -> None:
+def test_a_position_is_read_as_it_is_written(text: str, where: Any) -> None:
     assert parse_where(text) == where
 
 
@@ -60,7 +61,7 @@ def mover(stored: Position | None, first: int = 0, **more: Any) -> _Mover:
     return made
 
 
-async def test_a_move_forward_keeps_the_numbers_and_trusts_no_layout() -> None:
+async def test_a_move_forward_keeps_the_numbers_and_trusts_no_schema() -> None:
     stored = replace(STORED, file="b.000003", offset=100)
     move = await mover(stored).move(TransactionBoundary("b.000005", 50), [], [])
     assert (move.position.last_pos, move.position.commit_time_us) == (stored.last_pos, stored.commit_time_us)
@@ -101,7 +102,7 @@ async def test_gtids_say_what_is_given_up_and_what_comes_again() -> None:
     assert move.position.gtid_set == f"{UUID}:1-12"  # with less the server would refuse the dump
 
 
-async def test_a_server_whose_numbers_of_files_began_anew_is_not_taken_for_an_earlier_place() -> None:
+async def test_a_server_whose_numbers_of_files_began_anew_is_not_taken_for_an_earlier_position() -> None:
     stored = replace(STORED, file="b.000050")
     move = await mover(stored, 1).move(TransactionBoundary("b.000003", 4), [], [])
     assert (move.gap.backward, move.position.last_pos) == (False, stored.last_pos)
@@ -126,7 +127,7 @@ async def rewound(first: int, *earlier: Position) -> int:
 
 async def test_rows_that_come_again_get_the_numbers_that_they_had() -> None:
     assert await rewound(5000) == (5000 << POS_SHIFT) - 1
-    # a stored position of the very place knows better: numbers ran over into that microsecond
+    # a stored position of the very position knows better: numbers ran over into that microsecond
     here = replace(STORED, file="b.000004", offset=200, last_pos=(5000 << POS_SHIFT) + 3)
     assert await rewound(5000, STORED, here) == here.last_pos
     # in the middle of that transaction it says only how high the numbers may have been
@@ -154,7 +155,7 @@ def entry(pos: int, at: str, table: str = "t") -> dict[str, Any]:
     return table_entry("s", table, pos, at, **definition_fields(TableDefinition((), (), "")))
 
 
-def test_statements_and_numbers_must_agree_about_what_lies_before_a_place() -> None:
+def test_statements_and_numbers_must_agree_about_what_lies_before_a_position() -> None:
     begin = replace(STORED, file="b.000003", offset=50, last_pos=100)
     entries = [entry(50, "reading"), entry(100, "reading"), entry(200, "b.000004:150"), entry(300, "b.000004:260")]
     assert _schema_pos(entries, [begin], SPOT, 250) == (250, True)
@@ -196,7 +197,7 @@ def test_the_trail_ends_at_the_last_jump_and_at_another_server() -> None:
     assert trail([]) == []
 
 
-def test_a_position_is_written_by_place_or_by_gtids() -> None:
+def test_a_position_is_written_by_file_and_offset_or_by_gtids() -> None:
     assert position_text(STORED) == "b.000005:300"
     assert position_text(replace(STORED, file="", gtid_set=f"{UUID}:1")) == f"{UUID}:1"
     assert position_text(None) == ""

@@ -30,7 +30,7 @@ INVENTORY = Inventory(
 
 
 class Groups(BinlogScan):
-    """Notes the groups and the places between them."""
+    """Notes the groups and the positions between them."""
 
     def __init__(self) -> None:
         super().__init__("b.000001")
@@ -192,7 +192,7 @@ def test_an_offset_within_a_transaction_has_its_neighbours() -> None:
         assert (scan.found, scan.below, scan.above, scan.in_event) == (None, start, end, in_event)
 
 
-def test_bytes_and_files_between_places() -> None:
+def test_bytes_and_files_between_positions() -> None:
     assert distance(INVENTORY, ("b.000003", 100), ("b.000003", 250)) == (150, 0)
     assert distance(INVENTORY, ("b.000003", 100), ("b.000005", 50)) == (200 + 400 + 50, 2)
     assert distance(INVENTORY, ("b.000003", 900), ("b.000004", 4)) == (4, 1)  # it was beyond the end

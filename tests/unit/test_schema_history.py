@@ -219,7 +219,7 @@ def test_a_reading_that_holds_later_waits_for_its_place() -> None:
     assert story.names("u") == ["q"]
 
 
-def test_places_in_later_files_are_later() -> None:
+def test_positions_in_later_files_are_later() -> None:
     story = Story()
     schema = read(story, "CREATE TABLE t (a int)")
     story.history.adopt(Reading(tables={("shop", "t"): TableReading(schema, "utf8mb4", ("bin.000002", 4))}))
@@ -229,7 +229,7 @@ def test_places_in_later_files_are_later() -> None:
     assert story.names() == ["a"]
 
 
-def test_a_layout_fits_only_its_own_types(story: Story) -> None:
+def test_a_schema_fits_only_its_own_types(story: Story) -> None:
     story.tell(
         "CREATE TABLE u (a int NOT NULL, b varchar(10), c decimal(5,2), d enum('x'), e text, f datetime(3), g bit(9))"
     )

@@ -205,7 +205,7 @@ async def test_what_was_never_replicated_is_listed_and_never_passed_over_unasked
     assert told.value.extra == f"{US}:49-50"
 
 
-async def test_continue_passes_over_it_and_doubts_the_layouts(server: Server) -> None:
+async def test_continue_passes_over_it_and_doubts_the_schemas(server: Server) -> None:
     server.inventory = replace(HERE, server_uuid=OTHER, executed=f"{US}:1-48")
     agreed = await server.agrees(replace(STORED, own_gtids=f"{US}:40:49"), on_diverged="continue")
     assert agreed.position.gtid_set == f"{US}:1-48"
@@ -247,7 +247,7 @@ async def test_without_gtids_another_server_is_never_guessed(server: Server) -> 
             await server.agrees(stored, on_diverged="continue")
 
 
-async def test_a_place_that_is_only_a_gtid_set_is_nothing_to_a_server_without_gtids(server: Server) -> None:
+async def test_a_position_that_is_only_a_gtid_set_is_nothing_to_a_server_without_gtids(server: Server) -> None:
     server.inventory = PLAIN
     with pytest.raises(SourceChanged, match="gtid_mode is OFF"):
         await server.agrees(replace(STORED, file="", offset=4, last_transaction=""))

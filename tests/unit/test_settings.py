@@ -180,7 +180,7 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         ),
         ("[sink]", '[message]\nformat = "debezium"\nrows_per_message = 5\n[sink]', "message.rows_per_message: has no"),
         ("[route]", 'skip_event = ["bin.000001"]\n[route]', "source.skip_event: should be a file and the offset of an"),
-        ("[route]", "skip_event = 5\n[route]", "source.skip_event: should be a list of places"),
+        ("[route]", "skip_event = 5\n[route]", "source.skip_event: should be a list of positions"),
         ("[source]", 'name = "x"\n[source]', "name: unknown key"),
         ("[source]", "source = 1\n[x]", "source: should be a section, [source]"),
         ("[sink]", "[sink", "not TOML: "),

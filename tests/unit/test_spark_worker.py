@@ -213,7 +213,7 @@ def test_the_newest_of_each_document_is_written() -> None:
     assert worker.counts()["rows"] == 6
 
 
-def test_a_dead_letter_is_the_message_unchanged_with_reason_and_place() -> None:
+def test_a_dead_letter_is_the_message_unchanged_with_reason_and_position() -> None:
     poison = Record(b"k", b"\xffnot json", "topic", 3, 17, [("headrace-id", b"x"), ("headrace-dead-reason", b"old")])
     fake = FakeElastic()
     [letter], worker = work(fake, poison, record(18, 1))

@@ -52,7 +52,7 @@ ENDINGS = pytest.mark.parametrize(("stop", "rotate"), [(False, True), (True, Fal
 
 
 @ENDINGS
-def test_a_place_between_transactions_is_a_good_start(stop: bool, rotate: bool) -> None:
+def test_a_position_between_transactions_is_a_good_start(stop: bool, rotate: bool) -> None:
     places = Places(stop=stop, rotate=rotate)
     for number in range(3):
         assert places.rows(places.starts[number]) == [1, 2, 3, 4][number:]
@@ -60,7 +60,7 @@ def test_a_place_between_transactions_is_a_good_start(stop: bool, rotate: bool) 
 
 
 @ENDINGS
-def test_a_place_within_a_transaction_is_refused(stop: bool, rotate: bool) -> None:
+def test_a_position_within_a_transaction_is_refused(stop: bool, rotate: bool) -> None:
     places = Places(stop=stop, rotate=rotate)
     for start, end in zip(places.starts, places.ends, strict=False):
         for offset in (start + 1, (start + end) // 2, end - 1):

@@ -133,7 +133,7 @@ async def test_when_reading_fails_what_was_read_is_confirmed_first(store: Any) -
     assert (await stored(store)).offset == starts[3]
 
 
-async def test_what_came_before_the_servers_refusal_is_published_and_the_lost_place_is_behind_it(store: Any) -> None:
+async def test_what_came_before_the_servers_refusal_is_published_and_the_lost_position_is_behind_it(store: Any) -> None:
     log, starts, _ = three()
     refusal = error_packet(1236, "Could not find first log file name in binary log index file")
     run = await begin(store, bytes(log.packets) + refusal)
@@ -256,7 +256,7 @@ async def test_a_sink_that_confirms_nothing_is_a_stall_and_one_that_is_slow_is_n
     await task
 
 
-async def test_a_layout_that_the_binlog_does_not_tell_is_looked_for_and_the_rows_follow(store: Any) -> None:
+async def test_a_schema_that_the_binlog_does_not_tell_is_looked_for_and_the_rows_follow(store: Any) -> None:
     log = Binlog().begin_file()
     log.gtid(1, 1_700_000_000_000_000)
     log.query("BEGIN")
@@ -292,7 +292,7 @@ async def test_a_higher_epoch_in_the_binlog_ends_the_run_at_once_and_is_no_failu
     assert run.status.last_error == ""
 
 
-async def test_a_higher_epoch_that_a_beat_has_met_ends_the_run(store: Any) -> None:
+async def test_a_higher_epoch_that_a_heartbeat_has_met_ends_the_run(store: Any) -> None:
     class Met(Beats):
         fenced = False
 

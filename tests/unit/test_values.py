@@ -12,7 +12,7 @@ from headrace.mysql.values import values
 
 
 def pack_decimal(text: str, precision: int, scale: int) -> bytes:
-    """MySQL's DECIMAL layout, written independently of the decoder."""
+    """MySQL's DECIMAL table schema, written independently of the decoder."""
     negative = text.startswith("-")
     whole, _, fraction = text.lstrip("-").partition(".")
     whole, fraction = (

@@ -36,7 +36,7 @@ def test_rows_of_a_prepared_transaction_are_bounded() -> None:
         feed(decoder([], options=DecoderOptions(max_spool=2000)), bytes(log.packets))
 
 
-def test_a_restart_reads_the_rows_of_open_xa_transactions_again_by_gtid_and_by_place() -> None:
+def test_a_restart_reads_the_rows_of_open_xa_transactions_again_by_gtid_and_by_position() -> None:
     def prepared(log: Binlog) -> None:
         log.gtid(5, 1_700_000_000_000_000)
         log.query("XA START X'61',X'',1")

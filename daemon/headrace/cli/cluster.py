@@ -1,4 +1,4 @@
-"""`headrace cluster`, `move` and `drain`: who runs what, and an operator's wishes about it."""
+"""`headrace cluster`, `move` and `drain`: who runs what, and an operator's requests about it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
         while (assignment := (await cluster.look()).assignments[destination]).holder != node:
             if time.monotonic() > deadline:
                 raise CommandRefused(
-                    f"{destination} is still run by {assignment.holder or 'nobody'} after {limit:g} s; the wish stands",
+                    f"{destination} is still run by {assignment.holder or 'nobody'} after {limit:g} s; the "
+                    "request stands",
                     remedy="look at the health page of both daemons",
                 )
             await asyncio.sleep(_LOOK)

@@ -83,7 +83,7 @@ class Window:
 def read_files(
     paths: Sequence[Path], settings: DestinationSettings, spool: Path, window: Window, output: Output
 ) -> None:
-    """Decodes files in order, as one stream. Raises OSError, or NotUnderstood with the place."""
+    """Decodes files in order, as one stream. Raises OSError, or NotUnderstood with the position."""
     for bound in (window.first, window.last):
         if isinstance(bound, tuple) and bound[0] not in window.files:
             raise NotUnderstood(f"{bound[0]} is none of the files given")

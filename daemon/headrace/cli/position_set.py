@@ -98,7 +98,7 @@ async def _relocate(store: StateStore, name: str, source: SourceSettings, where:
         except SourceUnreachable as error:
             unreachable.append(error)
         else:
-            passed = tuple(f"{error}; this is a place on {address.host}:{address.port}" for error in unreachable)
+            passed = tuple(f"{error}; this is a position on {address.host}:{address.port}" for error in unreachable)
             return replace(made, notes=passed + await _other_history(address, stored.position) + made.notes)
     raise unreachable[0]
 

@@ -97,7 +97,7 @@ async def _answer(
 async def _table_schema(
     settings: DestinationSettings, schema: str, table: str, row: dict[str, Any] | None, key: list[str] | None
 ) -> tuple[TableSchema | None, str]:
-    """The table's layout, and what is to be said of where it comes from."""
+    """The table's schema, and what is to be said of where it comes from."""
     note = "the columns are those of --row"
     if key is None:
         try:

@@ -73,7 +73,7 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
 
 class Wiring:
     """What a process is put together of; opened once. State stores are shared by the destinations that keep their
-    position in the same place.
+    position in the same store.
 
     `command`: for a command of an operator, which is no member of the cluster and makes no store.
     """

@@ -1,4 +1,4 @@
-"""Spreads the destinations over the daemons that share them: one that runs more than its share gives some away."""
+"""Balances the destinations over the daemons that share them: one that runs more than its share hands some over."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ log = structlog.get_logger(__name__)
 _INTERVAL = 5.0
 """Seconds between two looks, give or take a fifth, so that the daemons don't look all at once."""
 _STEADY = 10.0
-"""Seconds that a destination stays where it is at least, before it is given away to even things out."""
+"""Seconds that a destination stays where it is at least, before it is handed over to even things out."""
 _STALE = 60.0
-"""A wish that nobody has granted for so long, in seconds, keeps nothing else from being given away."""
+"""A request that nobody has granted for so long, in seconds, keeps nothing else from being handed over."""
 
 
 def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
-    """What `node` should give away, and to whom; None when all is even enough.
+    """What `node` should hand over, and to whom; None when all is even enough.
 
     Every daemon decides from what it sees, without a leader. So that many do not give to the same newcomer at once,
     only as many of them act as it has room for below the even share: those with the most first.

@@ -1,4 +1,4 @@
-"""The actor of one destination: lock, position, source and sink, and what to do when the place is lost."""
+"""The actor of one destination: lock, position, source and sink, and what to do when the position is lost."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Destination:
         else:
             await self._store_move(store, source.start, entries, source.gap)
 
-    # -- a lost place ---------------------------------------------------------------------------------------------
+    # -- a lost position ---------------------------------------------------------------------------------------------
 
     async def _move(self, lost: PositionLost) -> bool:
         """What `on_position_lost` says; whether the position was moved. Not at once while something that was read waits
@@ -248,7 +248,7 @@ class Destination:
             async with asyncio.timeout(_FLOOR_LIMIT):
                 row = await heartbeats.stored_epoch()
         except TimeoutError:
-            pass  # the row is asked for again before the first beat
+            pass  # the row is asked for again before the first heartbeat
         finally:
             await heartbeats.close()
         return max(stored, row)

@@ -107,7 +107,8 @@ class MysqlStream(ChangeStream):
         position = self.position()
         dump = await self._reopen(position)
         if dump.start.position.server_uuid != position.server_uuid:
-            await dump.close()  # layouts, heartbeats and what else hangs on the server begin anew with the destination
+            # Table schemas, heartbeats and what else hangs on the server begin anew with the destination.
+            await dump.close()
             raise SourceChanged("another server than before answers at the source's address")
         self._before = self.progress()
         self._decoder.close()

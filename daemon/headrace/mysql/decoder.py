@@ -22,10 +22,10 @@ from headrace.ports.source import Receiver
 
 class Decoder:
     """One for each dump. `captures` says of a schema and table whether its rows are wanted; `receiver` takes what is
-    found. `history` knows layouts where the binlog does not describe them.
+    found. `history` knows table schemas where the binlog does not describe them.
 
     Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. When `described.wanted` is set
-    after feed(), that table's layout has to be found, and `described.learned()` called, before the next call.
+    after feed(), that table's schema has to be found, and `described.learned()` called, before the next call.
     """
 
     def __init__(

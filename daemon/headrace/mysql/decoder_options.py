@@ -12,7 +12,7 @@ from headrace.settings.destination import DestinationSettings
 
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
-    """Choices of one destination. `max_spool` in bytes; `skip_events` are places, `file:offset`."""
+    """Choices of one destination. `max_spool` in bytes; `skip_events` are positions, `file:offset`."""
 
     values: ValueOptions = field(default_factory=ValueOptions)
     rows: bool = True

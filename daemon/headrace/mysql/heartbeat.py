@@ -19,7 +19,7 @@ CREATE_SQL = (
 """What makes the table; an account that may not is told to run it by somebody who may."""
 GRANT_SQL = "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
 
-LAYOUT = TableSchema(
+TABLE_SCHEMA = TableSchema(
     SCHEMA,
     TABLE,
     (

@@ -142,7 +142,7 @@ async def _first_start(connection: SourceConnection, server: Server, us: str) ->
             raise SourceMisconfigured(
                 f"[source] start is {start.file}:{start.offset}, which the source does not have (its binlogs go from "
                 f"{oldest}:4 to {inventory.end[0]}:{inventory.end[1]})",
-                remedy="set [source] start to a place that it has",
+                remedy="set [source] start to a position that it has",
             )
         return Position(us, start.file, start.offset)
     return Position(us, oldest, 4)

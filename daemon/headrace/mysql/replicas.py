@@ -181,7 +181,7 @@ async def _configured(
     if wanted in others:
         raise ServerIdTaken(await clash(connection, others[wanted]), remedy=_OTHER_ID)
     if taken and listed is not None and connection.is_mariadb:
-        # Who threw us out did not register. Readers that are not on the list are those who may have been it.
+        # Who disconnected us did not register. Readers that are not on the list are those who may have been it.
         dumps = await dump_connections(connection)
         if len(dumps) > len(listed):
             raise ServerIdTaken(

@@ -1,6 +1,6 @@
 """A second opinion on rows: the newest rows events of a server as mysql-replication's parser reads them, beside ours.
 
-Only its parser: its stream connects anew in silence, and begins at other places than it was told to.
+Only its parser: its stream connects anew in silence, and begins at other positions than it was told to.
 """
 
 from __future__ import annotations

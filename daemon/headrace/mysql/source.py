@@ -122,8 +122,8 @@ class MysqlSource(Source):
         )
 
     async def _reopen(self, position: Position) -> Dump:
-        """Goes on in place: what was read stays read, and the layouts are known as of there. So at the same address
-        only, and never past a divergence."""
+        """Goes on in place: what was read stays read, and the table schemas are known as of there. So at the same
+        address only, and never past a divergence."""
         address = self.settings.model_copy(update={"on_diverged": "fail"})
         ready = await make_ready(address, position, self._reader())
         try:

@@ -23,7 +23,7 @@ from headrace.mysql.values.rowcode import RowDecoder
 log = structlog.get_logger(__name__)
 
 _MAP_CACHE = 2_000
-"""TABLE_MAPs kept by their bytes; a layout takes about 20 kB."""
+"""TABLE_MAPs kept by their bytes; a table schema takes about 20 kB."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class TableMaps:
         table = self._maps.get(body)
         if table is None:
             if transactions.skipping and not transactions.wants_xa:
-                table = Table("")  # its rows are passed over, so its layout may be unknown
+                table = Table("")  # its rows are passed over, so its schema may be unknown
             else:
                 table = self._new(body)
         self.tables[data[at : at + 6]] = table
@@ -82,7 +82,7 @@ class TableMaps:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 
     def forget(self) -> None:
-        """Tables have other layouts now."""
+        """Tables have other schemas now."""
         self._maps.clear()
         self._described.forget()
 
@@ -90,7 +90,7 @@ class TableMaps:
         try:
             schema, name, _ = table_name(body)
         except BROKEN as error:
-            raise self._cursor.not_understood(f"a table layout is not understood: {error}") from error
+            raise self._cursor.not_understood(f"a table schema is not understood: {error}") from error
         table = Table(f"{schema}.{name}", own=schema == heartbeat.SCHEMA)
         if table.own:
             if name == heartbeat.TABLE:
@@ -116,7 +116,9 @@ class TableMaps:
         except BROKEN:
             return None
         return (
-            None if misfit(heartbeat.LAYOUT, event.types, event.nulls) else event.row_schema(heartbeat.LAYOUT, DEFAULTS)
+            None
+            if misfit(heartbeat.TABLE_SCHEMA, event.types, event.nulls)
+            else event.row_schema(heartbeat.TABLE_SCHEMA, DEFAULTS)
         )
 
     def _pass_over(self, what: str, error: Exception) -> bool:

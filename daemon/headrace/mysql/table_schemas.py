@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class TableSchemas:
-    """What is known of tables' layouts, and where to look for more. `captures` says of a schema and table whether its
+    """What is known of table schemas, and where to look for more. `captures` says of a schema and table whether its
     rows are wanted."""
 
     def __init__(
@@ -55,11 +55,12 @@ class TableSchemas:
         return made
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
-        """Looks for the layout of a table at `position`; why it can't be known, or "" when the history has it now."""
+        """Looks for the table schema of a table at `position`; why it can't be known, or "" when the history has it
+        now."""
         try:
             await self._complete(position)
         except SourceError as error:
-            log.warning("layouts can't be read", destination=self._destination, error=str(error))
+            log.warning("table schemas can't be read", destination=self._destination, error=str(error))
             raise
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 

@@ -128,13 +128,13 @@ class MessageBuilder:
         base, where = self._named(change)
         rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
         values, pos = self._values.encode_each(projection.whole(change), self._now_ms), change.pos
-        places = {}
+        open_batches = {}
         for partition in dict.fromkeys(partitions):
             batch = self._batch(projection.address(partition), partition)
             batch.commit_time_us = change.commit_time_us
-            places[partition] = batch, batch.values.append, batch.headers.append
+            open_batches[partition] = batch, batch.values.append, batch.headers.append
         for i, (partition, value) in enumerate(zip(partitions, values, strict=True)):
-            batch, add_value, add_headers = places[partition]
+            batch, add_value, add_headers = open_batches[partition]
             add_value(value)
             add_headers([("headrace-id", b"%b.%d" % (base, i)), ("headrace-pos", b"%d" % (pos + i)), *rest])
             batch.rows += 1

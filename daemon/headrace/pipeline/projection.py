@@ -29,7 +29,7 @@ Mapped = Callable[[Any], Any]
 
 
 class Projections:
-    """The rules of [filter] and [route], and the projection of each table layout.
+    """The rules of [filter] and [route], and the projection of each table schema.
 
     A rule that does not fit a table's columns stops the destination when rows of the table come by: what it was meant
     to hide or to drop must not go out.
@@ -61,7 +61,7 @@ class Projections:
         self.of = PerSchema(self.project).of
 
     def project(self, schema: TableSchema) -> TableProjection:
-        """The projection of one layout, made anew. Raises NotUnderstood."""
+        """The projection of one schema, made anew. Raises NotUnderstood."""
         try:
             route = self.route(schema.schema, schema.table)
             published, project, masked = self._projection(schema)
@@ -99,7 +99,7 @@ class Projections:
         return predicate.bind(schema.columns) if predicate is not None else None
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
-        """The published layout, what makes its rows, and which columns are masked."""
+        """The published table schema, what makes its rows, and which columns are masked."""
         kept = self._kept(schema)
         columns, maps = list(schema.columns), dict[int, Mapped]()
         for i, column in enumerate(schema.columns):
@@ -193,7 +193,7 @@ def _index_of(schema: TableSchema, name: str) -> int:
 
 
 def _projector(kept: Sequence[int], maps: dict[int, Mapped]) -> Callable[[Row], Row]:
-    """A function generated for the layout; its source holds only numbers and identifiers made here."""
+    """A function generated for the table schema; its source holds only numbers and identifiers made here."""
     constants: dict[str, Any] = {f"f{i}": _guarded(function) for i, function in maps.items()}
     cells = [f"f{i}(r[{i}])" if i in maps else f"r[{i}]" for i in kept]
     exec(

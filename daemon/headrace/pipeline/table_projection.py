@@ -47,8 +47,8 @@ class Route:
 
 
 class TableProjection:
-    """One table layout's: `source` is the layout of the rows that come in, `schema` that of those that are published.
-    `simple` says that a change goes out as a whole."""
+    """One table schema's: `source` is the table schema of the rows that come in, `schema` that of those that are
+    published. `simple` says that a change goes out as a whole."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class Lock(ABC):
     @property
     @abstractmethod
     def term(self) -> Term:
-        """Of the present holding; Tenure() while it isn't held, and when the state store counts the epochs."""
+        """Of the present holding; Term() while it isn't held, and when the state store counts the epochs."""
 
     @property
     @abstractmethod

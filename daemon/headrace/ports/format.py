@@ -36,7 +36,7 @@ class Messages:
 
 
 class Format(ABC):
-    """One message format: a ValueFormat or a KeyedFormat. It may keep what it works out a table layout; it keeps
+    """One message format: a ValueFormat or a KeyedFormat. It may keep what it works out a table schema; it keeps
     nothing a row."""
 
     @abstractmethod
@@ -89,14 +89,14 @@ class FormatAdapter(ABC):
 
 
 class PerSchema(Generic[_Made]):
-    """What a format works out once a table layout, made when a layout is first seen."""
+    """What a format works out once a table schema, made when a table schema is first seen."""
 
     def __init__(self, make: Callable[[TableSchema], _Made]) -> None:
         self._make = make
         self._made: dict[int, tuple[TableSchema, _Made]] = {}
 
     def of(self, schema: TableSchema) -> _Made:
-        """By identity, which is quick: an entry holds its layout, so the id can't be used again."""
+        """By identity, which is quick: an entry holds its schema, so the id can't be used again."""
         entry = self._made.get(id(schema))
         if entry is None:
             if len(self._made) > 10_000:

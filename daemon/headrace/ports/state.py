@@ -68,8 +68,8 @@ class StateStore(ABC):
         """Takes the destination over. Earlier guards are void.
 
         The epoch is that of `term`; without one, a new epoch above the stored one and above `above`. Raises Fenced
-        when the tenure is over, or its epoch is below one of the two. Either may equal it: a run that begins again
-        under its tenure finds its own epoch stored, and its own heartbeats.
+        when the term is over, or its epoch is below one of the two. Either may equal it: a run that begins again
+        under its term finds its own epoch stored, and its own heartbeats.
         """
 
     @abstractmethod

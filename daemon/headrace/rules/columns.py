@@ -28,7 +28,7 @@ class ColumnRules:
 
     @classmethod
     def parse(cls, text: str, key: str = "filter.include_columns") -> ColumnRules:
-        """Raises ValueError with the rule's number and place."""
+        """Raises ValueError with the rule's number and position."""
         entries = []
         plain_names: set[str] = set()
         for number, (at, part) in enumerate(split_patterns(text), 1):

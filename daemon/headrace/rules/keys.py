@@ -39,7 +39,7 @@ class KeyRules:
 
     @classmethod
     def parse(cls, text: str, key: str = "route.partition_hash") -> KeyRules:
-        """Raises ValueError with the rule's number and place."""
+        """Raises ValueError with the rule's number and position."""
         parts = split_patterns(text, ",;")
         return cls(tuple(_entry(part, at, f"rule {number}", key) for number, (at, part) in enumerate(parts, 1)))
 

@@ -192,7 +192,8 @@ def compile_filter(text: str, key: str = "") -> tuple[Pattern, ...]:
 
 
 def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = False) -> Pattern:
-    """One regex that begins at index `at` of a setting. Raises ValueError that begins with `what` and has the place."""
+    """One regex that begins at index `at` of a setting. Raises ValueError that begins with `what` and has the
+    position."""
     try:
         return Pattern(part, key, plain=plain)
     except _Invalid as error:

@@ -126,7 +126,7 @@ class _Token:
 
 
 def parse_condition(text: str) -> Node:
-    """The tree of a condition. Raises ValueError with the character's place and what was expected there."""
+    """The tree of a condition. Raises ValueError with the character's position and what was expected there."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"should have at most {MAX_LENGTH:,} characters")
     return _Parser(_tokens(text)).whole()

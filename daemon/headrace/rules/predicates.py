@@ -70,7 +70,7 @@ class Predicate:
 
 
 def parse(text: str) -> Predicate:
-    """Reads a condition. Raises ValueError with the character's place and what was expected there."""
+    """Reads a condition. Raises ValueError with the character's position and what was expected there."""
     root = parse_condition(text)
     return Predicate(text, frozenset(_names(root)), root)
 

@@ -22,7 +22,7 @@ class Template:
 
     @classmethod
     def parse(cls, text: str, allowed: Collection[str]) -> Template:
-        """Reads `{name}`; `{{` and `}}` stand for a brace. Raises ValueError with the character's place."""
+        """Reads `{name}`; `{{` and `}}` stand for a brace. Raises ValueError with the character's position."""
         if len(text) > MAX_LENGTH:
             raise ValueError(f"should have at most {MAX_LENGTH} characters")
         parts, literal, index = [], "", 0

@@ -83,7 +83,7 @@ class TopicRules:
 
     @classmethod
     def parse(cls, text: str, key: str = "route.dynamic_topic", names: TopicNames = KAFKA) -> TopicRules:
-        """`names` are those that the sink takes. Raises ValueError with the rule's number and place."""
+        """`names` are those that the sink takes. Raises ValueError with the rule's number and position."""
         parts = split_patterns(text, ",;")
         return cls(tuple(_entry(part, at, f"rule {n}", key, names) for n, (at, part) in enumerate(parts, 1)), names)
 
@@ -167,7 +167,8 @@ class TopicPartitions:
 
     @classmethod
     def parse(cls, text: str, key: str = "route.dynamic_topic_partitions") -> TopicPartitions:
-        """Entries `topic:number`, the topic a name or a regex. Raises ValueError with the rule's number and place."""
+        """Entries `topic:number`, the topic a name or a regex. Raises ValueError with the rule's number and
+        position."""
         entries = []
         for number, (at, part) in enumerate(split_patterns(text, ",;"), 1):
             topic, colon, count = part.rpartition(":")

@@ -18,7 +18,7 @@ from headrace_common.section import MIB, Int, OptionalTls, Seconds, SecondsOrOff
 def _split_positions(value: Any) -> Any:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple):
-        raise ValueError('should be a list of places such as ["mysql-bin.000003:1234"]')
+        raise ValueError('should be a list of positions such as ["mysql-bin.000003:1234"]')
     return tuple(parse_file_position(part) for part in parts if not isinstance(part, str) or part.strip())
 
 

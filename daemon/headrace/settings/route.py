@@ -118,7 +118,7 @@ class FilterSettings(Section):
     )
     table_errors: Literal["halt", "skip"] = Field(
         default="halt",
-        description="When rows do not fit their table, or its layout is not known: halt stops the destination, skip "
+        description="When rows do not fit their table, or its schema is not known: halt stops the destination, skip "
         "leaves these rows out with a log line (Canal: canal.instance.filter.table.error).",
     )
     include_columns: str = Field(

@@ -88,7 +88,7 @@ class Supervised:
         self.gave_up = False
         """Whether it has ended with an error that this process can't get over."""
         self._taken = 0
-        """How often the source threw us out for another replica, over a longer time."""
+        """How often the source disconnected us for another replica, over a longer time."""
         self._factory, self._policy = factory, policy
         self._actor: Actor | None = None
         self._observer: asyncio.Task[None] | None = None

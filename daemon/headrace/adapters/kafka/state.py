@@ -60,7 +60,7 @@ class KafkaStore(StateStore):
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        """Takes the destination over. The tenure's epoch may be the stored one when this process stored it: a run
+        """Takes the destination over. The term's epoch may be the stored one when this process stored it: a run
         begins again. Raises Fenced or StateStoreError."""
         self._check_name(destination)
 

@@ -31,7 +31,7 @@ class HeldLock:
     def begin(self, holding: Holding) -> None:
         """Looks after this holding until it is lost, or until end()."""
         self.end()
-        self._task = self._session.spawn(self._keep(holding), f"keeper of {self._destination}")
+        self._task = self._session.spawn(self._keep(holding), f"lock of {self._destination}")
 
     def end(self) -> None:
         """Whatever was wanted is not asked of us any more; safe to call twice."""
@@ -75,8 +75,8 @@ class HeldLock:
         return self._session.owns(await queue.watch(self._paths.running))
 
     async def _request(self, move: Node | None) -> str:
-        """Why the lock is to be given away; "" when it is not. What nobody else could run stays where it is: standing
-        still is worse than a wish not granted."""
+        """Why the lock is to be handed over; "" when it is not. What nobody else could run stays where it is: standing
+        still is worse than a request not granted."""
         if self._session.drained and await self._could_be_taken():
             return f"{self._node} is to run nothing (headrace drain)"
         if move is None:

@@ -22,7 +22,8 @@ from headrace.ports.cluster import Lock
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
-"""Seconds that each place in the line waits longer for those before it, and between two looks of a waiting daemon."""
+"""Seconds that each turn in the queue waits longer for those before it, and between two looks of a waiting
+daemon."""
 _PREFERENCE = 10.0
 """Seconds that the others leave to the daemon that an operator, or the balance, prefers."""
 _FULL_LOOK = 10

@@ -18,7 +18,7 @@ _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 
 
 class _Table(TableText):
-    """What is the same in every message of one table layout."""
+    """What is the same in every message of one table schema."""
 
     def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, keys_sorted: bool) -> None:
         super().__init__(schema, texts)

@@ -78,7 +78,7 @@ class Texts:
 
 
 class TableText:
-    """Prints the rows of one table layout."""
+    """Prints the rows of one table schema."""
 
     def __init__(self, schema: TableSchema, texts: Texts) -> None:
         self._names = [quote(column.name) + ":" for column in schema.columns]
@@ -114,7 +114,7 @@ def _quotes(value: Any) -> str:
 
 
 def _row_printer(names: list[str], printers: list[_Text | None], values: list[_Text]) -> RowText:
-    """A function generated for the layout: one f-string for a row without NULL, column by column for the others.
+    """A function generated for the table schema: one f-string for a row without NULL, column by column for the others.
     Column names come in as constants; the source holds only identifiers made here."""
     constants: dict[str, Any] = {"names": names, "values": values, "zip": zip}
     parts, closing = [], ""

@@ -24,7 +24,7 @@ _NO_VALUE = (None, ABSENT)
 
 
 class _Table:
-    """What is the same in every message of one table layout: schemas, names and printers."""
+    """What is the same in every message of one table schema: schemas, names and printers."""
 
     def __init__(self, schema: TableSchema, settings: DebeziumSettings) -> None:
         self.name = schema.name
@@ -62,7 +62,7 @@ class _Table:
 
 
 def _row_printer(names: list[str], printers: list[Printer]) -> Any:
-    """A function generated for the layout: one f-string for a row without NULL, column by column for the others.
+    """A function generated for the table schema: one f-string for a row without NULL, column by column for the others.
     Column names come in as constants; the source holds only identifiers made here."""
     constants: dict[str, Any] = {"names": names, "printers": printers, "zip": zip}
     parts = []

@@ -1,4 +1,4 @@
-"""Table layouts as Debezium's schema changes describe them (tableChanges)."""
+"""Table schemas as Debezium's schema changes describe them (tableChanges)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class EventCursor:
 
     @property
     def may_skip(self) -> bool:
-        """Whether the operator has named this very place."""
+        """Whether the operator has named this very position."""
         return self.position in self._skip_positions
 
     def end_of(self, at: int, stop: int) -> int:
@@ -48,5 +48,5 @@ class EventCursor:
         return self.event_start + 19 + stop - at + (4 if self.checksums else 0)
 
     def not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
-        """The error that names the present event's place."""
+        """The error that names the present event's position."""
         return NotUnderstood(f"at {self.position}: {what}", remedy=remedy or "see docs/troubleshooting.md#error")

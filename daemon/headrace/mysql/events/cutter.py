@@ -43,7 +43,7 @@ class _NewFile(Exception):
 
 
 class SchemaNeeded(Exception):
-    """Raised by a handler that can't read its event before the layout of a table is known; it is given again."""
+    """Raised by a handler that can't read its event before the schema of a table is known; it is given again."""
 
 
 def enter_payload(data: bytes, at: int, stop: int) -> NoReturn:
@@ -92,7 +92,7 @@ class EventCutter:
         """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
 
         Stops when the data ends (`need` then says how many bytes the next packet has at least), when a handler needs a
-        layout, when `enough()` says so after an event, or after 8 ms, so that the event loop breathes. Raises
+        table schema, when `enough()` says so after an event, or after 8 ms, so that the event loop breathes. Raises
         NotUnderstood, BinlogCorrupt, and what the server says instead of an event.
         """
         try:
@@ -207,7 +207,7 @@ class EventCutter:
         return self._cursor.end
 
     def _pass_over(self, error: Exception) -> None:
-        """Raises, unless the operator has named this very place."""
+        """Raises, unless the operator has named this very position."""
         cursor = self._cursor
         if not cursor.may_skip:
             if isinstance(error, NotUnderstood):
@@ -215,7 +215,7 @@ class EventCutter:
             raise cursor.not_understood(f"an event can't be read: {error}") from error
         cursor.skipped += 1
         inner, done = self._inner, self._inner_done
-        if inner is not None:  # the place is that of the event around it: all of it goes
+        if inner is not None:  # the position is that of the event around it: all of it goes
             inner.close()
             self._inner = self._inner_done = None
         if done is not None:

@@ -24,8 +24,9 @@ class DumpStart:
 
 
 def dump_position(start: Position, skip_before: int) -> tuple[str, int]:
-    """File and offset where a dump by place begins: at the start, at the file's beginning when what lies before has to
-    be seen, or at the oldest XA transaction whose rows have to be read again. The dump command has 32 bits for it."""
+    """File and offset where a dump by position begins: at the start, at the file's beginning when what lies before has
+    to be seen, or at the oldest XA transaction whose rows have to be read again. The dump command has 32 bits for
+    it."""
     if skip_before:
         return start.file, 4
     if start.open_xa and not start.gtid_set:

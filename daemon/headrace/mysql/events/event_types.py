@@ -103,7 +103,7 @@ TABLE = (
         "INCIDENT",
         Does.REFUSE,
         Does.PASS,
-        remedy="the source says that events are missing: compare the tables, then name the place in [source] "
+        remedy="the source says that events are missing: compare the tables, then name the position in [source] "
         "skip_event",
     ),
     EventType(HEARTBEAT, "HEARTBEAT", Does.PASS, Does.HEARTBEAT, Does.HEARTBEAT, made_up=True),

@@ -22,7 +22,7 @@ class MissingBase(ValueError):
 
 
 class PartialUpdates:
-    """The decoder of such events for one layout and one pair of column sets; rare, so it goes column by column."""
+    """The decoder of such events for one schema and one pair of column sets; rare, so it goes column by column."""
 
     def __init__(self, fields: Sequence[Field], kinds: Sequence[int], before: int, after: int) -> None:
         self._documents = [i for i, kind in enumerate(kinds) if kind == JSON]

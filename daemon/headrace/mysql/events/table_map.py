@@ -1,4 +1,4 @@
-"""TABLE_MAP events into table layouts (wire format: MySQL's Table_map_event)."""
+"""TABLE_MAP events into table schemas (wire format: MySQL's Table_map_event)."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Transactions:
         self.gtid, self.start = "", begin.offset
         self._key: Key | None = None
         self._skip_to: tuple[str, int] | None = None
-        """Transactions that begin before this place are confirmed already."""
+        """Transactions that begin before this position are confirmed already."""
         if start.file_position != (begin.file, begin.offset):
             self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
         self._resume: Position | None = begin if begin.events_done or begin.open_xa else None
@@ -104,7 +104,7 @@ class Transactions:
             self._resume = None
 
     def _require_between(self, wanted: tuple[str, int], end: int, following: str) -> None:
-        """Raises PositionLost when the place to begin at lies within the last transaction, which ended before `end`;
+        """Raises PositionLost when the position to begin at lies within the last transaction, which ended before `end`;
         the next one begins at `following`."""
         file, offset = wanted
         if self._last_file == file and self._last_start < offset < end:
@@ -149,13 +149,13 @@ class Transactions:
 
     @property
     def skipping(self) -> bool:
-        """Whether the place to begin at is still ahead."""
+        """Whether the position to begin at is still ahead."""
         return self._skip_to is not None
 
     # -- XA -------------------------------------------------------------------------------------------------------
 
     def _awaited_here(self) -> OpenXa | None:
-        """The XA transaction of the stored position that this group is, by GTID or by place."""
+        """The XA transaction of the stored position that this group is, by GTID or by position."""
         for held in self._awaited:
             if (held.gtid and held.gtid == self.gtid) or (held.file, held.offset) == (self._cursor.file, self.start):
                 return held

@@ -62,7 +62,7 @@ async def relocate(
     `history_entries` are the stored entries of the schema history. `last_pos` counts where no position is stored.
     `trail` are earlier positions that the store still has, newest first, back to the last jump: the stream was read
     from one to the next, so between them the schema history is whole, and their `_pos` are those that were given out.
-    Raises PlaceError when the source does not have the place, or
+    Raises PositionError when the source does not have the position, or
     another SourceError.
     """
     connection = await SourceConnection.open(address_of(source))
@@ -121,7 +121,7 @@ class _Mover:
     # -- where to -------------------------------------------------------------------------------------------------
 
     async def resolve(self, where: Where, connection: SourceConnection) -> TransactionBoundary:
-        """An operator's place."""
+        """An operator's position."""
         finder = self._finder
         if isinstance(where, StartLatest):
             return finder.end()
@@ -168,7 +168,7 @@ class _Mover:
         if purged:
             raise PositionError(
                 f"the source has purged transactions that are not in this set: {purged}",
-                remedy="add them to the set, which gives them up, or name another place",
+                remedy="add them to the set, which gives them up, or name another position",
             )
         unknown = wanted.minus(executed)
         if unknown:
@@ -227,7 +227,7 @@ class _Mover:
     async def move(
         self, boundary: TransactionBoundary, entries: Sequence[dict[str, Any]], trail: Sequence[Position]
     ) -> Move:
-        """The position at a spot, and what it means for everything else."""
+        """The position at a boundary, and what it means for everything else."""
         stored, inventory = self._stored, self._inventory
         gtids = None
         if inventory.gtid_mode and boundary.gtids is not None:
@@ -286,10 +286,10 @@ class _Mover:
         return not reached(boundary.file_position, _file_position(stored))
 
     def _rewound(self, boundary: TransactionBoundary, first: int, trail: Sequence[Position]) -> int:
-        """The last `_pos` before a place that is read again, so that its rows get the numbers that they had.
+        """The last `_pos` before a position that is read again, so that its rows get the numbers that they had.
 
         Numbers follow the commit time, except where they ran over into the next microsecond (or MariaDB's second):
-        there a stored position of the same place knows better. When nothing shows where the numbers were in step
+        there a stored position of the same position knows better. When nothing shows where the numbers were in step
         again, none is given out twice: all go on behind the newest.
         """
         stored = self._stored
@@ -348,7 +348,7 @@ def _file_position(position: Position) -> tuple[str, int]:
 
 
 def _goes_by(position: Position) -> str | tuple[str, int]:
-    """What decides where a dump begins: the GTID set, else the place."""
+    """What decides where a dump begins: the GTID set, else the position."""
     return position.gtid_set or _file_position(position)
 
 
@@ -359,7 +359,7 @@ def _schema_pos(
     held there.
 
     Each statement in it has its place in the binlog and its `_pos`; the two must agree about which lie before the
-    spot. Where the trail begins, a reading of all tables may have been made: before it nothing is known.
+    boundary. Where the trail begins, a reading of all tables may have been made: before it nothing is known.
     """
     if not trail or not reached(boundary.file_position, _file_position(trail[-1])):
         return last_pos, False

@@ -216,7 +216,7 @@ class Probe:
             scan.cursor.checksums = connection.writes_checksums
             await connection.register(self.server_id, _HEARTBEAT)
             self.dumps += 1
-            # Without annotations MariaDB leaves events out, and with them the places between events.
+            # Without annotations MariaDB leaves events out, and with them the positions between events.
             stream = await connection.dump(
                 self.server_id, file=scan.scanned, offset=offset, gtids=None, buffer=_BUFFER, annotations=True
             )

@@ -1,5 +1,5 @@
-"""What scans of a binlog file look for: the first transaction of a time or outside a GTID set, and whether a place is
-one where reading can begin."""
+"""What scans of a binlog file look for: the first transaction of a time or outside a GTID set, and whether a position
+is one where reading can begin."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FirstMissing(BinlogScan):
 
 
 class At(BinlogScan):
-    """Whether an offset is a place between groups, and the nearest such places around it."""
+    """Whether an offset is a position between groups, and the nearest such positions around it."""
 
     def __init__(self, file: str, offset: int) -> None:
         super().__init__(file)
@@ -92,7 +92,7 @@ class At(BinlogScan):
 
 
 class MariadbAt(BinlogScan):
-    """The first place at which a MariaDB server's GTID state is a given one: domain to sequence number."""
+    """The first position at which a MariaDB server's GTID state is a given one: domain to sequence number."""
 
     def __init__(self, file: str, wanted: dict[int, int], state: dict[int, int]) -> None:
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""Finds places in a source's binlogs: by time, by GTIDs, by file and offset; and proves that a file is cut off."""
+"""Finds positions in a source's binlogs: by time, by GTIDs, by file and offset; and proves that a file is cut off."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Truncation:
 
 
 class PositionFinder:
-    """Looks for places in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and its
-    kinds; `heads` may be shared with others that look at the same source."""
+    """Looks for positions in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and
+    its kinds; `heads` may be shared with others that look at the same source."""
 
     def __init__(self, source: SourceSettings, inventory: Inventory, heads: FileHeads | None = None) -> None:
         self._inventory = inventory
@@ -127,8 +127,8 @@ class PositionFinder:
         return self.end()
 
     async def first_from(self, boundary: TransactionBoundary) -> int:
-        """The commit time, in microseconds since 1970, of the first transaction at a spot or behind it; 0 when there
-        is none."""
+        """The commit time, in microseconds since 1970, of the first transaction at a boundary or behind it; 0 when
+        there is none."""
         if boundary.commit_time_us:
             return boundary.commit_time_us
         at, offset = self._inventory.index(boundary.file), boundary.offset
@@ -143,8 +143,8 @@ class PositionFinder:
         return 0
 
     async def at(self, file: str, offset: int) -> TransactionBoundary:
-        """The place, once a scan of its file has proven that no transaction is under way there. Raises PlaceError with
-        the nearest places around it that could be used."""
+        """The place, once a scan of its file has proven that no transaction is under way there. Raises PositionError
+        with the nearest positions around it that could be used."""
         inventory = self._inventory
         if inventory.index(file) is None:
             listed = f"{inventory.files[0].name} to {inventory.files[-1].name}"
@@ -169,7 +169,7 @@ class PositionFinder:
         where = "in the middle of an event" if scan.in_event else "in the middle of a transaction"
         around = f"{file}:{scan.below}" + (f" and {file}:{scan.above}" if scan.above else "")
         raise PositionError(
-            f"{file}:{offset} lies {where}", remedy=f"the nearest places where reading can begin: {around}"
+            f"{file}:{offset} lies {where}", remedy=f"the nearest positions where reading can begin: {around}"
         )
 
     async def at_mariadb_gtids(self, text: str, states: Any) -> TransactionBoundary:
@@ -195,8 +195,9 @@ class PositionFinder:
         await self._probe.run(scan)
         if scan.found is None:
             raise PositionError(
-                f"no place in the source's binlogs has the GTID state {text}",
-                remedy="SELECT BINLOG_GTID_POS('<file>', <offset>) shows the state at a place; name that place instead",
+                f"no position in the source's binlogs has the GTID state {text}",
+                remedy="SELECT BINLOG_GTID_POS('<file>', <offset>) shows the state at a position; name that "
+                "position instead",
             )
         return scan.found
 
@@ -226,7 +227,7 @@ class PositionFinder:
 
 
 async def transaction_at(source: SourceSettings, file: str, offset: int) -> int | None:
-    """The commit time, in microseconds since 1970, of the transaction that begins at a place, None when none does
+    """The commit time, in microseconds since 1970, of the transaction that begins at a position, None when none does
     there. Costs one short dump. Raises SourceError and its kinds."""
     begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
     scan = Begins(file, begin, offset)
@@ -247,7 +248,7 @@ async def find_time(source: SourceSettings, inventory: Inventory, when: datetime
 
 
 def mariadb_state(text: str) -> dict[int, int]:
-    """`0-1-100,1-1-5` as domain to sequence number. Raises PlaceError."""
+    """`0-1-100,1-1-5` as domain to sequence number. Raises PositionError."""
     state: dict[int, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"(\d+)-\d+-(\d+)", part)

@@ -69,7 +69,7 @@ async def compare_server(connection: SourceConnection, settings: SourceSettings,
 
 
 def _require_place(inventory: Inventory, stored: Position) -> None:
-    """The same server without GTIDs: the place has to be there."""
+    """The same server without GTIDs: the position has to be there."""
     if not stored.file:
         return
     if inventory.index(stored.file) is None:
@@ -95,7 +95,7 @@ def _require_place(inventory: Inventory, stored: Position) -> None:
 
 async def _rewritten(settings: SourceSettings, inventory: Inventory, stored: Position) -> str:
     """Why the binlogs of the same server are not those that were read, or "": numbers of files and of transactions
-    begin again after a reset, and repeat after a restore, so that a place may look sound and be another."""
+    begin again after a reset, and repeat after a restore, so that a position may look sound and be another."""
     last = inventory.files[-1].name
     same_name = stored.file.rpartition(".")[0] == last.rpartition(".")[0]  # a server may be told to name them anew
     if same_name and file_number(stored.file) > file_number(last):

@@ -1,4 +1,4 @@
-"""The layouts of tables as the source has them now, for commands that look at rules; a stream needs more care."""
+"""The schemas of tables as the source has them now, for commands that look at rules; a stream needs more care."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the layouts of the tables that a stream describes: in the stream where it says so, else in the history."""
+"""Finds the schemas of the tables that a stream describes: in the stream where it says so, else in the history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.mysql.values.mariadb import FIXED_BINARY
 
 
 class DescribedTables:
-    """What the columns of tables are. When `wanted` is set, that table's layout has to be found, and learned() called,
+    """What the columns of tables are. When `wanted` is set, that table's schema has to be found, and learned() called,
     before the stream goes on."""
 
     def __init__(self, cursor: EventCursor, history: SchemaHistory | None) -> None:
@@ -41,7 +41,7 @@ class DescribedTables:
         if known is None:
             why = self._unknowable.get(table)
             if why:
-                raise ValueError(f"its layout at this place is not known: {why}")
+                raise ValueError(f"its schema at this position is not known: {why}")
             self.wanted = table
             raise SchemaNeeded
         why = misfit(known, event.types, event.nulls)
@@ -55,13 +55,13 @@ class DescribedTables:
         return known
 
     def learned(self, why_not: str = "") -> None:
-        """Goes on after `wanted`: its layout is in the history now, or can't be found because of `why_not`."""
+        """Goes on after `wanted`: its schema is in the history now, or can't be found because of `why_not`."""
         if why_not and self.wanted is not None:
             self._unknowable[self.wanted] = why_not
         self.wanted = None
 
     def forget(self) -> None:
-        """Tables have other layouts now."""
+        """Tables have other schemas now."""
         self._unknowable.clear()
         self._mistrusted.clear()
 

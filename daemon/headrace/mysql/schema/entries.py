@@ -42,7 +42,7 @@ def in_force(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def definition_fields(definition: TableDefinition) -> dict[str, Any]:
-    """A layout's JSON form. Fields of a column that have their defaults are left out."""
+    """A table schema's JSON form. Fields of a column that have their defaults are left out."""
     columns = []
     for column in definition.columns:
         values = {name: getattr(column, name) for name in _FIELDS}
@@ -54,7 +54,7 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
 
 
 def definition_from(fields_of: dict[str, Any]) -> TableDefinition:
-    """The layout from its JSON form; raises KeyError, TypeError or ValueError when it is none."""
+    """The schema from its JSON form; raises KeyError, TypeError or ValueError when it is none."""
     columns = []
     for values in fields_of["columns"]:
         known = {name: value for name, value in values.items() if name in _DEFAULTS}

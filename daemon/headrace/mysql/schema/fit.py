@@ -1,4 +1,4 @@
-"""Whether a layout fits a TABLE_MAP event: everything that the event says without its optional metadata."""
+"""Whether a table schema fits a TABLE_MAP event: everything that the event says without its optional metadata."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _GEOMETRIES |= {"multipolygon", "geometrycollection", "geomcollection"}
 
 
 def misfit(schema: TableSchema, types: Sequence[tuple[int, int]], nulls: int) -> str:
-    """Why a layout does not fit a TABLE_MAP's (type, metadata) pairs, as column_types.real_type gives them, and NULL
-    bits; "" when it fits. Names, signs and character sets of one width can't be seen this way."""
+    """Why a table schema does not fit a TABLE_MAP's (type, metadata) pairs, as column_types.real_type gives them, and
+    NULL bits; "" when it fits. Names, signs and character sets of one width can't be seen this way."""
     if len(types) != len(schema.columns):
         return f"it has {len(schema.columns)} columns, the binlog's rows have {len(types)}"
     for i, (column, (kind, meta)) in enumerate(zip(schema.columns, types, strict=True)):

@@ -21,7 +21,7 @@ class StatementFollower:
 
     Without a `history` nothing is known of what statements do. `tell` takes each statement about something captured
     whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `changed` is called when captured tables have
-    other layouts than before.
+    other schemas than before.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StatementFollower:
         self._cursor, self._transactions, self._history = cursor, transactions, history
         self._captures, self._tell, self._told, self._changed = captures, tell, told, changed
         self._version = -1
-        """Of the history, when layouts were last looked at."""
+        """Of the history, when table schemas were last looked at."""
         self.text: str | None = None
         """What made the rows that follow, where such texts are wanted and it was not told yet."""
         self._text_of = 0

@@ -50,7 +50,7 @@ class DdlScan:
         return name.lower() if self._folds else name
 
     async def run_to(self, end: FilePosition) -> None:
-        """Looks at all statements up to `end`, which must be a place that the server has reached."""
+        """Looks at all statements up to `end`, which must be a position that the server has reached."""
         start = self._position.file, self._position.offset
         if self._stream is None and self._position.file and reached(start, end):
             return

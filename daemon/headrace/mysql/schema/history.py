@@ -1,4 +1,4 @@
-"""The layouts of tables at every place of the binlog: read once, then carried on by each DDL."""
+"""The schemas of tables at every place of the binlog: read once, then carried on by each DDL."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]
 
 @dataclass(frozen=True, slots=True)
 class TableReading:
-    """A layout as information_schema showed it. `valid_from` None: it holds at the position that was asked for;
-    else from behind the DDL at that place."""
+    """A table schema as information_schema showed it. `valid_from` None: it holds at the position that was asked for;
+    else from behind the DDL at that position."""
 
     schema: TableSchema
     charset: str
@@ -72,11 +72,11 @@ class DdlEffect:
 
 
 class SchemaHistory:
-    """The layouts of one destination's tables, moved forward by apply() as the stream is read.
+    """The schemas of one destination's tables, moved forward by apply() as the stream is read.
 
-    `version` grows with every change of a captured table: caches of layouts hang on it. `captures` says of a schema
-    and table whether its rows are wanted; other tables are followed too, because a RENAME or LIKE can make a captured
-    table of them. `version` in the constructor is @@version.
+    `version` grows with every change of a captured table: caches of table schemas hang on it. `captures` says of a
+    schema and table whether its rows are wanted; other tables are followed too, because a RENAME or LIKE can make a
+    captured table of them. `version` in the constructor is @@version.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SchemaHistory:
         self._states.restore(entries, last_pos)
 
     def knows(self, schema: str, table: str) -> bool:
-        """Whether it needs no reading: the layout is known, or that the table does not exist here."""
+        """Whether it needs no reading: the table schema is known, or that the table does not exist here."""
         return not isinstance(self._states.get((schema, table)), str)
 
     def complete(self, schema: str) -> bool:
@@ -116,7 +116,8 @@ class SchemaHistory:
         return self._states.listed
 
     def adopt(self, reading: Reading) -> None:
-        """Takes a reading for what is not known; what holds only from a later place waits until apply() gets there."""
+        """Takes a reading for what is not known; what holds only from a later position waits until apply() gets
+        there."""
         states = self._states
         states.at(self._pos, "reading")
         for name, table in reading.tables.items():
@@ -141,7 +142,7 @@ class SchemaHistory:
         self._take_pending(self._file_position)
 
     def table(self, schema: str, table: str) -> TableSchema | None:
-        """The layout here; None when it is not known."""
+        """The schema here; None when it is not known."""
         return self._states.schema_of((schema, table))
 
     def mistrust(self, schema: str, table: str, why: str) -> None:
@@ -163,8 +164,8 @@ class SchemaHistory:
         return f"{state}; what the server shows now holds only behind {file}:{offset}"
 
     def apply(self, query: QueryEvent, *, file: str, end: int, pos: int) -> DdlEffect:
-        """Moves the layouts over one statement that ends at `file`:`end`; `pos` is its `_pos`. Never raises for text
-        that is not understood: the tables that it may have changed are unknown then."""
+        """Moves the table schemas over one statement that ends at `file`:`end`; `pos` is its `_pos`. Never raises for
+        text that is not understood: the tables that it may have changed are unknown then."""
         info = classify(query, mariadb=self._mariadb, version=self._server_version)
         named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
         name = named[0] if named else (self._states.fold(info.schema), "")

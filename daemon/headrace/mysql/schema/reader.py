@@ -1,4 +1,4 @@
-"""Reads layouts from information_schema and proves from the binlog from where on they hold."""
+"""Reads table schemas from information_schema and proves from the binlog from where on they hold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Names = set[tuple[str, str]]
 async def read_schemas(
     server: Server, position: Position, captures: Callable[[str, str], bool], history: SchemaHistory, log: Any = None
 ) -> Reading:
-    """The layouts of captured base tables that `history` does not know yet, and which tables and schemas there are.
+    """The schemas of captured base tables that `history` does not know yet, and which tables and schemas there are.
 
     `position` is where the stream will begin, or the start of the transaction that it is in. When nothing is left to
     read the binlog is not scanned. Raises SourceError and its kinds.
@@ -127,7 +127,7 @@ class _Reader:
             if table in made:
                 reading.tables[schema, table] = TableReading(*made[table])
             else:
-                reading.unknown[schema, table] = unknown.get(table, "it was dropped while layouts were read")
+                reading.unknown[schema, table] = unknown.get(table, "it was dropped while table schemas were read")
             await asyncio.sleep(0)  # other destinations share the loop
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
@@ -139,7 +139,7 @@ class _Reader:
             if file_position is not None and not reached(before, file_position):
                 torn = True
                 del reading.tables[name]
-                reading.unknown[name] = "statements kept changing it while layouts were read"
+                reading.unknown[name] = "statements kept changing it while table schemas were read"
             elif file_position is not None:
                 reading.tables[name] = TableReading(table.schema, table.charset, file_position)
         for schema, (charset, _) in list(reading.schemas.items()):

@@ -22,9 +22,9 @@ from headrace.mysql.schema.entries import (
 FilePosition = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
 State = TableDefinition | str | None
-"""A table's layout, why it is not known, or None for one that does not exist."""
-NEVER = "its layout was never read"
-UNREAD = "it was not among the captured tables when layouts were read"
+"""A table's schema, why it is not known, or None for one that does not exist."""
+NEVER = "its schema was never read"
+UNREAD = "it was not among the captured tables when table schemas were read"
 _NUMBER = re.compile(r"\.(\d+)$")
 
 
@@ -83,7 +83,7 @@ class States:
         return None if self.listed else NEVER
 
     def schema_of(self, name: TableName) -> TableSchema | None:
-        """The model's form of a known layout, one object as long as it holds."""
+        """The model's form of a known table schema, one object as long as it holds."""
         key = self.key(name)
         made = self._made.get(key)
         if made is None:

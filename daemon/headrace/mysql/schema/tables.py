@@ -1,4 +1,4 @@
-"""Layouts from the rows of information_schema, which both servers fill a little differently."""
+"""Table schemas from the rows of information_schema, which both servers fill a little differently."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
 def table_schemas(
     schema: str, columns: Iterable[Row], keys: Iterable[Row], tables: Iterable[Row], dialect: Dialect
 ) -> tuple[dict[str, tuple[TableSchema, str]], dict[str, str]]:
-    """Each table's layout and default character set by the table's name, and why others can't be told."""
+    """Each table's schema and default character set by the table's name, and why others can't be told."""
     rows_of = by_table(columns)
     key_names: dict[str, list[tuple[int, str]]] = {}
     for row in keys:

@@ -1,4 +1,4 @@
-"""Generates the row decoder of a table layout: straight-line Python over struct runs, no branch a column."""
+"""Generates the row decoder of a table schema: straight-line Python over struct runs, no branch a column."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _CHECK = "run mysqlbinlog --verify-binlog-checksum over it on the source, and on
 def dump_error(payload: bytes, where: str) -> HeadraceError:
     """The error of an ERR packet that came in place of an event (MySQL internals manual, "ERR_Packet").
 
-    `where` is the place behind the last good event, `file:offset`; the file is empty when a dump by GTID began.
+    `where` is the position behind the last good event, `file:offset`; the file is empty when a dump by GTID began.
     """
     errno = int.from_bytes(payload[1:3], "little")
     text = payload[9:] if payload[3:4] == b"#" else payload[3:]
@@ -113,7 +113,7 @@ class _Said:
 
     @property
     def read_nothing(self) -> bool:
-        """Whether the first event that was asked for is the one that could not be read, so that the place itself may
+        """Whether the first event that was asked for is the one that could not be read, so that the position itself may
         be wrong. Offset 4 never is: each file has an event there."""
         found = self.positions
         return (
@@ -128,7 +128,7 @@ _CHOOSE = "choose where to go on (headrace position set DESTINATION WHERE)"
 
 
 def _lost(said: _Said) -> HeadraceError | None:
-    """The source can't serve our place."""
+    """The source can't serve our position."""
     purged, beyond = LostKind.POSITION_PURGED, LostKind.BEYOND_END
     gone = _NOT_FOUND.search(said.text) if said.errno == _NO_FILE else None
     if gone or (said.errno == 1236 and "could not open log file" in said.low):
@@ -146,7 +146,7 @@ def _lost(said: _Said) -> HeadraceError | None:
         remedy = f"point [source] to a server that has them, or {_CHOOSE}"
         return _position_lost(message, said, LostKind.GTIDS_PURGED, remedy)
     if _has(said, _BEYOND):
-        message = f"{said.where} is no place in the source's file: it is shorter, or another one under the same name"
+        message = f"{said.where} is no position in the source's file: it is shorter, or another one under the same name"
         return _position_lost(message, said, beyond, _CHOOSE)
     if _CUT_OFF in said.low:
         return _truncated(said)

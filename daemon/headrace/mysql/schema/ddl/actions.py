@@ -156,7 +156,7 @@ class Versioning:
 
 @dataclass(frozen=True, slots=True)
 class PartitionToTable:
-    """MariaDB's CONVERT PARTITION ... TO TABLE: a new table with the same layout."""
+    """MariaDB's CONVERT PARTITION ... TO TABLE: a new table with the same schema."""
 
     name: TableName
 
@@ -187,7 +187,7 @@ AlterSpec = (
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that leave the layout as it is are not in `specs`."""
+    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that leave the table schema as it is are not in `specs`."""
 
     name: TableName
     specs: tuple[AlterSpec, ...]
@@ -212,7 +212,7 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """TRUNCATE TABLE: the layout stays."""
+    """TRUNCATE TABLE: the table schema stays."""
 
     name: TableName
 
@@ -257,9 +257,9 @@ class StatementInfo:
     schema: str = ""
     """The schema that it is about: its first table's, the database's, else the session's."""
     action: Action | None = None
-    """What it does to layouts; None for nothing."""
+    """What it does to table schemas; None for nothing."""
     problem: str = ""
-    """Why a statement that may change layouts was not understood; "" when it was."""
+    """Why a statement that may change table schemas was not understood; "" when it was."""
     temporary: bool = False
     """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
     names: tuple[str, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""ALTER TABLE: every part of it, and those that change the layout as specs."""
+"""ALTER TABLE: every part of it, and those that change the table schema as specs."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class Alter:
             self._c.expect("VALIDATION")
 
     def _rest_of_partitions(self) -> None:
-        """Partition commands stand alone, and no layout hangs on them."""
+        """Partition commands stand alone, and no table schema hangs on them."""
         c = self._c
         while not c.done:
             if c.sees("("):

@@ -1,4 +1,4 @@
-"""What a QUERY event is about: kind, category, the tables it names, and what it does to their layouts."""
+"""What a QUERY event is about: kind, category, the tables it names, and what it does to their schemas."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _HARMLESS = frozenset(
         "INSTANCE", "PACKAGE", "LIBRARY", "PREPARE", "REFERENCE", "SONAME", "CATALOG",
     }
 )  # fmt: skip
-"""Objects whose DDL changes no table's layout."""
+"""Objects whose DDL changes no table's schema."""
 _BEFORE_OBJECT: tuple[str, ...] = (
     "AGGREGATE",
     "ONLINE",

@@ -55,7 +55,7 @@ def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
 
 
 def _without_effect(c: Cursor) -> bool:
-    """Attributes that leave the layout as it is."""
+    """Attributes that leave the table schema as it is."""
     if c.takes("VISIBLE") or c.takes("NOT", "SECONDARY"):
         return True
     if c.takes_any("COLUMN_FORMAT", "STORAGE"):

@@ -17,12 +17,13 @@ _OPTIONS = (
     "UNION", "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED",
     "PAGE_COMPRESSION_LEVEL", "TRANSACTIONAL", "STORAGE",
 )  # fmt: skip
-"""Table options with a value that leave the layout as it is."""
+"""Table options with a value that leave the table schema as it is."""
 
 
 @dataclass(slots=True)
 class Options:
-    """What table options say of the layout. `charset` is None when they say nothing, "" for the schema's default."""
+    """What table options say of the table schema. `charset` is None when they say nothing, "" for the schema's
+    default."""
 
     charset: str | None = None
     collation: str = ""
@@ -72,7 +73,7 @@ def table_option(c: Cursor, found: Options) -> bool:
 
 
 def partitions(c: Cursor) -> None:
-    """PARTITION BY to the end of the statement: it says nothing of the layout."""
+    """PARTITION BY to the end of the statement: it says nothing of the table schema."""
     c.expect("PARTITION", "BY")
     while not c.done:
         if c.sees("("):

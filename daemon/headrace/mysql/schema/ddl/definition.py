@@ -40,7 +40,7 @@ class TableDefinition:
 
 
 def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
-    """The layout of a new table. Raises NotParsed when it can't be told exactly."""
+    """The schema of a new table. Raises NotParsed when it can't be told exactly."""
     charset = action.charset or schema_charset
     columns = [make_column(column, charset, dialect) for column in action.columns]
     primary = action.primary
@@ -82,7 +82,7 @@ def _finish(columns: list[Column], primary: Sequence[str], charset: str) -> Tabl
 
 
 def altered(definition: TableDefinition, action: AlterTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
-    """The layout after an ALTER TABLE. Raises NotParsed for what does not fit the layout that is known."""
+    """The schema after an ALTER TABLE. Raises NotParsed for what does not fit the table schema that is known."""
     return _Change(definition, action, schema_charset, dialect).run()
 
 

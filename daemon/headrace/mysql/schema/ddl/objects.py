@@ -58,7 +58,7 @@ def truncate(c: Cursor) -> Truncate:
 
 
 def index(c: Cursor) -> AlterTable:
-    """Behind CREATE or DROP INDEX. An index changes no layout, except when it is the primary key."""
+    """Behind CREATE or DROP INDEX. An index changes no table schema, except when it is the primary key."""
     if_exists = c.takes("IF", "EXISTS")
     c.takes("IF", "NOT", "EXISTS")
     primary = c.name().upper() == "PRIMARY"
@@ -116,11 +116,11 @@ _SEQUENCE = (
 
 
 def create_sequence(c: Cursor, *, replaces: bool) -> CreateTable:
-    """Behind CREATE SEQUENCE: its options change no layout before MariaDB 11.5, which has AS <type>."""
+    """Behind CREATE SEQUENCE: its options change no table schema before MariaDB 11.5, which has AS <type>."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.table()
     if c.dialect.version >= 110500:
-        raise c.problem("the layout of a sequence in MariaDB 11.5")
+        raise c.problem("the table schema of a sequence in MariaDB 11.5")
     columns = tuple(
         ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False, comment=comment)
         for column, kind, width, unsigned, comment in _SEQUENCE
