@@ -19,7 +19,7 @@ TIMEOUT = 2.0
 """Of the sessions, in seconds: the least that the settings allow."""
 
 
-async def no_floor() -> int:
+async def nothing_known() -> int:
     return 0
 
 

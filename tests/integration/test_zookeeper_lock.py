@@ -13,19 +13,19 @@ from headrace.adapters.zookeeper.lock import ZooKeeperLock
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import Fenced, LeaseLapsed
 from tests.proxy import Proxy
-from tests.zookeeper_bench import TIMEOUT, Ensemble, no_floor, until, within
+from tests.zookeeper_bench import TIMEOUT, Ensemble, nothing_known, until, within
 
 pytestmark = pytest.mark.server
 
 
 async def test_only_one_holds_it_and_the_next_has_it_at_once_when_it_is_released(zoo: Ensemble) -> None:
     first, second = await zoo.lock("a"), await zoo.lock("b")
-    await within(5, first.acquire(no_floor))
+    await within(5, first.acquire(nothing_known))
     first.lease.check()
     assert first.term.epoch == 1
-    assert not await second.try_acquire(no_floor)
+    assert not await second.try_acquire(nothing_known)
     assert second.holder == "a (a:9180)"
-    waiting = asyncio.create_task(second.acquire(no_floor))
+    waiting = asyncio.create_task(second.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/b")) is not None)
     await asyncio.sleep(0.3)
     assert not waiting.done()
@@ -42,7 +42,7 @@ async def test_only_one_holds_it_and_the_next_has_it_at_once_when_it_is_released
 
 async def test_the_nodes_say_who_runs_it(zoo: Ensemble) -> None:
     lock = await zoo.lock("a")
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     data, stat = zoo.operator.get(zoo.node("destinations/shop/running"))
     running = json.loads(data)
     assert {key: running[key] for key in ("node", "address", "epoch")} == {
@@ -67,14 +67,14 @@ async def test_the_epoch_is_above_all_that_is_known_elsewhere(zoo: Ensemble) -> 
     await lock.acquire(known_epoch)
     assert lock.term.epoch == 42
     await lock.release()
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     assert lock.term.epoch == 43
 
 
 async def test_a_partitioned_holder_knows_before_the_next_has_it(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         cut_off, other = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}"), await zoo.lock("b")
-        await cut_off.acquire(no_floor)
+        await cut_off.acquire(nothing_known)
         lapsed_at = 0.0
 
         async def note() -> None:
@@ -83,7 +83,7 @@ async def test_a_partitioned_holder_knows_before_the_next_has_it(zoo: Ensemble) 
             lapsed_at = time.monotonic()
 
         noting = asyncio.create_task(note())
-        waiting = asyncio.create_task(other.acquire(no_floor))
+        waiting = asyncio.create_task(other.acquire(nothing_known))
         await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/b")) is not None)
         await asyncio.sleep(TIMEOUT)  # longer than a lease: proofs go on
         cut_off.lease.check()
@@ -106,7 +106,7 @@ async def test_a_partitioned_holder_knows_before_the_next_has_it(zoo: Ensemble) 
 async def test_a_short_partition_is_survived_in_place(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=3)
-        await lock.acquire(no_floor)
+        await lock.acquire(nothing_known)
         term = lock.term
         for _ in range(2):
             proxy.close_all()
@@ -120,7 +120,7 @@ async def test_a_short_partition_is_survived_in_place(zoo: Ensemble) -> None:
 async def test_a_lease_that_lapsed_is_proved_again_when_the_session_lives(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=4)
-        await lock.acquire(no_floor)
+        await lock.acquire(nothing_known)
         proxy.freeze()
         await within(4, lock.lease.lapsed())
         proxy.thaw()
@@ -130,18 +130,18 @@ async def test_a_lease_that_lapsed_is_proved_again_when_the_session_lives(zoo: E
 
 async def test_a_node_deleted_by_hand_ends_the_holding(zoo: Ensemble) -> None:
     lock = await zoo.lock("a")
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     zoo.operator.delete(zoo.node("destinations/shop/running"))
     await within(1, lock.lease.lapsed())
     assert "shop" in lock.lease.lost
     await lock.release()
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     assert lock.term.epoch == 2
 
 
 async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(zoo: Ensemble) -> None:
     lock = await zoo.lock("a", session_timeout=10)
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     await lock._session.prove_now()
     zoo.operator.delete(zoo.node("destinations/shop/running"))
     await within(1, lock.lease.lapsed())
@@ -151,8 +151,8 @@ async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(zoo: Ense
 async def test_an_epoch_node_made_anew_by_hand_does_not_pass_for_ours(zoo: Ensemble) -> None:
     session = await zoo.session("a")
     shop, stock = (ZooKeeperLock(session, name, "a", "a:9180") for name in ("shop", "stock"))
-    await shop.acquire(no_floor)
-    await stock.acquire(no_floor)
+    await shop.acquire(nothing_known)
+    await stock.acquire(nothing_known)
     zoo.operator.delete(zoo.node("destinations/shop/epoch"))
     zoo.operator.create(zoo.node("destinations/shop/epoch"), b"1")
     await within(TIMEOUT, shop.lease.lapsed())
@@ -163,10 +163,10 @@ async def test_an_epoch_node_made_anew_by_hand_does_not_pass_for_ours(zoo: Ensem
 
 async def test_a_release_after_the_session_was_closed_ends(zoo: Ensemble) -> None:
     lock, other = await zoo.lock("a"), await zoo.lock("b")
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     await lock._session.close()
     assert lock.lease.lost
-    await within(1, other.acquire(no_floor))
+    await within(1, other.acquire(nothing_known))
     await within(1, lock.release())
     assert not lock._session._tasks
 
@@ -174,21 +174,21 @@ async def test_a_release_after_the_session_was_closed_ends(zoo: Ensemble) -> Non
 async def test_a_release_that_could_not_be_sent_is_made_up_for(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         lock, other = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8), await zoo.lock("b")
-        await lock.acquire(no_floor)
+        await lock.acquire(nothing_known)
         proxy.freeze()
         await within(5, lock.release())
-        assert not await other.try_acquire(no_floor)
+        assert not await other.try_acquire(nothing_known)
         proxy.thaw()
-        await within(5, other.acquire(no_floor))
+        await within(5, other.acquire(nothing_known))
 
 
 async def test_a_lock_whose_release_is_under_way_is_taken_again_in_place(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
-        await lock.acquire(no_floor)
+        await lock.acquire(nothing_known)
         proxy.freeze()
         await within(5, lock.release())
-        again = asyncio.create_task(lock.acquire(no_floor))
+        again = asyncio.create_task(lock.acquire(nothing_known))
         proxy.thaw()
         await within(10, again)
         assert lock.term.epoch == 2
@@ -215,12 +215,12 @@ async def test_a_daemon_follows_its_own_crashed_predecessor(zoo: Ensemble) -> No
 async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has_released(zoo: Ensemble) -> None:
     """After a reload two locks of one process share a session."""
     former = await zoo.lock("a")
-    await former.acquire(no_floor)
+    await former.acquire(nothing_known)
     anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
-    task = asyncio.create_task(anew.acquire(no_floor))
+    task = asyncio.create_task(anew.acquire(nothing_known))
     await asyncio.sleep(1.2)
     assert not task.done()
-    assert not await ZooKeeperLock(former._session, "shop", "a", "a:9180").try_acquire(no_floor)
+    assert not await ZooKeeperLock(former._session, "shop", "a", "a:9180").try_acquire(nothing_known)
     await former.release()
     await within(5, task)
     await anew._session.prove_now()
@@ -231,7 +231,7 @@ async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has
 async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up_anew(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         former = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
-        await former.acquire(no_floor)
+        await former.acquire(nothing_known)
         proxy.freeze()
         await within(5, former.release())
         late, former._clearing = former._clearing, None
@@ -240,7 +240,7 @@ async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up
         await asyncio.gather(late, return_exceptions=True)
         proxy.thaw()
         anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
-        await within(10, anew.acquire(no_floor))
+        await within(10, anew.acquire(nothing_known))
         await within(5, former._take_away(former._session.generation, running=True, leave=True))
         await anew._session.prove_now()
         assert anew.lease.check() is None

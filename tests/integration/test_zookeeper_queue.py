@@ -13,7 +13,7 @@ from devstack.servers.zookeeper import four_letters
 from headrace.adapters.zookeeper.lock import ZooKeeperLock
 from headrace.adapters.zookeeper.session import Session
 from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble, no_floor, until, within
+from tests.zookeeper_bench import Ensemble, nothing_known, until, within
 
 pytestmark = pytest.mark.server
 
@@ -29,11 +29,11 @@ def _watchers(zoo: Ensemble, path: str) -> set[int]:
 
 async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
     holder = await zoo.lock("holder")
-    await holder.acquire(no_floor)
+    await holder.acquire(nothing_known)
     locks = [await zoo.lock(f"n{number}") for number in range(10)]
     tasks = []
     for number, lock in enumerate(locks):
-        tasks.append(asyncio.create_task(lock.acquire(no_floor)))
+        tasks.append(asyncio.create_task(lock.acquire(nothing_known)))
         path = zoo.node(f"destinations/shop/cluster/n{number}")
         await until(lambda path=path: zoo.operator.exists(path) is not None)
     running = zoo.node("destinations/shop/running")
@@ -57,15 +57,15 @@ async def test_a_release_wakes_one_of_ten(zoo: Ensemble) -> None:
     await asyncio.gather(*tasks[4:], return_exceptions=True)
 
 
-async def test_a_frozen_first_in_line_holds_nobody_up_for_long(zoo: Ensemble) -> None:
+async def test_a_frozen_first_in_the_queue_holds_nobody_up_for_long(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         holder = await zoo.lock("holder")
         frozen = await zoo.lock("frozen", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
         second = await zoo.lock("second")
-        await holder.acquire(no_floor)
-        first_task = asyncio.create_task(frozen.acquire(no_floor))
+        await holder.acquire(nothing_known)
+        first_task = asyncio.create_task(frozen.acquire(nothing_known))
         await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/frozen")) is not None)
-        second_task = asyncio.create_task(second.acquire(no_floor))
+        second_task = asyncio.create_task(second.acquire(nothing_known))
         await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/second")) is not None)
         await asyncio.sleep(0.2)
         proxy.freeze()
@@ -80,11 +80,11 @@ async def test_a_frozen_first_in_line_holds_nobody_up_for_long(zoo: Ensemble) ->
 
 async def test_who_is_not_ready_stands_behind_who_is(zoo: Ensemble) -> None:
     holder, poor, fit = await zoo.lock("holder"), await zoo.lock("poor"), await zoo.lock("fit")
-    await holder.acquire(no_floor)
+    await holder.acquire(nothing_known)
     await poor.set_ready(False)
-    poor_task = asyncio.create_task(poor.acquire(no_floor))
+    poor_task = asyncio.create_task(poor.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/poor")) is not None)
-    fit_task = asyncio.create_task(fit.acquire(no_floor))
+    fit_task = asyncio.create_task(fit.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/fit")) is not None)
     await asyncio.sleep(1.2)
     await holder.release()
@@ -94,13 +94,13 @@ async def test_who_is_not_ready_stands_behind_who_is(zoo: Ensemble) -> None:
     await within(5, poor_task)
 
 
-async def test_a_wish_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ensemble) -> None:
+async def test_a_request_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ensemble) -> None:
     holder, first, wanted = await zoo.lock("holder"), await zoo.lock("first"), await zoo.lock("wanted")
-    await holder.acquire(no_floor)
+    await holder.acquire(nothing_known)
     asked = asyncio.create_task(holder.asked_away())
     tasks = {}
     for name, lock in (("first", first), ("wanted", wanted)):
-        tasks[name] = asyncio.create_task(lock.acquire(no_floor))
+        tasks[name] = asyncio.create_task(lock.acquire(nothing_known))
         path = zoo.node(f"destinations/shop/cluster/{name}")
         await until(lambda path=path: zoo.operator.exists(path) is not None)
     assert not asked.done()
@@ -109,7 +109,7 @@ async def test_a_wish_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ense
     assert await within(3, asked) == "shop is to move to wanted (asked for by ann)"
     released = time.monotonic()
     await holder.release()
-    assert not await holder.try_acquire(no_floor)
+    assert not await holder.try_acquire(nothing_known)
     await within(5, tasks["wanted"])
     assert time.monotonic() - released < 1.5
     assert zoo.operator.exists(zoo.node("destinations/shop/move")) is None
@@ -118,29 +118,29 @@ async def test_a_wish_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ense
     await within(5, tasks["first"])
 
 
-async def test_a_wish_that_was_granted_is_forgotten_when_the_lock_comes_back(zoo: Ensemble) -> None:
+async def test_a_request_that_was_granted_is_forgotten_when_the_lock_comes_back(zoo: Ensemble) -> None:
     holder, other = await zoo.lock("holder"), await zoo.lock("other")
-    await holder.acquire(no_floor)
-    task = asyncio.create_task(other.acquire(no_floor))
+    await holder.acquire(nothing_known)
+    task = asyncio.create_task(other.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
     zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "other", "by": "ann", "at": 0}')
     await within(3, holder.asked_away())
     await holder.release()
     await within(5, task)
     await other.release()
-    await within(5, holder.acquire(no_floor))
+    await within(5, holder.acquire(nothing_known))
     asked = asyncio.create_task(holder.asked_away())
     await asyncio.sleep(0.3)
     assert not asked.done()
     asked.cancel()
 
 
-async def test_a_wish_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -> None:
+async def test_a_request_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -> None:
     holder, other = await zoo.lock("holder"), await zoo.lock("other")
-    await holder.acquire(no_floor)
+    await holder.acquire(nothing_known)
     asked = asyncio.create_task(holder.asked_away())
     zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "away", "by": "ann", "at": 0}')
-    task = asyncio.create_task(other.acquire(no_floor))
+    task = asyncio.create_task(other.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
     await asyncio.sleep(0.3)
     assert not asked.done(), "nobody would take it"
@@ -149,9 +149,9 @@ async def test_a_wish_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -
     await within(5, task)
 
 
-async def test_a_wish_for_the_holder_itself_is_granted_already(zoo: Ensemble) -> None:
+async def test_a_request_for_the_holder_itself_is_granted_already(zoo: Ensemble) -> None:
     lock = await zoo.lock("a")
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "a", "by": "ann", "at": 0}')
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/move")) is None)
     assert lock.lease.check() is None
@@ -159,18 +159,18 @@ async def test_a_wish_for_the_holder_itself_is_granted_already(zoo: Ensemble) ->
 
 async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) -> None:
     lock, other = await zoo.lock("a"), await zoo.lock("b")
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     asked = asyncio.create_task(lock.asked_away())
     zoo.operator.create(zoo.node("drain/a"), b"{}")
     await until(lambda: lock._session.drained)
     await asyncio.sleep(0.3)
     assert not asked.done()  # nobody else could run it
-    others = asyncio.create_task(other.acquire(no_floor))
+    others = asyncio.create_task(other.acquire(nothing_known))
     assert "drain" in await within(5, asked)
     await lock.release()
     await within(5, others)
-    assert not await lock.try_acquire(no_floor)
-    task = asyncio.create_task(lock.acquire(no_floor))
+    assert not await lock.try_acquire(nothing_known)
+    task = asyncio.create_task(lock.acquire(nothing_known))
     await other.release()
     await asyncio.sleep(1.2)
     assert zoo.operator.get_children(zoo.node("destinations/shop/cluster")) == []
@@ -184,7 +184,7 @@ async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
     await session.start()
     try:
         locks = [ZooKeeperLock(session, f"d{number}", "a", "") for number in range(4)]
-        tasks = [asyncio.create_task(lock.acquire(no_floor)) for lock in locks]
+        tasks = [asyncio.create_task(lock.acquire(nothing_known)) for lock in locks]
         await until(lambda: sum(task.done() for task in tasks) == 2)
         await asyncio.sleep(1.2)
         assert sum(task.done() for task in tasks) == 2
@@ -199,8 +199,8 @@ async def test_a_daemon_takes_no_more_than_it_may(zoo: Ensemble) -> None:
 
 async def test_a_turn_in_the_queue_that_was_deleted_is_taken_again(zoo: Ensemble) -> None:
     holder, other = await zoo.lock("holder"), await zoo.lock("other")
-    await holder.acquire(no_floor)
-    task = asyncio.create_task(other.acquire(no_floor))
+    await holder.acquire(nothing_known)
+    task = asyncio.create_task(other.acquire(nothing_known))
     place = zoo.node("destinations/shop/cluster/other")
     await until(lambda: zoo.operator.exists(place) is not None)
     await asyncio.sleep(1.2)
@@ -212,9 +212,9 @@ async def test_a_turn_in_the_queue_that_was_deleted_is_taken_again(zoo: Ensemble
 async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(zoo: Ensemble) -> None:
     with Proxy(zoo.server.host, zoo.server.port) as proxy:
         holder = await zoo.lock("holder")
-        await holder.acquire(no_floor)
+        await holder.acquire(nothing_known)
         lock = await zoo.lock("a", hosts=f"127.0.0.1:{proxy.port}", session_timeout=8)
-        task = asyncio.create_task(lock.acquire(no_floor))
+        task = asyncio.create_task(lock.acquire(nothing_known))
         place = zoo.node("destinations/shop/cluster/a")
         await until(lambda: zoo.operator.exists(place) is not None)
         proxy.close_all()
@@ -232,12 +232,12 @@ async def test_readiness_that_could_not_be_told_is_told_by_the_next_call(zoo: En
 
 async def test_a_drained_daemon_still_sees_who_runs_it(zoo: Ensemble) -> None:
     first, drained = await zoo.lock("first"), await zoo.lock("drained")
-    await first.acquire(no_floor)
+    await first.acquire(nothing_known)
     zoo.operator.create(zoo.node("drain/drained"), b"{}")
     await until(lambda: drained._session.drained)
-    assert not await drained.try_acquire(no_floor)
+    assert not await drained.try_acquire(nothing_known)
     assert (drained.holder, "headrace drain" in drained.declined) == ("first (first:9180)", True)
-    task = asyncio.create_task(drained.acquire(no_floor))
+    task = asyncio.create_task(drained.acquire(nothing_known))
     await first.release()
     await until(lambda: drained.holder == "")
     task.cancel()

@@ -22,7 +22,7 @@ from headrace.model import Position
 from headrace.ports.state import StateChange
 from tests.certificates import Authority
 from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble, no_floor, until, within
+from tests.zookeeper_bench import Ensemble, nothing_known, until, within
 
 pytestmark = pytest.mark.server
 
@@ -94,7 +94,7 @@ async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo:
         session = await zoo.session("a", hosts=f"127.0.0.1:{proxy.port}")
         generation, number = session.generation, session.session_id
         lock = ZooKeeperLock(session, "shop", "a", "a:9180")
-        await lock.acquire(no_floor)
+        await lock.acquire(nothing_known)
         proxy.blackhole()
         await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is None)
         proxy.thaw()
@@ -103,7 +103,7 @@ async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo:
         assert lock.lease.lost
         await until(lambda: zoo.operator.exists(zoo.node("cluster/a")) is not None)
         await lock.release()
-        await within(5, lock.acquire(no_floor))
+        await within(5, lock.acquire(nothing_known))
         assert lock.term.epoch == 2
         assert session.counts.sessions == 2
 
@@ -117,15 +117,15 @@ async def test_a_member_node_deleted_by_hand_is_put_up_again(zoo: Ensemble) -> N
 
 async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemble) -> None:
     daemon = await zoo.lock("a")
-    await daemon.acquire(no_floor)
+    await daemon.acquire(nothing_known)
     command = Session(zoo.settings(), "a", {}, member=False)
     await command.start()
     try:
         lock = ZooKeeperLock(command, "shop", "a, command 7", "")
-        assert not await lock.try_acquire(no_floor)
+        assert not await lock.try_acquire(nothing_known)
         assert await lock.look() == "a (a:9180)"
         await daemon.release()
-        assert await lock.try_acquire(no_floor)
+        assert await lock.try_acquire(nothing_known)
         await within(3, lock.lease.proved())
         await lock.release()
         assert list(await command.members()) == ["a"]
@@ -139,7 +139,7 @@ async def test_an_operators_command_is_no_member_and_disturbs_nobody(zoo: Ensemb
 async def test_with_auth_nobody_else_reads_or_changes_anything(zoo: Ensemble) -> None:
     session = await zoo.session("a", user="headrace", password="secret")
     lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     guard = await store.begin_epoch("shop", term=lock.term)
     await store.commit("shop", guard, StateChange(POSITION, ({"table": "t"},)))
     with pytest.raises(LockServiceError, match=r"give \[zookeeper\] the user"):
@@ -165,7 +165,7 @@ async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: A
     tls = {"tls": "required", "tls_ca": authority.path, "tls_certificate": certificate, "tls_key": key}
     try:
         lock = await zoo.lock("a", hosts=encrypted.secure_hosts, **tls)
-        await lock.acquire(no_floor)
+        await lock.acquire(nothing_known)
         await lock._session.prove_now()
         assert lock.lease.check() is None
     finally:
@@ -193,9 +193,9 @@ async def test_the_leader_killed_costs_no_lock(three: Ensemble) -> None:
     session = await three.session("a", session_timeout=8)
     other = await three.lock("b", session_timeout=8)
     lock, store = ZooKeeperLock(session, "shop", "a", ""), ZooKeeperStore(session)
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     guard = await store.begin_epoch("shop", term=lock.term)
-    waiting = asyncio.create_task(other.acquire(no_floor))
+    waiting = asyncio.create_task(other.acquire(nothing_known))
     leader = three.server.leader
     leader.kill()
     guard = await within(16, store.commit("shop", guard, StateChange(POSITION)))
@@ -250,7 +250,7 @@ async def test_a_client_thread_that_ends_on_an_unexpected_error_is_replaced(
 ) -> None:
     session = await zoo.session("a")
     lock = ZooKeeperLock(session, "shop", "a", "a:9180")
-    await lock.acquire(no_floor)
+    await lock.acquire(nothing_known)
     assert session._client is not None
 
     def fail(*_: Any) -> None:
@@ -259,6 +259,6 @@ async def test_a_client_thread_that_ends_on_an_unexpected_error_is_replaced(
     monkeypatch.setattr(session._client._kazoo._connection, "_read_socket", fail)
     await until(lambda: bool(lock.lease.lost))
     await until(lambda: session.connected)
-    await within(10, lock.acquire(no_floor))
+    await within(10, lock.acquire(nothing_known))
     assert lock.term.epoch == 2
     assert list(await session.members()) == ["a"]

@@ -20,14 +20,14 @@ from headrace.ports import state_records
 from headrace.ports.state import Guard, StateChange, Stored
 from tests.positions import POSITION
 from tests.proxy import Proxy
-from tests.zookeeper_bench import Ensemble, no_floor, within
+from tests.zookeeper_bench import Ensemble, nothing_known, within
 
 pytestmark = pytest.mark.server
 
 
 async def _held(session: Session, destination: str = "shop") -> tuple[ZooKeeperStore, ZooKeeperLock, Guard]:
     lock, store = ZooKeeperLock(session, destination, session.node, ""), ZooKeeperStore(session)
-    await within(10, lock.acquire(no_floor))
+    await within(10, lock.acquire(nothing_known))
     return store, lock, await store.begin_epoch(destination, term=lock.term)
 
 

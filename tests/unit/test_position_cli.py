@@ -138,14 +138,14 @@ def test_history_is_newest_first_with_who_and_why(position: Run, stored: Callabl
     assert gap_of(entries[31]["details"]) == gap
 
 
-async def no_floor() -> int:
+async def nothing_known() -> int:
     return 0
 
 
 def test_a_running_daemon_is_named(position: Run, stored: Callable[..., None], config: Path) -> None:
     stored(StateChange(POSITION))
     lock = FileLock(config.parent / "var" / "shop.lock", "n7")
-    assert asyncio.run(lock.try_acquire(no_floor))
+    assert asyncio.run(lock.try_acquire(nothing_known))
     try:
         assert "run by     n7 (pid " in position("show")[1]
         for words in (("set", "shop", "latest", "--yes"), ("reset", "shop", "--yes")):
