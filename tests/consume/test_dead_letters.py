@@ -59,10 +59,10 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_op
     assert sorted((entry["id"], entry["resends"], entry["waits_for"]) for entry in buried) == [
         ("garbage", 0, "the scan"),
         ("garbage", 1, "the scan"),
-        ("garbage", 2, "people"),
+        ("garbage", 2, "an operator"),
         ("refused", 0, "the scan"),
         ("refused", 1, "the scan"),
-        ("refused", 2, "people"),
+        ("refused", 2, "an operator"),
     ]
     assert line.count("resent") == 4
     assert line.events("dead letters need an operator: headrace-consume dead-letters list")

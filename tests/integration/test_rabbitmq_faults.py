@@ -161,7 +161,8 @@ async def test_tls_with_an_authority_and_a_certificate_of_ours(
     assert "certificate verify failed" in problem
     (problem,) = await sink_to(broker, **secure, tls_ca=authority.path).check()  # none of ours
     assert "can't be reached" in problem
-    (problem,) = await sink_to(broker, **{**good, "tls_ca": tmp_path / "missing.pem"}).check()
+    (tmp_path / "empty.pem").touch()
+    (problem,) = await sink_to(broker, **{**good, "tls_ca": tmp_path / "empty.pem"}).check()
     assert "tls_ca" in problem
     (problem,) = await sink_to(broker, tls="required").check()
     assert "can't be reached" in problem

@@ -181,9 +181,10 @@ async def test_a_server_whose_certificate_is_not_trusted_is_refused(
     tls = {"tls": "required", "tls_ca": other, "tls_certificate": certificate, "tls_key": key}
     with pytest.raises(LockServiceError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
         await within(15, zoo.session("a", hosts=encrypted.secure_hosts, **tls))
-    missing = {"tls": "required", "tls_ca": tmp_path / "none.pem"}
-    with pytest.raises(LockServiceError, match=r"none\.pem"):
-        await zoo.session("a", hosts=encrypted.secure_hosts, **missing)
+    (tmp_path / "empty.pem").touch()
+    empty = {"tls": "required", "tls_ca": tmp_path / "empty.pem"}
+    with pytest.raises(LockServiceError, match=r"empty\.pem"):
+        await zoo.session("a", hosts=encrypted.secure_hosts, **empty)
 
 
 # -- the ensemble's own faults ----------------------------------------------------------------------------------------

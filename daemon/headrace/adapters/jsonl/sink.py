@@ -18,7 +18,7 @@ from headrace.ports.sink import Sink
 
 _WRITE_LIMIT = 60.0
 """Seconds a write to a file and its fsync may take before the sink counts as failed. A pipe has none: a reader takes
-his time."""
+its time."""
 _CLOSE_LIMIT = 5.0
 """Seconds that the end of a sink waits for a write that has begun."""
 _HANGING: dict[str, Future[None]] = {}

@@ -25,7 +25,7 @@ class KafkaParkingStore(ParkingStore):
         await self.topic.topic.ensure()
 
     async def begin(self, guard: Guard) -> None:
-        """Whoever was before us is fenced by the brokers; what he took away we have to see."""
+        """Whoever was before us is fenced by the brokers; what it took away we have to see."""
         self.topic.log = ParkingLog(self.topic.log.destination)
 
     async def entries(self) -> list[ParkedEntry]:
