@@ -15,6 +15,9 @@ from pymysql.converters import encoders
 from pymysql.cursors import DictCursor
 
 from devstack import Stack
+from headrace.errors import SourceMisconfigured
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.settings.destination import SourceSettings
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, replay
 
 pytestmark = pytest.mark.server
@@ -129,6 +132,20 @@ def test_the_stream_works_with_and_without_tls_and_uvloop(
     execute("INSERT INTO t SELECT 2, REPEAT('长', 6000000)", "INSERT INTO t VALUES (3, 'z')")
     eventually(lambda: [m["data"][0]["id"] for m in read_jsonl(out)] == ["1", "2", "3"], 30)
     assert read_jsonl(out)[1]["data"][0]["body"] == "长" * 6_000_000
+
+
+async def test_an_account_that_requires_a_certificate_gets_ours(mysql: Any, schema: str, execute: Any) -> None:
+    execute(f"CREATE USER '{schema}'@'%' IDENTIFIED BY 'secret' REQUIRE X509")
+    try:
+        # The server makes these at its first start.
+        files = {"tls_certificate": mysql.datadir / "client-cert.pem", "tls_key": mysql.datadir / "client-key.pem"}
+        section = {"host": mysql.host, "port": mysql.port, "user": schema, "password": "secret", "tls": "required"}
+        connection = await SourceConnection.open(address_of(SourceSettings.model_validate(section | files)))
+        await connection.close()
+        with pytest.raises(SourceMisconfigured, match="refuses user"):
+            await SourceConnection.open(address_of(SourceSettings.model_validate(section)))
+    finally:
+        execute(f"DROP USER '{schema}'@'%'")
 
 
 @pytest.mark.parametrize("gtid", [True, pytest.param(False, marks=pytest.mark.long)])
