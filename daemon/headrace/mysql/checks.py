@@ -16,9 +16,9 @@ from headrace.settings.destination import HeartbeatSettings, SourceSettings
 _NO_DATABASE, _NO_TABLE = 1049, 1146
 # An EXPLAIN needs the rights of what it explains and does nothing.
 _BEATS = (
-    "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, written_us)"
+    "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us)"
     " VALUES ('', 0, '', 0, 0)",
-    "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, written_us = 0"
+    "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, beat_us = 0"
     " WHERE destination = '' AND epoch <= 0",
 )
 _CREATES = re.compile(r"GRANT (?P<rights>.+?) ON (\*|[`'\"]?headrace[`'\"]?)\.\* TO", re.IGNORECASE)

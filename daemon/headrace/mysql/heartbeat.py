@@ -14,7 +14,7 @@ CREATE_SQL = (
     "CREATE DATABASE IF NOT EXISTS headrace",
     "CREATE TABLE IF NOT EXISTS headrace.heartbeat (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
     " epoch BIGINT UNSIGNED NOT NULL, node VARCHAR(190) NOT NULL, sequence BIGINT UNSIGNED NOT NULL,"
-    " written_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
+    " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
 """What makes the table; an account that may not is told to run it by somebody who may."""
 GRANT_SQL = "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
@@ -27,7 +27,7 @@ TABLE_SCHEMA = TableSchema(
         Column("epoch", "bigint unsigned", -5, unsigned=True, nullable=False),
         Column("node", "varchar(190)", 12, nullable=False, charset="utf8mb4", length=190),
         Column("sequence", "bigint unsigned", -5, unsigned=True, nullable=False),
-        Column("written_us", "bigint unsigned", -5, unsigned=True, nullable=False),
+        Column("beat_us", "bigint unsigned", -5, unsigned=True, nullable=False),
     ),
     (0,),
 )
@@ -36,7 +36,7 @@ TABLE_SCHEMA = TableSchema(
 
 async def read_heartbeat(connection: SourceConnection, destination: str) -> Heartbeat | None:
     """The stored row; None when there is none. Raises SourceError, also when there is no such table."""
-    columns = "destination, epoch, node, sequence, written_us"
+    columns = "destination, epoch, node, sequence, beat_us"
     rows = await connection.query(f"SELECT {columns} FROM headrace.heartbeat WHERE destination = '{destination}'")
     try:
         return Heartbeat.of(tuple(rows[0].values())) if rows else None
@@ -56,13 +56,13 @@ async def write_heartbeat(connection: SourceConnection, heartbeat: Heartbeat) ->
     node = f"_utf8mb4 x'{heartbeat.node[:190].encode().hex()}'"
     await connection.query(
         f"UPDATE headrace.heartbeat SET epoch = {heartbeat.epoch}, node = {node}, sequence = {heartbeat.sequence},"
-        f" written_us = {heartbeat.written_us}"
+        f" beat_us = {heartbeat.written_us}"
         f" WHERE destination = '{heartbeat.destination}' AND epoch <= {heartbeat.epoch}"
     )
     if int((await connection.query("SELECT ROW_COUNT() AS n"))[0]["n"]):
         return None
     await connection.query(
-        "INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, written_us) VALUES"
+        "INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us) VALUES"
         f" ('{heartbeat.destination}', {heartbeat.epoch}, {node}, {heartbeat.sequence}, {heartbeat.written_us})"
     )
     stored = await read_heartbeat(connection, heartbeat.destination)
