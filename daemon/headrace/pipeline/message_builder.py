@@ -60,6 +60,8 @@ class MessageBuilder:
         self._one_log, self._units, self._tag = one_log, units, tag
         self._each = rows_per_message == 1 and not isinstance(fmt, KeyedFormat) and not units and tag is None
         """Whether the rows of an event may be formatted together and dealt out one by one."""
+        self._plain = not isinstance(fmt, KeyedFormat) and not units and tag is None
+        """Whether a message has no more than its value and the headers of all."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         # Each partition's part should be worth a request of its own.
         self._full_bytes = _BATCH_BYTES * min(projections.widest, _WIDEST)
@@ -97,6 +99,9 @@ class MessageBuilder:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
         projection = self._projections.of(change.schema)
         if projection.simple:
+            if self._plain and len(change.rows) == 1:
+                self._put_one(projection, change)
+                return
             self._put_rows(projection, projection.partition, change, lone=True)
             return
         lone = len(change.rows) == 1
@@ -105,6 +110,23 @@ class MessageBuilder:
             return
         for partition, part in projection.slice(change):
             self._put_rows(projection, partition, part, lone=lone)
+
+    def _put_one(self, projection: TableProjection, change: RowsChange) -> None:
+        """The one message of a row that goes out as a whole, which small transactions consist of."""
+        batch = self._batch(projection.address(projection.partition), projection.partition)
+        value = self._values.encode(projection.whole(change), self._now_ms)
+        id_, where = self._named(change)
+        headers = [("headrace-id", id_), ("headrace-pos", b"%d" % change.pos), where, self._epoch]
+        if change.partial:
+            headers.append(_PARTIAL)
+        batch.values.append(value)
+        batch.headers.append(headers)
+        batch.rows += 1
+        batch.commit_time_us = change.commit_time_us
+        size = len(value) + _MESSAGE_OVERHEAD
+        batch.size += size
+        self._size += size
+        self._count += 1
 
     def _put_rows(self, projection: TableProjection, partition: int, change: RowsChange, *, lone: bool) -> None:
         """`lone`: one message for it says all of the event, so it needs no row's number in its id."""

@@ -12,6 +12,8 @@ from headrace.mysql.events.statements import Statement, classify
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.history import DdlEffect, SchemaHistory
 
+_EXECUTED = struct.Struct("<I10xI").unpack_from
+"""The server's id, which stands 14 bytes before the body, and the session's, with which that begins."""
 Captures = Callable[[str, str], bool]
 """Whether the rows of a table (schema, name) are wanted."""
 
@@ -59,9 +61,11 @@ class StatementFollower:
         """The same, and notes who executed it: the event header has the server's id, the statement (BEGIN among them)
         its session's. MariaDB begins most transactions without a statement: then the session is that of none."""
         transactions = self._transactions
-        (transactions.server_id,) = struct.unpack_from("<I", data, at - 14)
-        (transactions.thread_id,) = struct.unpack_from("<I", data, at)
-        self.on_query(data, at, stop)
+        transactions.server_id, transactions.thread_id = _EXECUTED(data, at - 14)
+        if transactions.in_group and data[stop - 6 : stop] == b"\0BEGIN":  # of nearly all transactions
+            transactions.inside = True
+        else:
+            self.on_query(data, at, stop)
 
     def on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
         """MariaDB's QUERY_COMPRESSED."""
