@@ -158,12 +158,13 @@ class Daemon:
         """The destinations of /health by name; empty while nobody answers."""
         address = f"http://127.0.0.1:{self.port}/health"
         try:
-            with urllib.request.urlopen(address, timeout=limit) as answer:
+            try:
+                answer = urllib.request.urlopen(address, timeout=limit)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
                 body = json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                body = json.load(error)
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # also when the answer comes to no end
             return {}
         found: dict[str, Any] = body.get("destinations", {})
         return found
