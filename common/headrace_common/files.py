@@ -34,6 +34,8 @@ def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
         problems.append(f"{file}: not TOML: {error}")
     except RecursionError:
         problems.append(f"{file}: not TOML: nested too deep")
+    except ValueError as error:  # a number of thousands of digits
+        problems.append(f"{file}: not TOML: {error}")
     return None
 
 
@@ -52,7 +54,11 @@ def expanded(
         if key not in bad_keys:  # its value is missing, so what the model says of it is noise
             problems.append(f"{file}: {key}: {sentence}" if key else f"{file}: {sentence}")
 
-    return Expander(env, report).expand(raw), report, tell
+    try:
+        return Expander(env, report).expand(raw), report, tell
+    except RecursionError:
+        problems.append(f"{file}: nested too deep")
+        return {}, report, lambda _, __: None
 
 
 def read_section(file: Path, model: type[ModelT], env: Mapping[str, str], problems: list[str]) -> ModelT | None:
@@ -93,6 +99,12 @@ def _sentence(detail: ErrorDetails, model: type[Section], why: Siblings | None) 
             return key, "the section is missing" if _section_of(section, loc[-1]) else "is missing"
         case "model_type" | "model_attributes_type" | "dict_type":
             return key, f"should be a section, [{key}]"
+        case "string_too_short":
+            return key, "should not be empty"
+        case "list_type" | "tuple_type":
+            return key, "should be a list"
+        case "path_type":
+            return key, "should be a path"
     return key, detail["msg"].removeprefix("Value error, ").replace("Input should", "should")
 
 

@@ -24,6 +24,9 @@ class Expander:
     def expand(self, value: Any, key: str = "") -> Any:
         """The value with every string in it expanded, at any depth."""
         if isinstance(value, str):
+            if "\0" in value:
+                self._report(key, "should have no NUL character")
+                return ""
             return _REFERENCE.sub(lambda found: self._resolve(found, key), value)
         if isinstance(value, dict):
             return {name: self.expand(item, f"{key}.{name}" if key else name) for name, item in value.items()}
@@ -52,6 +55,9 @@ class Expander:
             self._report(key, f"the path in ${{file:{name}}} should be absolute")
             return ""
         try:
+            if path.exists() and not path.is_file():  # reading a pipe might never end
+                self._report(key, f"{path} is no regular file")
+                return ""
             return path.read_text("utf-8").rstrip("\r\n")
         except OSError as error:
             self._report(key, f"the file {path} can't be read: {error.strerror}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from headrace_common.values import parse_duration, parse_int, parse_size, split_hosts
+from headrace_common.values import check_host, parse_duration, parse_int, parse_size, split_hosts
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -23,14 +24,51 @@ Hosts = Annotated[tuple[str, ...], BeforeValidator(split_hosts)]
 """Addresses of servers, "host:port" each."""
 
 
-def _check_file(value: Path | None) -> Path | None:
-    if value is not None and not value.is_file():
-        raise ValueError(f"there is no file {value}")
+HostName = Annotated[str, Field(min_length=1), AfterValidator(check_host)]
+
+
+def _check_topic(value: str) -> str:
+    if value in (".", ".."):
+        raise ValueError('should not be "." or "..": Kafka has no such topics')
     return value
 
 
-File = Annotated[Path | None, AfterValidator(_check_file)]
-"""A file that is there."""
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,249}$"), AfterValidator(_check_topic)]
+"""Of Kafka; "" where none is meant."""
+
+
+def _check_file(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError("should be the path of a file")
+    try:
+        path = Path(value)
+        if not path.exists():
+            raise ValueError(f"there is no file {path}")
+        if not path.is_file():
+            raise ValueError(f"{path} is no file")
+        path.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"the file {value} can't be read: {error.strerror}") from None
+    return path
+
+
+def _check_path(value: Path, *, folder: bool) -> Path:
+    try:
+        if value.exists() and value.is_dir() is not folder:
+            raise ValueError(f"{value} is {'no' if folder else 'a'} folder")
+    except OSError as error:
+        raise ValueError(f"{value} can't be used: {error.strerror}") from None
+    return value
+
+
+File = Annotated[Path | None, BeforeValidator(_check_file)]
+"""A file that is there and can be read."""
+Folder = Annotated[Path, AfterValidator(partial(_check_path, folder=True))]
+"""A folder, which may still have to be made."""
+NewFile = Annotated[Path, AfterValidator(partial(_check_path, folder=False))]
+"""A file, which may still have to be made."""
 TlsFiles = tuple[Path | None, Path | None, Path | None]
 
 

@@ -14,7 +14,10 @@ _SIZE_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, 
 def parse_duration(value: Any) -> float:
     """Returns seconds from a number of seconds or a text such as "500ms". Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError("is too large") from None
     if isinstance(value, str):
         if found := _DURATION.fullmatch(value.strip()):
             return float(found[1]) * _DURATION_UNITS[found[2]]
@@ -42,8 +45,19 @@ def parse_int(value: Any) -> int:
     raise ValueError("should be a whole number")
 
 
+def check_host(host: str) -> str:
+    """Returns the name or address of a host. Raises ValueError for what can't be one."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"should be the name or address of a host, and {host!r} can't be one") from None
+    return host
+
+
 def parse_host_port(text: str) -> tuple[str, int]:
     """Returns host and port from "host:port" or "[address]:port". Raises ValueError."""
+    if "//" in text:
+        raise ValueError('should be a host and a port without a scheme, as in "127.0.0.1:9180"')
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -51,7 +65,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
         raise ValueError('should have an IPv6 address in brackets, as in "[::1]:9180"')
     if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError('should be a host and a port, as in "127.0.0.1:9180"')
-    return host, int(port)
+    return check_host(host), int(port)
 
 
 def split_hosts(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ import structlog
 from elasticsearch import ApiError, ConnectionTimeout, Elasticsearch, TransportError
 from elasticsearch import ConnectionError as ElasticConnectionError
 
+from headrace_common.tls import TlsFileError, client_context
 from headrace_documents.config import absolute
 from headrace_documents.documents import Action
 from headrace_documents.errors import BulkError, UnreachableError
@@ -56,11 +58,15 @@ def connect(settings: ElasticsearchSettings) -> Elasticsearch:
     password, api_key = settings.password.get_secret_value(), settings.api_key.get_secret_value()
     options: dict[str, Any] = {}
     if settings.user:
-        options["basic_auth"] = (settings.user, password)
+        # Encoded here: the client takes an account of ASCII only.
+        options["basic_auth"] = base64.b64encode(f"{settings.user}:{password}".encode()).decode()
     if api_key:
         options["api_key"] = api_key
     if settings.tls_ca:
-        options["ca_certs"] = absolute(settings.tls_ca)
+        try:
+            options["ssl_context"] = client_context(absolute(settings.tls_ca))
+        except TlsFileError as error:
+            raise UnreachableError(f"the file of [elasticsearch] {error}") from error
     return Elasticsearch(
         settings.hosts,
         request_timeout=settings.request_timeout,

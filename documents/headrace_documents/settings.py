@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from headrace_common.section import File, Int, Seconds, Section, SizeOrOff
+from headrace_common.values import check_host
 from headrace_documents.config import absolute
 from headrace_documents.documents import Rules
+
+_PLACEHOLDERS = re.compile(r"\{([^{}]*)\}")
+
+
+def _check_url(value: str) -> str:
+    url = urlsplit(value)
+    if url.username is not None:
+        raise ValueError("should have no account: there are the keys user and password")
+    try:
+        good = url.scheme in ("http", "https") and url.hostname and url.port
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError('should be a URL with scheme, host and port, as in "http://127.0.0.1:9200"')
+    check_host(url.hostname or "")
+    return value
+
+
+def _check_template(value: str) -> str:
+    if strange := sorted(set(_PLACEHOLDERS.findall(value)) - {"database", "table"}):
+        raise ValueError(f"knows {{database}} and {{table}} only, not {{{strange[0]}}}")
+    return value
 
 
 class ElasticsearchSettings(Section):
     """Where the documents go."""
 
-    hosts: list[Annotated[str, Field(pattern=r"^https?://[^/]+:\d+(/.*)?$")]] = Field(
-        min_length=1, description="URLs with scheme and port"
+    hosts: list[Annotated[str, AfterValidator(_check_url)]] = Field(
+        min_length=1, description="URLs with scheme and port."
     )
     user: str = Field("", description="User name, with `password`")
     password: SecretStr = Field(SecretStr(""), description="Best given as ${VAR} or ${file:/path}")
     api_key: SecretStr = Field(SecretStr(""), description="Instead of user and password")
     tls_ca: File = Field(None, description="File of CA certificates; default: the system's.")
-    index: str = Field("{database}.{table}", min_length=1, description="Name or template of the index; lower-cased")
-    id_prefix: str = Field("", description="Put before each document id, e.g. '{table}:' when tables share an index")
+    index: Annotated[str, AfterValidator(_check_template)] = Field(
+        "{database}.{table}", min_length=1, description="Name or template of the index; lower-cased"
+    )
+    id_prefix: Annotated[str, AfterValidator(_check_template)] = Field(
+        "", description="Put before each document id, e.g. '{table}:' when tables share an index"
+    )
     types: Literal["mysql", "strings"] = Field("mysql", description="Numbers as JSON numbers, or all as strings")
     decimals: Literal["string", "number"] = Field("string", description="'number' may lose digits of a DECIMAL")
     create_index: bool = Field(True, description="Create a missing index with `gc_deletes`, `settings` and mappings")
@@ -51,6 +80,8 @@ class ElasticsearchSettings(Section):
             raise ValueError("give either api_key or user and password, not both")
         if bool(self.user) != bool(self.password.get_secret_value()):
             raise ValueError("user and password belong together: one of them is empty")
+        if self.tls_ca and not any(host.startswith("https://") for host in self.hosts):
+            raise ValueError("tls_ca has no meaning without a host of https://")
         return self
 
     @field_validator("mappings_file")

@@ -29,10 +29,10 @@ log = structlog.get_logger("headrace_consume")
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command. Exit codes: 0 stopped or done, 1 failed, 2 the config is not fit, 130 after Ctrl-C."""
     options = make_parser().parse_args(arguments)
+    logs.configure(options.log_format)
     try:
         settings = load_settings(options.config)
-        form = options.log_format or settings.log.format
-        logs.configure(None if form == "auto" else form)
+        logs.configure(options.log_format or settings.log.format)
         if options.command == "run":
             asyncio.run(Service(settings).run())
             return 0
@@ -45,8 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        # A fault of ours: the whole story goes into the log, as one event.
-        log.critical("headrace-consume has a fault; please report it", reason=repr(error), exc_info=True)
+        # A fault of ours: the whole story goes into the log, as one event. An error's repr() may hold a password.
+        log.critical("headrace-consume has a fault; please report it", reason=type(error).__name__, exc_info=True)
         return 1
 
 

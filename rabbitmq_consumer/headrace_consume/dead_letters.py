@@ -114,7 +114,6 @@ def _confirmed(count: int) -> bool:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("should be 1 or more")
-    return number
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError("should be a whole number from 1 on")
+    return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -59,7 +60,8 @@ class RetrySettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if sum(self.delays()) > MAX_RETRY_SECONDS:
+        # The last wait is the longest: a power too large for a float is not calculated.
+        if self.attempts * math.log(self.factor) > 100 or sum(self.delays()) > MAX_RETRY_SECONDS:
             raise ValueError(
                 f"the waits should come to no more than {MAX_RETRY_SECONDS:.0f} s: RabbitMQ takes back a message that "
                 "is unacknowledged for 30 minutes"

@@ -38,6 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ConsumerError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except Exception as error:
+        # A fault of ours: the whole story goes into the log, as one event. An error's repr() may hold a password.
+        log.critical("headrace-spark has a fault; please report it", reason=type(error).__name__, exc_info=True)
+        return 1
     return 0
 
 

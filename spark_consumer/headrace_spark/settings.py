@@ -6,27 +6,29 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace_common.section import Hosts, Int, Seconds, SecondsOrOff, Section
+from headrace_common.section import Hosts, Int, Seconds, SecondsOrOff, Section, Topic
 from headrace_common.values import parse_host_port
 from headrace_documents.config import load_file
 from headrace_documents.settings import ElasticsearchSettings
 
 _INTERVAL = re.compile(r"^\d+ +(milliseconds?|seconds?|minutes?|hours?)$")  # what Spark understands
 
+TopicName = Annotated[Topic, Field(min_length=1)]
+
 
 class KafkaSettings(Section):
     """Where the messages come from, and where those go that can't be applied."""
 
     bootstrap_servers: Hosts = Field(description='Brokers to begin with: "host:port", comma-separated, or a list.')
-    topics: list[str] = Field(min_length=1, description="The topics to subscribe to")
+    topics: list[TopicName] = Field(min_length=1, description="The topics to subscribe to")
     starting_offsets: Literal["earliest", "latest"] = Field(
         "earliest", description="Where the very first start begins; later ones go on from the checkpoint"
     )
-    dead_letter_topic: str = Field(min_length=1, description="Created when it is missing")
+    dead_letter_topic: TopicName = Field(description="Created when it is missing")
     format: Literal["canal"] = Field("canal", description="The format of the messages")
     fail_on_data_loss: bool = Field(
         True, description="Stop when Kafka deleted messages that were never read, instead of going on without them"

@@ -148,6 +148,17 @@ async def test_an_account_that_requires_a_certificate_gets_ours(mysql: Any, sche
         execute(f"DROP USER '{schema}'@'%'")
 
 
+async def test_a_password_of_any_characters_lets_us_in(mysql: Any, schema: str, execute: Any) -> None:
+    execute(f"CREATE USER '{schema}'@'%' IDENTIFIED BY '密码 geheim'")
+    try:
+        section = {"host": mysql.host, "port": mysql.port, "user": schema, "password": "密码 geheim"}
+        for tls in ("required", "disabled"):
+            settings = SourceSettings.model_validate(section | {"tls": tls})
+            await (await SourceConnection.open(address_of(settings))).close()
+    finally:
+        execute(f"DROP USER '{schema}'@'%'")
+
+
 @pytest.mark.parametrize("gtid", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_restart_in_the_middle_of_a_transaction_goes_on_behind_what_was_confirmed(
     gtid: bool, stack: Stack, mysql: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path

@@ -115,11 +115,11 @@ def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("geheim ${not.expanded.again}\n")
     monkeypatch.setenv("ES_USER", "anna")
-    extra = f'user = "${{ES_USER}}"\npassword = "${{file:{secret}}}"\nindex = "$${{plain}}"\n[spark]'
+    extra = f'user = "${{ES_USER}}"\npassword = "${{file:{secret}}}"\nindex = "$${{table}}"\n[spark]'
     settings = load_settings(write(tmp_path, GOOD.format(kafka=1, elastic=1).replace("[spark]", extra)))
     assert settings.elasticsearch.user == "anna"
     assert settings.elasticsearch.password.get_secret_value() == "geheim ${not.expanded.again}"
-    assert settings.elasticsearch.index == "${plain}"
+    assert settings.elasticsearch.index == "${table}"
     assert "geheim" not in repr(settings)
 
 

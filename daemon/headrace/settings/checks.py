@@ -110,7 +110,7 @@ def main_store_problems(file: Path, state: StateSettings, service: str, sections
 
 def _store_problems(state: StateSettings, service: str, sections: Sections) -> list[str]:
     store, services, alone = state.store, sections.names("cluster"), sections.names("state")
-    if store in ("auto", service):
+    if store == "auto" or (service and store == service):
         return []
     if store in services:
         return [f"state.store: {store} needs the section [{store}] in headrace.toml"]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headrace_common.section import Int, Seconds, SecondsOrOff, Section
+from headrace_common.section import Folder, Int, NewFile, Seconds, SecondsOrOff, Section
 from headrace_common.values import parse_host_port
 
 
@@ -35,15 +35,15 @@ class DaemonSettings(Section):
         le=1_000_000_000,
         description="After so many confirmed transactions the position is written before that time.",
     )
-    spool: Path = Field(
+    spool: Folder = Field(
         default=Path("var/spool"),
         description="Folder where rows of prepared XA transactions wait on disk for their XA COMMIT; relative to the "
         "working directory.",
     )
     watch: SecondsOrOff = Field(
         default=2.0,
-        description="Time between two looks at the destinations folder, whose files are taken over while running, in "
-        "seconds; 0: only on SIGHUP.",
+        description="Time between two looks at the destinations folder, whose files are taken over while running; "
+        "0: only on SIGHUP.",
     )
 
     max_destinations: Int = Field(
@@ -62,7 +62,7 @@ class StateSettings(Section):
         description="Kind of store. auto: kafka for a destination with delivery exactly_once, which knows no other; "
         "else zookeeper when there is a section [zookeeper], which knows no sqlite; else sqlite, the embedded one.",
     )
-    path: Path = Field(
+    path: NewFile = Field(
         default=Path("var/headrace.db"),
         description="The store's file; relative to the working directory. Lock files lie beside it.",
     )

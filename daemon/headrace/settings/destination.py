@@ -12,7 +12,7 @@ from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, 
 from headrace.settings.parking import ParkingSettings
 from headrace.settings.route import FilterSettings, RouteSettings
 from headrace.settings.values import Start, StartLatest, parse_file_position, parse_start
-from headrace_common.section import MIB, Int, OptionalTls, Seconds, SecondsOrOff, Section, Size
+from headrace_common.section import MIB, HostName, Int, OptionalTls, Seconds, SecondsOrOff, Section, Size
 
 
 def _split_positions(value: Any) -> Any:
@@ -25,14 +25,14 @@ def _split_positions(value: Any) -> Any:
 class StandbySettings(Section):
     """[[source.standby]]: another address of the same data."""
 
-    host: str = Field(min_length=1, description="Host name or address of the MySQL server.")
+    host: HostName = Field(description="Host name or address of the MySQL server.")
     port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
 
 
 class SourceSettings(OptionalTls):
     """[source]: the MySQL server whose binlog is read."""
 
-    host: str = Field(min_length=1, description="Host name or address of the MySQL server.")
+    host: HostName = Field(description="Host name or address of the MySQL server.")
     port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
     user: str = Field(min_length=1, description="The account; needs REPLICATION SLAVE, REPLICATION CLIENT and SELECT.")
     password: SecretStr = Field(description='The account\'s password; best as "${NAME}" or "${file:/path}".')

@@ -12,8 +12,7 @@ from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
 from headrace.rules.predicates import parse
 from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
-from headrace.settings.section import Topic
-from headrace_common.section import Int, Section
+from headrace_common.section import Int, Section, Topic
 
 MAX_PARTITIONS = 10_000
 

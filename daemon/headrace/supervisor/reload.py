@@ -112,6 +112,10 @@ class Reloader:
             return _File(stamp, self._load(file))
         except ConfigError as error:
             return _File(stamp, None, error.problems)
+        except Exception as error:
+            # A fault of ours: no other file waits for it.
+            log.exception("a file can't be read", file=str(file))
+            return _File(stamp, None, [f"{file}: can't be read: {type(error).__name__}"])
 
     def _load(self, file: Path) -> DestinationSettings:
         return self._loader.load_destination(file, self._settings.daemon.node, self._settings.service)

@@ -124,6 +124,8 @@ class JsonlSink(Sink):
             return []
         path = os.path.realpath(self._path)
         folder = os.path.dirname(path)
+        if os.path.isdir(path):
+            return [f"{self._path} is a folder"]
         if os.path.exists(path):
             if not os.access(path, os.W_OK):
                 return [f"{self._path} can't be written"]

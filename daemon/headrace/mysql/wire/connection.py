@@ -98,7 +98,8 @@ class SourceConnection:
                     host=address.host,
                     port=address.port,
                     user=address.user,
-                    password=address.password,
+                    # The client writes it in latin1, which is right for no server: it takes the bytes as they are.
+                    password=address.password.encode("utf-8", "surrogateescape").decode("latin-1"),
                     charset="utf8mb4",
                     autocommit=True,
                     ssl=context,
