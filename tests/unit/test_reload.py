@@ -233,3 +233,23 @@ async def test_headrace_toml_is_read_and_what_needs_a_restart_is_named(tmp_path:
     with structlog.testing.capture_logs() as logs:
         await site.read()
     assert [entry["event"] for entry in logs] == ["the configuration is right again"]
+
+
+async def test_a_fault_of_ours_in_one_file_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, first=toml())
+    await site.watched()
+    read = Loader.load_destination
+
+    def load_destination(self: Loader, file: Path, *rest: str) -> DestinationSettings:
+        if file.stem == "strange":
+            raise RuntimeError("never seen before")
+        return read(self, file, *rest)
+
+    monkeypatch.setattr(Loader, "load_destination", load_destination)
+    site.write("strange", toml())
+    site.write("good", toml())
+    while await site.watched() != ["first", "good"]:
+        pass
+    assert site.errors == [f"{site.folder}/strange.toml: can't be read: RuntimeError"]
