@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal
-from headrace.mysql.values.charsets import codec_of
+from headrace.mysql.values.charsets import UnknownType, charset_of, codec_of
 from headrace.mysql.values.column_types import (
-    UnknownType,
     ValueOptions,
-    charset_of,
     column_from_map,
     field_of,
     java_type,

@@ -15,8 +15,7 @@ from headrace.mysql.position.search import find_time
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
-from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime

@@ -81,12 +81,9 @@ class MysqlSecondConnection(SecondConnection):
         )
 
     async def end(self) -> tuple[str, int]:
-        connection = await SourceConnection.open(address_of(self._source))
-        try:
+        async with await SourceConnection.open(address_of(self._source)) as connection:
             file, offset, _ = await connection.binlog_end()
             return file, offset
-        finally:
-            await connection.close()
 
     async def _connect(self) -> SourceConnection:
         if self._connection is None:

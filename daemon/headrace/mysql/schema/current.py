@@ -16,8 +16,7 @@ _AT_ONCE = 500
 
 async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]) -> dict[tuple[str, str], TableSchema]:
     """By schema and table; tables whose description is not understood are left out. Raises SourceError."""
-    connection = await SourceConnection.open(address_of(source))
-    try:
+    async with await SourceConnection.open(address_of(source)) as connection:
         variables = await connection.load_variables()
         dialect = dialect_of(variables.get("version", ""), mariadb=connection.is_mariadb)
         names = [(str(row["s"]), str(row["t"])) for row in await connection.query(TABLES_SQL)]
@@ -33,5 +32,3 @@ async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]
                     if table in made:
                         found[schema, table] = made[table][0]
         return found
-    finally:
-        await connection.close()

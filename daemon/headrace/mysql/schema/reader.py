@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,8 +14,7 @@ from headrace.mysql.schema.gap import DdlScan, current_file_position
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, statements, table_schemas
-from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 
 _TRIES = 4
 _LOCK_SECONDS = 5
@@ -37,14 +37,12 @@ async def read_schemas(
     read the binlog is not scanned. Raises SourceError and its kinds.
     """
     reader = _Reader(captures, history, dialect_of(server.version, mariadb=server.mariadb))
-    scan = DdlScan(server, position, log)
-    connection = await SourceConnection.open(address_of(server.settings))
-    try:
+    async with (
+        await SourceConnection.open(address_of(server.settings)) as connection,
+        contextlib.aclosing(DdlScan(server, position, log)) as scan,
+    ):
         await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return await reader.read(connection, scan)
-    finally:
-        await scan.close()
-        await connection.close()
 
 
 class _Reader:

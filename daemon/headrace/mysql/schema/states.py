@@ -15,7 +15,6 @@ from headrace.mysql.schema.entries import (
     definition_from,
     doubt_entry,
     in_force,
-    schema_of,
     table_entry,
 )
 
@@ -90,7 +89,7 @@ class States:
             state = self._tables.get(key)
             if not isinstance(state, TableDefinition):
                 return None
-            made = self._made[key] = schema_of(*key, state)
+            made = self._made[key] = TableSchema(*key, state.columns, state.keys)
         return made
 
     def set(self, name: TableName, state: State, *, quiet: bool = False) -> None:

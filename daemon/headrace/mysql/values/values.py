@@ -283,18 +283,13 @@ def big_int(raw: bytes) -> int:
 
 
 def little_int(raw: bytes) -> int:
-    """The bits of a SET: little endian."""
+    """MEDIUMINT UNSIGNED, or the bits of a SET: little endian."""
     return int.from_bytes(raw, "little")
 
 
 def int24(raw: bytes) -> int:
     """MEDIUMINT."""
     return int.from_bytes(raw, "little", signed=True)
-
-
-def uint24(raw: bytes) -> int:
-    """MEDIUMINT UNSIGNED."""
-    return int.from_bytes(raw, "little")
 
 
 def year_text(raw: int) -> str:
