@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.errors import SourceError
@@ -13,7 +13,7 @@ from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.schema.gap import DdlScan, current_file_position
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
-from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, statements, table_schemas
+from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 
 _TRIES = 4
@@ -112,21 +112,14 @@ class _Reader:
             by_schema.setdefault(schema, []).append(table)
         for schema, tables in by_schema.items():
             for i in range(0, len(tables), _COLUMNS_AT_ONCE):
-                await self._read_part(connection, reading, schema, tables[i : i + _COLUMNS_AT_ONCE])
+                part = tables[i : i + _COLUMNS_AT_ONCE]
+                async for table, read in read_tables(connection.query, schema, part, self._dialect):
+                    if isinstance(read, str):
+                        reading.unknown[schema, table] = read
+                    else:
+                        reading.tables[schema, table] = TableReading(*read)
+                    await asyncio.sleep(0)  # other destinations share the loop
         return reading
-
-    async def _read_part(
-        self, connection: SourceConnection, reading: Reading, schema: str, tables: Sequence[str]
-    ) -> None:
-        columns, keys, collations = [by_table(await connection.query(sql)) for sql in statements(schema, tables)]
-        for table in tables:
-            rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
-            made, unknown = table_schemas(schema, *rows, self._dialect)
-            if table in made:
-                reading.tables[schema, table] = TableReading(*made[table])
-            else:
-                reading.unknown[schema, table] = unknown.get(table, "it was dropped while layouts were read")
-            await asyncio.sleep(0)  # other destinations share the loop
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between

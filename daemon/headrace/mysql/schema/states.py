@@ -10,13 +10,7 @@ from typing import Any
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition
-from headrace.mysql.schema.entries import (
-    definition_fields,
-    definition_from,
-    doubt_entry,
-    in_force,
-    table_entry,
-)
+from headrace.mysql.schema.entries import definition_fields, definition_from, doubt_entry, in_force, table_entry
 
 FilePosition = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
