@@ -56,7 +56,7 @@ def _identity(connection: SourceConnection) -> Finding:
     """Which server it is, and whether another one can take its place."""
     variables = connection.variables
     uuid = variables.get("server_uuid", "") if not connection.is_mariadb else ""
-    if uuid and variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE"):
+    if uuid and connection.has_gtids:
         return Finding(
             "identity", True, f"server {uuid} with GTIDs: another server of the same data can take its place"
         )

@@ -82,8 +82,7 @@ class MysqlSecondConnection(SecondConnection):
 
     async def end(self) -> tuple[str, int]:
         async with await SourceConnection.open(address_of(self._source)) as connection:
-            file, offset, _ = await connection.binlog_end()
-            return file, offset
+            return (await connection.binlog_end())[:2]
 
     async def _connect(self) -> SourceConnection:
         if self._connection is None:

@@ -69,7 +69,7 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
     """Asks a source what it has; loads the connection's variables when they are not. Raises SourceError."""
     variables = connection.variables or await connection.load_variables()
     mariadb = connection.is_mariadb
-    gtid_mode = not mariadb and variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
+    gtid_mode = connection.has_gtids
     # The end is asked for first, so that it lies in what is listed afterwards.
     file, offset, executed = await connection.binlog_end()
     rows = await connection.query("SHOW BINARY LOGS")

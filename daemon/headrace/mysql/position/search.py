@@ -215,12 +215,6 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
     return scan.found
 
 
-async def find_time(source: SourceSettings, inventory: Inventory, when: datetime) -> tuple[str, int]:
-    """File and offset of the first transaction committed at `when` or later; else the end of the binlog. Raises
-    SourceError and its kinds."""
-    return (await PositionFinder(source, inventory).at_time(when)).file_position
-
-
 # -- counts -------------------------------------------------------------------------------------------------------
 
 

@@ -18,16 +18,10 @@ from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.states import FilePosition, reached
-from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, SourceConnection, probe_id, short_dump
+from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, probe_id, short_dump
 from headrace.mysql.wire.stream import PacketStream
 
 _SAY_EVERY = 10.0
-
-
-async def current_file_position(connection: SourceConnection) -> FilePosition:
-    """The end of the server's binlog."""
-    file, offset, _ = await connection.binlog_end()
-    return file, offset
 
 
 class DdlScan:

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
-from headrace.mysql.schema.gap import DdlScan, current_file_position
+from headrace.mysql.schema.gap import DdlScan
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
@@ -55,7 +55,7 @@ class _Reader:
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(0.3 * attempt)
-            before = await current_file_position(connection)
+            before = (await connection.binlog_end())[:2]
             listed = await self._list(connection)
             schemas = await connection.query(SCHEMAS_SQL)
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
@@ -73,7 +73,7 @@ class _Reader:
                 for row in schemas
                 if str(row["s"]).lower() not in _SYSTEM
             }
-            await scan.run_to(await current_file_position(connection))
+            await scan.run_to((await connection.binlog_end())[:2])
             if not self._date(reading, scan, before, final=attempt == _TRIES - 1):
                 return reading
         raise AssertionError("the last try is final")

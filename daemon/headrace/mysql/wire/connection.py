@@ -197,6 +197,11 @@ class SourceConnection:
         return "mariadb" in self.variables.get("version", "").lower()
 
     @property
+    def has_gtids(self) -> bool:
+        """Whether transactions have MySQL's GTIDs; known after load_variables."""
+        return not self.is_mariadb and self.variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
+
+    @property
     def writes_checksums(self) -> bool:
         """Whether the source's events end in a CRC32; known after load_variables."""
         return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
