@@ -108,4 +108,4 @@ def unconfirmed(topic: str, partition: int, largest: int, error: BaseException |
 
 def largest_of(batch: MessageBatch) -> int:
     """Bytes of the largest value."""
-    return max((len(value) for value in batch.values if value), default=0)
+    return max(map(len, filter(None, batch.values)), default=0)

@@ -53,7 +53,7 @@ class Topics:
                 if not (count := await self._look(client, topic)):
                     count = await self._wait_for(client, topic)
                 if problem := self._too_few(topic, count):
-                    raise _rejected(*problem)
+                    raise SinkRejected(problem[0], remedy=problem[1])
                 self._counts[topic] = count
                 self._limits[topic] = self._settings.max_request_size or await self._ask_limit(client, topic)
         except (errors.TopicAuthorizationFailedError, errors.InvalidTopicError) as error:
@@ -102,7 +102,8 @@ class Topics:
         deadline = loop.time() + _APPEARS_WITHIN
         while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
             if loop.time() > deadline:
-                raise _rejected(*self._missing(topic))
+                sentence, remedy = self._missing(topic)
+                raise SinkRejected(sentence, remedy=remedy)
             await asyncio.sleep(_LOOK_AGAIN)
         return count
 
@@ -117,9 +118,9 @@ class Topics:
             await client.force_metadata_update()
             await asyncio.sleep(_LOOK_AGAIN)
         if code and error is not errors.TopicAlreadyExistsError:
-            raise _rejected(
+            raise SinkRejected(
                 f"the topic {topic} can't be made ({error.__name__}: {text})",
-                "make it by hand, or mend [sink] topic_replication or our rights",
+                remedy="make it by hand, or mend [sink] topic_replication or our rights",
             )
         if not code:
             log.info("a topic was made", topic=topic, partitions=partitions, copies=copies)
@@ -142,7 +143,3 @@ class Topics:
             f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
             f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
         )
-
-
-def _rejected(problem: str, remedy: str) -> SinkRejected:
-    return SinkRejected(problem, remedy=remedy)

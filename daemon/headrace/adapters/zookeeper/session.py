@@ -326,10 +326,6 @@ class Session:
 
     # -- the proof ------------------------------------------------------------------------------------------------
 
-    async def prove_now(self) -> None:
-        """Asks for a proof of the session and of all held locks. Raises LockServiceError when there is none."""
-        await self.proofs.now()
-
     def _own_proof(self) -> list[Op]:
         return [Set(self.paths.member(self.node), orjson.dumps(self._info))] if self._member else []
 
@@ -349,7 +345,7 @@ class Session:
                 if not self._registered:
                     await self._register()
                 await self._look_drained()
-                await self.prove_now()
+                await self.proofs.now()
                 problem = ""
             except LockServiceError as error:
                 if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and str(error) != problem:

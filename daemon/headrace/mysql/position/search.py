@@ -41,13 +41,13 @@ class Truncation:
 
 class PositionFinder:
     """Looks for places in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and its
-    kinds; `heads` may be shared with others that look at the same source."""
+    kinds."""
 
-    def __init__(self, source: SourceSettings, inventory: Inventory, heads: FileHeads | None = None) -> None:
+    def __init__(self, source: SourceSettings, inventory: Inventory) -> None:
         self._inventory = inventory
         self._sound = replace(inventory, files=inventory.readable or inventory.files)
         """The same without files that lie before a hole, and the hole."""
-        self._heads = heads or FileHeads(source)
+        self._heads = FileHeads(source)
         self._probe = Probe(source)
 
     @property

@@ -205,11 +205,8 @@ class Alter:
         c = self._c
         if c.sees("PARTITION", "BY"):
             partitions(c)
-        elif c.takes("REMOVE", "PARTITIONING"):
+        elif c.takes("REMOVE", "PARTITIONING") or c.skips("ALGORITHM", "LOCK"):
             pass
-        elif c.takes_any("ALGORITHM", "LOCK"):
-            c.takes("=")
-            c.name()
         elif c.takes("ORDER", "BY"):
             self._order()
         elif c.takes_any("DISABLE", "ENABLE"):
