@@ -33,7 +33,8 @@ async def test_a_write_that_hangs_keeps_its_file_and_nobody_writes_beside_it(
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
     await sink.abort()
-    assert sink._out is not None and sink._out.descriptor >= 0, (
+    assert sink._out is not None
+    assert sink._out.descriptor >= 0, (
         "its number must not become another file's under the thread that writes"
     )
     successor = JsonlSink(str(path), Lease())
@@ -42,7 +43,7 @@ async def test_a_write_that_hangs_keeps_its_file_and_nobody_writes_beside_it(
     await successor.abort()
     read = b""
     async with asyncio.timeout(5):
-        while sink._out is not None and sink._out.descriptor >= 0:
+        while sink._out.descriptor >= 0:
             read += _available(reader)
             await asyncio.sleep(0.01)
     successor = JsonlSink(str(path), Lease())
