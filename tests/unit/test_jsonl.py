@@ -34,9 +34,7 @@ async def test_a_write_that_hangs_keeps_its_file_and_nobody_writes_beside_it(
     await asyncio.gather(writing, return_exceptions=True)
     await sink.abort()
     assert sink._out is not None
-    assert sink._out.descriptor >= 0, (
-        "its number must not become another file's under the thread that writes"
-    )
+    assert sink._out.descriptor >= 0, "its number must not become another file's under the thread that writes"
     successor = JsonlSink(str(path), Lease())
     with pytest.raises(SinkError, match="has not come to its end"):
         await successor.start()
