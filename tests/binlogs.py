@@ -18,9 +18,9 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values.column_types import ValueOptions, java_type
-from headrace.mysql.values.values import double_text
 from headrace.mysql.wire.binlog_file import packets
 from headrace.ports.source import Receiver
+from headrace.rules.numbers import float_text
 
 Known = Mapping[tuple[str, str], TableSchema]
 
@@ -162,7 +162,7 @@ def shown(value: Any, column: Column) -> str | None:
     if column.kind == "float":
         return struct.pack("<f", value).hex()
     if column.kind == "double":
-        return double_text(value)
+        return float_text(value)
     if isinstance(value, bytes):
         return value.hex().upper()
     return str(value)
@@ -181,7 +181,7 @@ def select(cursor: Any, schema: TableSchema, *, mariadb: bool) -> dict[str, list
             if value is not None and column.kind == "float":
                 value = struct.pack("<f", float(value)).hex()
             elif value is not None and column.kind == "double":
-                value = double_text(float(value)) if "(" in column.mysql_type else value
+                value = float_text(float(value)) if "(" in column.mysql_type else value
             texts.append(value)
         rows[texts[0]] = texts
     return rows

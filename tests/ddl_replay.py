@@ -13,14 +13,15 @@ from pymysql.constants import CLIENT
 
 from headrace.model import Column, TableSchema
 from headrace.mysql.events import event_types as ev
-from headrace.mysql.events.compressed import decompress
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.query_event import QueryEvent, parse_query
 from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.ddl.dialect import dialect_of
-from headrace.mysql.schema.history import SchemaHistory, misfit
+from headrace.mysql.schema.fit import misfit
+from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.tables import statements, table_schemas
+from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.wire.binlog_file import packets
 from tests.binlogs import new_file
 
@@ -179,7 +180,7 @@ class Replay:
     def _on_compressed(self, data: bytes, at: int, stop: int) -> None:
         size = data[at + 8] + int.from_bytes(data[at + 11 : at + 13], "little")
         text_at = at + 13 + size + 1
-        plain = data[at:text_at] + decompress(data, text_at, stop)
+        plain = data[at:text_at] + decompressed_event(data, text_at, stop)
         self._apply(parse_query(plain, 0, len(plain)), self._cursor.end_of(at, stop))
 
     def _apply(self, query: QueryEvent, end: int) -> None:

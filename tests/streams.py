@@ -26,7 +26,7 @@ from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import Server
 from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings

@@ -23,9 +23,11 @@ class HeadraceError(Exception):
     final: bool = False
     """Whether nothing that happens while the process lives can mend it."""
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
+    def __init__(self, message: str, *, remedy: str = "", retriable: bool | None = None) -> None:
         super().__init__(message)
         self.remedy = remedy
+        if retriable is not None:
+            self.retriable = retriable
 
     def __str__(self) -> str:
         message = super().__str__()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
@@ -70,6 +70,31 @@ def result_of(task: asyncio.Task[_T]) -> _T:
     if task.cancelled():
         raise TaskBroken(f"the task '{task.get_name()}' was cancelled from within")
     return task.result()
+
+
+async def set_within(event: asyncio.Event, limit: float | None) -> bool:
+    """Waits until the event is set, at most `limit` seconds; returns whether it is."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit):
+            await event.wait()
+    return event.is_set()
+
+
+def settle(done: asyncio.Future[None], error: BaseException | None = None) -> None:
+    """Ends a confirmation, with an error or without, unless it has ended already."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def told(done: asyncio.Future[None]) -> None:
+    """A callback for confirmations: only the first that fails is reported, those behind it fail for the same reason,
+    and nobody may be waiting for them. Else asyncio would log each."""
+    if not done.cancelled():
+        done.exception()
 
 
 class TaskBroken(HeadraceError):

@@ -14,7 +14,7 @@ from headrace.model import Position
 from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.history import Reading, SchemaHistory
 from headrace.mysql.schema.reader import read_schemas
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import Server
 from headrace.settings.destination import SourceSettings
 from tests.ddl_replay import Recorder, Replay
 

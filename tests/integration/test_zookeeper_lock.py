@@ -142,7 +142,7 @@ async def test_a_node_deleted_by_hand_ends_the_holding(zoo: Ensemble) -> None:
 async def test_a_node_deleted_by_hand_is_noticed_before_the_next_proof(zoo: Ensemble) -> None:
     lock = await zoo.lock("a", session_timeout=10)
     await lock.acquire(nothing_known)
-    await lock._session.prove_now()
+    await lock._session.proofs.now()
     zoo.operator.delete(zoo.node("destinations/shop/running"))
     await within(1, lock.lease.lapsed())
     assert lock.lease.lost == "the lock of shop was taken away in ZooKeeper"
@@ -157,7 +157,7 @@ async def test_an_epoch_node_made_anew_by_hand_does_not_pass_for_ours(zoo: Ensem
     zoo.operator.create(zoo.node("destinations/shop/epoch"), b"1")
     await within(TIMEOUT, shop.lease.lapsed())
     assert "shop" in shop.lease.lost
-    await session.prove_now()
+    await session.proofs.now()
     assert stock.lease.check() is None
 
 
@@ -193,7 +193,7 @@ async def test_a_lock_whose_release_is_under_way_is_taken_again_in_place(zoo: En
         await within(10, again)
         assert lock.term.epoch == 2
         await within(3, lock.lease.proved())
-        await lock._session.prove_now()
+        await lock._session.proofs.now()
         assert lock.lease.check() is None
 
 
@@ -223,7 +223,7 @@ async def test_a_destination_that_is_set_up_anew_waits_until_its_former_self_has
     assert not await ZooKeeperLock(former._session, "shop", "a", "a:9180").try_acquire(nothing_known)
     await former.release()
     await within(5, task)
-    await anew._session.prove_now()
+    await anew._session.proofs.now()
     assert anew.lease.check() is None
     assert anew.term.epoch == 2
 
@@ -242,7 +242,7 @@ async def test_a_late_release_takes_nothing_from_the_destination_that_was_set_up
         anew = ZooKeeperLock(former._session, "shop", "a", "a:9180")
         await within(10, anew.acquire(nothing_known))
         await within(5, former._take_away(former._session.generation, running=True, leave=True))
-        await anew._session.prove_now()
+        await anew._session.proofs.now()
         assert anew.lease.check() is None
         assert json.loads(zoo.operator.get(zoo.node("destinations/shop/running"))[0])["epoch"] == 2
 

@@ -111,7 +111,7 @@ async def test_a_lost_session_is_followed_by_another_that_is_a_member_again(zoo:
 async def test_a_member_node_deleted_by_hand_is_put_up_again(zoo: Ensemble) -> None:
     session = await zoo.session("a")
     zoo.operator.delete(zoo.node("cluster/a"))
-    await session.prove_now()
+    await session.proofs.now()
     assert (await session.members())["a"]["address"] == "a:9180"
 
 
@@ -166,7 +166,7 @@ async def test_an_encrypted_session_with_certificates_on_both_sides(encrypted: A
     try:
         lock = await zoo.lock("a", hosts=encrypted.secure_hosts, **tls)
         await lock.acquire(nothing_known)
-        await lock._session.prove_now()
+        await lock._session.proofs.now()
         assert lock.lease.check() is None
     finally:
         await zoo.close()

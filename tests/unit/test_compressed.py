@@ -14,7 +14,7 @@ import zstandard
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.events.compressed import decompress
+from headrace.mysql.values.mariadb import decompressed_event
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
 
 
@@ -138,10 +138,10 @@ def test_a_broken_compressed_transaction_that_is_skipped_is_counted_as_executed(
 
 def test_mariadb_s_compressed_part_that_lies_is_refused() -> None:
     packed = zlib.compress(b"rows" * 100)
-    assert decompress(b"\x82\x01\x90" + packed, 0, 3 + len(packed)) == b"rows" * 100
+    assert decompressed_event(b"\x82\x01\x90" + packed, 0, 3 + len(packed)) == b"rows" * 100
     for head in (b"\x82\x01\x91", b"\x82\x00\x10", b"\x92\x01\x90", b"\x80", b"\x85\0\0\0\0\0"):
         with pytest.raises(ValueError, match="compressed"):
-            decompress(head + packed, 0, len(head) + len(packed))
+            decompressed_event(head + packed, 0, len(head) + len(packed))
 
 
 def test_a_payload_of_another_size_than_it_says_stops() -> None:

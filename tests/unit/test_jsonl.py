@@ -33,14 +33,15 @@ async def test_a_write_that_hangs_keeps_its_file_and_nobody_writes_beside_it(
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
     await sink.abort()
-    assert sink._descriptor >= 0, "its number must not become another file's under the thread that writes"
+    assert sink._out is not None
+    assert sink._out.descriptor >= 0, "its number must not become another file's under the thread that writes"
     successor = JsonlSink(str(path), Lease())
     with pytest.raises(SinkError, match="has not come to its end"):
         await successor.start()
     await successor.abort()
     read = b""
     async with asyncio.timeout(5):
-        while sink._descriptor >= 0:
+        while sink._out.descriptor >= 0:
             read += _available(reader)
             await asyncio.sleep(0.01)
     successor = JsonlSink(str(path), Lease())

@@ -27,7 +27,7 @@ from headrace.ports.state_records import Head
 def read(records: list[Record], destination: str = "shop") -> Content:
     content = Content(destination)
     for key, value in records:
-        content.add(key, value)
+        content.take(0, key, value)
     return content
 
 

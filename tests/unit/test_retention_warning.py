@@ -37,7 +37,10 @@ class Looks:
     async def _open(self, address: object) -> Any:
         return self
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         self.closed += 1
 
     async def _inventory(self, connection: object) -> None:

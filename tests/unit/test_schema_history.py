@@ -9,7 +9,8 @@ import pytest
 
 from headrace.model import DdlKind, TableSchema
 from headrace.mysql.events.query_event import QueryEvent
-from headrace.mysql.schema.history import DdlEffect, Reading, SchemaHistory, TableReading, misfit
+from headrace.mysql.schema.fit import misfit
+from headrace.mysql.schema.history import DdlEffect, Reading, SchemaHistory, TableReading
 from headrace.mysql.values import column_types as ct
 
 

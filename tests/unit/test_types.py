@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal
-from headrace.mysql.values.charsets import codec_of
+from headrace.mysql.values.charsets import UnknownType, charset_of, codec_of
 from headrace.mysql.values.column_types import (
-    UnknownType,
     ValueOptions,
-    charset_of,
     column_from_map,
     field_of,
     java_type,
     real_type,
 )
-from headrace.mysql.values.values import double_text, vector_text
+from headrace.mysql.values.values import vector_text
+from headrace.rules.numbers import float_text
 
 
 @pytest.mark.parametrize(
@@ -158,13 +157,13 @@ def test_vectors_are_lists_of_the_shortest_numbers() -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_double_keeps_its_bits_through_its_text(x: float) -> None:
-    assert struct.pack("<d", float(double_text(x))) == struct.pack("<d", x)
+    assert struct.pack("<d", float(float_text(x))) == struct.pack("<d", x)
 
 
 @pytest.mark.parametrize("x", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_is_an_error(x: float) -> None:
     with pytest.raises(ValueError, match="no number"):
-        double_text(x)
+        float_text(x)
 
 
 @pytest.mark.parametrize("wrap", [zlib.MAX_WBITS, -zlib.MAX_WBITS])

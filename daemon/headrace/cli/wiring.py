@@ -40,7 +40,7 @@ ADAPTERS = Registry(
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
         "parking": {
-            "state": "headrace.parking.in_state:StateParkingAdapter",
+            "state": "headrace.ports.parking:ParkingAdapter",
             "mysql": "headrace.adapters.mysql_parking.adapter:MySqlParkingAdapter",
         },
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from headrace.errors import Fenced
 from headrace.lease import Guard, Term
 from headrace.model import MessageBatch, Position
 from headrace.ports.state import StateChange, StateStore, Stored
-from headrace.tasks import finish
+from headrace.tasks import finish, set_within
 
 _NO_GUARD = Guard(0, 0)
 
@@ -89,9 +88,7 @@ class Checkpointer:
         StateStoreError."""
         interval = self._daemon.checkpoint_interval
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval):
-                    await self.due.wait()
+            await set_within(self.due, interval)
             self.due.clear()
             self._transactions = 0
             await self.checkpoint()

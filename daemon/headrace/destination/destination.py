@@ -27,7 +27,7 @@ from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
-from headrace.tasks import beside, first
+from headrace.tasks import beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
@@ -260,9 +260,7 @@ class Destination:
         if not self._fenced or self._lock.shared:
             return
         before, wait = await self._signs(), 2 * self._settings.heartbeat.interval + _SIGNS_MARGIN
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait):
-                await stop.wait()
+        await set_within(stop, wait)
         after = await self._signs()
         if after != before:
             who = f"node {after[1].node}" if after[1] is not None else "another daemon"

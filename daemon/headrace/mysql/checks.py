@@ -35,25 +35,20 @@ async def check_source(
     """Connects and looks at everything, changing nothing; never raises for what it finds. `server_id` is ours, `node`
     and `destination` are our name at the source."""
     where = f"{source.host}:{source.port}"
-    try:
-        connection = await SourceConnection.open(address_of(source))
-    except HeadraceError as error:
-        return [Finding("connection", False, error.args[0], error.remedy)]
     findings: list[Finding] = []
     try:
-        variables = await connection.load_variables()
-        findings.append(Finding("connection", True, f"{where} answers as {variables.get('version', '?')}"))
-        findings.append(_identity(connection))
-        findings += variable_findings(variables, row_image=source.row_image)
-        findings += await _grants(connection, source.user)
-        findings.append(await _server_id(connection, source, server_id, node, destination))
-        role = await server_role(connection)
-        findings += role_findings(role, source, variables, await _account(connection))
-        findings.append(await _heartbeat(connection, role, heartbeat or HeartbeatSettings()))
+        async with await SourceConnection.open(address_of(source)) as connection:
+            variables = await connection.load_variables()
+            findings.append(Finding("connection", True, f"{where} answers as {variables.get('version', '?')}"))
+            findings.append(_identity(connection))
+            findings += variable_findings(variables, row_image=source.row_image)
+            findings += await _grants(connection, source.user)
+            findings.append(await _server_id(connection, source, server_id, node, destination))
+            role = await server_role(connection)
+            findings += role_findings(role, source, variables, await _account(connection))
+            findings.append(await _heartbeat(connection, role, heartbeat or HeartbeatSettings()))
     except HeadraceError as error:
         findings.append(Finding("connection", False, error.args[0], error.remedy))
-    finally:
-        await connection.close()
     return findings
 
 
@@ -61,7 +56,7 @@ def _identity(connection: SourceConnection) -> Finding:
     """Which server it is, and whether another one can take its place."""
     variables = connection.variables
     uuid = variables.get("server_uuid", "") if not connection.is_mariadb else ""
-    if uuid and variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE"):
+    if uuid and connection.has_gtids:
         return Finding(
             "identity", True, f"server {uuid} with GTIDs: another server of the same data can take its place"
         )

@@ -11,12 +11,11 @@ from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import identity, take_inventory
-from headrace.mysql.position.search import find_time
+from headrace.mysql.position.search import PositionFinder
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
-from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
@@ -90,7 +89,7 @@ async def make_ready(
             settings.model_copy(update={"server_id": server_id}),
             variables.get("version", "?"),
             connection.is_mariadb,
-            variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE"),
+            connection.has_gtids,
             int(variables.get("lower_case_table_names", "0")),
         )
         if stored is None:
@@ -136,7 +135,8 @@ async def _first_start(connection: SourceConnection, server: Server, us: str) ->
     inventory = await take_inventory(connection)
     oldest = inventory.files[0].name
     if isinstance(start, StartTime):
-        return Position(us, *await find_time(settings, inventory, start.time))
+        boundary = await PositionFinder(settings, inventory).at_time(start.time)
+        return Position(us, *boundary.file_position)
     if isinstance(start, StartAt):
         if inventory.index(start.file) is None or start.offset > inventory.size(start.file):
             raise SourceMisconfigured(

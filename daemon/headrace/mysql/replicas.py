@@ -179,7 +179,8 @@ async def _configured(
             remedy="give [source] server_id another number, or 0, which derives one",
         )
     if wanted in others:
-        raise ServerIdTaken(await clash(connection, others[wanted]), remedy=_OTHER_ID)
+        who = await describe(connection, others[wanted])
+        raise ServerIdTaken(f"our server id {wanted} is in use by {who}", remedy=_OTHER_ID)
     if taken and listed is not None and connection.is_mariadb:
         # Who disconnected us did not register. Readers that are not on the list are those who may have been it.
         dumps = await dump_connections(connection)
@@ -192,11 +193,6 @@ async def _configured(
 
 
 _OTHER_ID = "give [source] server_id a number that no other replica has, or 0, which derives one"
-
-
-async def clash(connection: SourceConnection, other: Replica) -> str:
-    """A sentence that says who has a server id."""
-    return f"our server id {other.server_id} is in use by {await describe(connection, other)}"
 
 
 async def _twin(connection: SourceConnection, other: Replica, node: str, destination: str) -> ServerIdTaken:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.events.compressed import decompress
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import BROKEN
 from headrace.mysql.events.event_types import Handler, RowsKind
@@ -13,6 +12,7 @@ from headrace.mysql.events.table_map import RowSchema
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
+from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.values.rowcode import RowDecoder, make_decoder
 from headrace.ports.source import Heartbeat, Receiver
 
@@ -111,7 +111,7 @@ class RowsReader:
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             p += (1 if table.count < 251 else 3) + (table.count + 7) // 8 * images
-            plain = data[at:p] + decompress(data, p, stop)
+            plain = data[at:p] + decompressed_event(data, p, stop)
             on_rows(plain, 0, len(plain))
 
         return on_compressed if kind.compressed else on_rows

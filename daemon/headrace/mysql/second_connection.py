@@ -81,12 +81,8 @@ class MysqlSecondConnection(SecondConnection):
         )
 
     async def end(self) -> tuple[str, int]:
-        connection = await SourceConnection.open(address_of(self._source))
-        try:
-            file, offset, _ = await connection.binlog_end()
-            return file, offset
-        finally:
-            await connection.close()
+        async with await SourceConnection.open(address_of(self._source)) as connection:
+            return (await connection.binlog_end())[:2]
 
     async def _connect(self) -> SourceConnection:
         if self._connection is None:

@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.model import Column, RowsChange
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.wire.binlog_file import MAGIC
-from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id
+from headrace.mysql.wire.connection import LOOK_HEARTBEAT, SourceConnection, address_of, probe_id, short_dump
 from headrace.mysql.wire.dump_errors import dump_error
 from headrace.settings.destination import SourceSettings
 
@@ -30,7 +30,6 @@ _BYTES_LIMIT = 64 << 20
 _MAPS_LIMIT = 10_000
 _TOLD_LIMIT = 200
 """Differences told one by one."""
-_BUFFER, _HEARTBEAT = 1 << 20, 1.0
 _HEADER = struct.Struct("<IBIIIH")
 _QUERY, _XID = 2, 16
 _IDLE = ev.HEARTBEATS
@@ -157,11 +156,8 @@ async def _newest(
     """From the newest file back, until there are enough."""
     found: list[Sample] = []
     left_out: Counter[str] = Counter()
-    connection = await SourceConnection.open(address_of(settings))
-    try:
+    async with await SourceConnection.open(address_of(settings)) as connection:
         files = await connection.query("SHOW BINARY LOGS")
-    finally:
-        await connection.close()
     for row in reversed(files):
         name, end = str(row["Log_name"]), int(row["File_size"])
         tail = Tail(name, captures, count - len(found))
@@ -176,15 +172,10 @@ async def _newest(
 
 async def _events(settings: SourceSettings, file: str, end: int) -> AsyncIterator[tuple[int, bytes]]:
     """Offsets and events of a binlog file up to the offset `end`, without those that the server makes up for a dump."""
-    connection = await SourceConnection.open(address_of(settings))
-    try:
-        await connection.load_variables()
-        server_id = probe_id(settings.server_id)
-        await connection.register(server_id, _HEARTBEAT)
-        stream = await connection.dump(server_id, file=file, offset=4, gtids=None, buffer=_BUFFER)
+    async with short_dump(settings, probe_id(settings.server_id), file) as (stream, _):
         data, parts, need, behind = b"", list[bytes](), 4, 4
         while True:
-            data = await stream.read(data, need, settings.heartbeat + 2 * _HEARTBEAT)
+            data = await stream.read(data, need, settings.heartbeat + 2 * LOOK_HEARTBEAT)
             at = 0
             while len(data) - at >= 4:
                 size = int.from_bytes(data[at : at + 3], "little")
@@ -207,8 +198,6 @@ async def _events(settings: SourceSettings, file: str, end: int) -> AsyncIterato
                     return
             data = data[at:]
             need = 4 if len(data) < 4 else 4 + int.from_bytes(data[:3], "little")
-    finally:
-        await connection.close()
 
 
 # -- the two readers ----------------------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ class MysqlSource(Source):
         return f"{self.settings.host}:{self.settings.port}"
 
     async def check(self) -> None:
-        connection = await SourceConnection.open(address_of(self.settings))
-        await connection.close()
+        async with await SourceConnection.open(address_of(self.settings)):
+            pass
 
     def second_connection(self) -> SecondConnection:
         return MysqlSecondConnection(self.settings, self._destination.name)
@@ -80,11 +80,8 @@ class MysqlSource(Source):
     async def retention(self, position: Position) -> Retention:
         if self._heads is None or self._heads[0] != self.address:
             self._heads = self.address, FileHeads(self.settings)
-        connection = await SourceConnection.open(address_of(self.settings))
-        try:
+        async with await SourceConnection.open(address_of(self.settings)) as connection:
             return await retention(await take_inventory(connection), position, self._heads[1])
-        finally:
-            await connection.close()
 
     async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
         return await relocate_by_policy(self.settings, policy, lost, stored)

@@ -11,7 +11,7 @@ from headrace.errors import SourceError, StateStoreError
 from headrace.model import Position
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.reader import read_schemas
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import Server
 
 log = structlog.get_logger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.parking import ParkingSettings
+from headrace.tasks import set_within
 
 _LOOK = 1.0
 """Seconds between two looks at what is due, and whether an operator has changed something."""
@@ -77,9 +77,7 @@ class Compensation:
             self._parking.changed.clear()
             if self._ending:
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(_LOOK, 4 * took) if self._parking.waiting() else None):
-                    await self._parking.changed.wait()
+            await set_within(self._parking.changed, max(_LOOK, 4 * took) if self._parking.waiting() else None)
 
     async def _look_for_changes(self) -> None:
         """An operator may have discarded some, or asked for others to be sent."""

@@ -17,6 +17,7 @@ from headrace.parking.retries import Retries
 from headrace.parking.settings import RetrySettings
 from headrace.parking.window import Entry, Refusals, Window
 from headrace.ports.sink import Parking, Sink
+from headrace.tasks import cancel, told
 
 log = structlog.get_logger(__name__)
 
@@ -95,9 +96,7 @@ class ConfirmingSink(Sink):
         """To be called by abort() and close(). Whoever still waits, be it for room, is told."""
         self._lost(SinkError("the sink was ended"))
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
         self._window.cancel()
 
     @property
@@ -141,7 +140,7 @@ class ConfirmingSink(Sink):
 
     def _entry(self, batch: MessageBatch, *, alone: bool = False) -> Entry:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(_seen)
+        done.add_done_callback(told)
         return Entry(batch, done, alone)
 
     async def _send(self, entry: Entry, indexes: Sequence[int], *, again: bool = False) -> None:
@@ -225,9 +224,3 @@ class ConfirmingSink(Sink):
             except HeadraceError as error:
                 self._lost(error)
                 raise
-
-
-def _seen(done: asyncio.Future[None]) -> None:
-    """Only the first failed batch is reported; those behind it fail for the same reason, and nobody waits for them."""
-    if not done.cancelled():
-        done.exception()

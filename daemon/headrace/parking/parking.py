@@ -229,11 +229,10 @@ async def ensure_delivered(destination: str, stores: Sequence[ParkingStore]) -> 
         finally:
             await store.close()
         if waiting:
-            error = StateStoreError(
+            raise StateStoreError(
                 f"{len(waiting):,} parked messages of {destination} wait to be sent again, in a store that [parking] "
                 "and [sink] do not ask for any more",
                 remedy='let [parking] name it again, and [sink] say "park", until they are delivered or given up: '
                 "headrace parked list DESTINATION",
+                retriable=False,
             )
-            error.retriable = False
-            raise error

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from headrace.model import MessageBatch, Unit
 from headrace.ports.sink import MessageRefused
+from headrace.tasks import settle
 
 UNSENT, SENT, DONE, HELD, PARKED = range(5)
 """What became of a message. HELD: it waits to be sent again, or behind one that does."""
@@ -151,7 +152,7 @@ class Window:
             if tags and tags.get(index, run.first + at) != run.first + at:
                 continue  # it is sent again, whatever became of this sending
             if entry.alone:
-                _finish(entry.done, MessageRefused(reason) if reason else None)
+                settle(entry.done, MessageRefused(reason) if reason else None)
             elif reason:
                 refused[entry, index] = reason
             else:
@@ -171,7 +172,7 @@ class Window:
     def advance(self) -> None:
         """Confirms batches, in order: as long as one is not through, messages behind it may have to be sent again."""
         while self.entries and not self.entries[0].left:
-            _finish(self.entries.popleft().done, None)
+            settle(self.entries.popleft().done)
 
     def answered(self, tag: int) -> bool:
         """Whether all is answered that was handed over before this tag."""
@@ -180,7 +181,7 @@ class Window:
     def fail(self, error: Exception) -> None:
         """Nothing that is not confirmed will be."""
         for done in self._waiting():
-            _finish(done, error)
+            settle(done, error)
 
     def cancel(self) -> None:
         """Nobody waits for a confirmation any more."""
@@ -189,12 +190,3 @@ class Window:
 
     def _waiting(self) -> list[asyncio.Future[None]]:
         return [entry.done for entry in self.entries] + [run.entry.done for run in self.runs]
-
-
-def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)

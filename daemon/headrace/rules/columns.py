@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.rules.patterns import Pattern, compile_part, is_plain, split_patterns, top_level
+from headrace.rules.patterns import Pattern, compile_table, first_match, is_plain, split_patterns, top_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,7 @@ class ColumnRules:
 
     def choose_rule(self, schema: str, table: str) -> ColumnRule | None:
         """The same with the rule's text."""
-        name = f"{schema}.{table}"
-        for pattern, rule in self._entries:
-            if pattern.fullmatch(name):
-                return rule
-        return None
+        return first_match(self._entries, f"{schema}.{table}")
 
 
 def _entry(text: str, at: int, what: str, key: str) -> tuple[Pattern, ColumnRule]:
@@ -67,8 +63,4 @@ def _entry(text: str, at: int, what: str, key: str) -> tuple[Pattern, ColumnRule
     columns = [name.strip() for name in text[colons[0] + 1 :].split("/")] if pattern else []
     if not columns or not all(columns):
         raise ValueError(f'{where} should be a table and its columns, as in "shop.items:id/name"')
-    plain = is_plain(pattern)
-    if plain and "." not in pattern:
-        raise ValueError(f"{where} should name a table, as in schema.{pattern} or {pattern}\\..*")
-    rule = ColumnRule(frozenset(name.lower() for name in columns), text)
-    return compile_part(pattern, at, what, key, plain=plain), rule
+    return compile_table(pattern, at, what, key), ColumnRule(frozenset(name.lower() for name in columns), text)

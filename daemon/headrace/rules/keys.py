@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.rules.patterns import Pattern, compile_part, is_plain, split_patterns, top_level
+from headrace.rules.patterns import Pattern, compile_table, first_match, split_patterns, top_level
 
 KeyKind = Literal["columns", "primary_key", "table"]
 
@@ -50,11 +50,7 @@ class KeyRules:
 
     def choose(self, schema: str, table: str) -> KeyRule | None:
         """The first rule that matches; None: the table has one fixed partition. Not cached. Raises PatternTooSlow."""
-        name = f"{schema}.{table}"
-        for pattern, rule in self._entries:
-            if pattern.fullmatch(name):
-                return rule
-        return None
+        return first_match(self._entries, f"{schema}.{table}")
 
 
 def _entry(text: str, at: int, what: str, key: str) -> tuple[Pattern, KeyRule]:
@@ -66,10 +62,7 @@ def _entry(text: str, at: int, what: str, key: str) -> tuple[Pattern, KeyRule]:
     if not pattern:
         raise ValueError(f"{where} should have a table before its colon")
     rule = _rule(text, text[colons[0] + 1 :].strip(), where) if colons else KeyRule("table", (), text)
-    plain = is_plain(pattern)
-    if plain and "." not in pattern:
-        raise ValueError(f"{where} should name a table, as in schema.{pattern} or {pattern}\\..*")
-    return compile_part(pattern, at, what, key, plain=plain), rule
+    return compile_table(pattern, at, what, key), rule
 
 
 def _rule(text: str, columns: str, where: str) -> KeyRule:

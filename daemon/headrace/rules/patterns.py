@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import regex
 
@@ -24,6 +24,7 @@ process's CPU time, so that a process that was stopped, or waited for a processo
 _MS = round(MATCH_LIMIT * 1000)
 MAX_PATTERN = 20_000
 """Characters of one regex."""
+_Rule = TypeVar("_Rule")
 _WILD = frozenset("*?+|(){}[]\\$^")
 _REPEAT = re.compile(r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}")
 _NAME_LENGTH = 64
@@ -201,3 +202,16 @@ def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = 
         if character >= 0:
             raise ValueError(f"{what} is invalid at character {at + character + 1}: {sentence}") from None
         raise ValueError(f"{what}, from character {at + 1}, is invalid: {sentence}") from None
+
+
+def compile_table(part: str, at: int, what: str, key: str) -> Pattern:
+    """The same for a rule about tables: a plain name has to be that of one."""
+    plain = is_plain(part)
+    if plain and "." not in part:
+        raise ValueError(f"{what}, from character {at + 1}, should name a table, as in schema.{part} or {part}\\..*")
+    return compile_part(part, at, what, key, plain=plain)
+
+
+def first_match(entries: Iterable[tuple[Pattern, _Rule]], name: str) -> _Rule | None:
+    """The rule of the first pattern that matches the whole name. Raises PatternTooSlow."""
+    return next((rule for pattern, rule in entries if pattern.fullmatch(name)), None)

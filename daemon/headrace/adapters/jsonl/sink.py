@@ -38,10 +38,6 @@ class JsonlSink(Sink):
         self._ended = False
         self._closing: Future[None] | None = None
 
-    @property
-    def _descriptor(self) -> int:
-        return self._out.descriptor if self._out is not None else -1
-
     async def start(self) -> None:
         """Opens the file for appending. Half a line that a crash left is cut off first, so that it spoils no other."""
         if (hanging := _HANGING.get(self._path)) is not None and not hanging.done():

@@ -7,13 +7,8 @@ import logging
 import ssl
 from typing import Any
 
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    IllegalSaslStateError,
-    KafkaError,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-)
+from aiokafka import errors
+from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
@@ -26,7 +21,7 @@ logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines hol
 
 _PROBE_LIMIT = 5.0
 """Seconds for finding out why a broker was not reached."""
-_REFUSED = (AuthenticationFailedError, SaslAuthenticationFailed, IllegalSaslStateError)
+_REFUSED = (errors.AuthenticationFailedError, errors.SaslAuthenticationFailed, errors.IllegalSaslStateError)
 
 
 def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
@@ -62,7 +57,7 @@ async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> Sink
     match cause:
         case NoToken():
             return SinkError(str(cause), remedy="look at [sink] oauth_token_url, user, password and oauth_scope")
-        case UnsupportedSaslMechanismError():
+        case errors.UnsupportedSaslMechanismError():
             return SinkRejected(
                 f"Kafka at {servers} takes no {settings.sasl_mechanism} ({cause})", remedy="set [sink] sasl_mechanism"
             )
@@ -99,7 +94,7 @@ async def _probe(settings: KafkaSinkSettings) -> BaseException | None:
             async with asyncio.timeout(_PROBE_LIMIT):
                 await try_connection(*parse_host_port(server), arguments)
         except (KafkaError, OSError, TimeoutError) as error:
-            if isinstance(error, (NoToken, UnsupportedSaslMechanismError, ssl.SSLError, *_REFUSED)):
+            if isinstance(error, (NoToken, errors.UnsupportedSaslMechanismError, ssl.SSLError, *_REFUSED)):
                 return error
             found = found or error
     return found

@@ -18,6 +18,7 @@ from headrace.model import MessageBatch, Position
 from headrace.ports.parking import ParkedMessage
 from headrace.ports.sink import Parking, Sink, SinkRouting
 from headrace.ports.state import StateChange
+from headrace.tasks import cancel, settle, told
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
@@ -89,7 +90,7 @@ class ExactlyOnceKafkaSink(Sink):
             if not self._transactor.known:
                 raise SinkError("the state topic was not read before publishing")
             done: asyncio.Future[None] = loop.create_future()
-            done.add_done_callback(_seen)
+            done.add_done_callback(told)
             wake = not self._waiting or not self._complete or (batch.values and not self._since)
             self._waiting.append(done)
             try:
@@ -125,7 +126,7 @@ class ExactlyOnceKafkaSink(Sink):
     async def resend(self, batch: MessageBatch) -> None:
         """Within the present Kafka transaction, or one of its own; confirmed once it is committed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(_seen)
+        done.add_done_callback(told)
         self._check()
         # Nothing of the transaction: what is found ends nothing, and publish() does not wait for it.
         await self._sizes.check_again(self._transactor.producer, batch)
@@ -145,7 +146,7 @@ class ExactlyOnceKafkaSink(Sink):
     async def write(self, records: Sequence[Record]) -> None:
         """Writes records of the parked messages, as resend() sends a message."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(_seen)
+        done.add_done_callback(told)
         async with self._turn:
             self._check()
             try:
@@ -211,8 +212,7 @@ class ExactlyOnceKafkaSink(Sink):
         slow = min((self._committed_at - began) / 2, _GATHER_MOST, self._longest)
         self._gather = max(self._interval, slow)
         for done in waiting:
-            if not done.done():
-                done.set_result(None)
+            settle(done)
 
     @property
     def failure(self) -> HeadraceError | None:
@@ -226,14 +226,11 @@ class ExactlyOnceKafkaSink(Sink):
         self._error = self._error or error
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            if not done.done():
-                done.set_exception(error)
+            settle(done, error)
 
     async def _stop_clock(self) -> None:
         clock, self._clock = self._clock, None
-        if clock is not None:
-            clock.cancel()
-            await asyncio.gather(clock, return_exceptions=True)
+        await cancel(clock)
 
     async def abort(self) -> None:
         self._error = self._error or SinkError("the producer was ended")
@@ -260,9 +257,3 @@ class ExactlyOnceKafkaSink(Sink):
     async def check(self) -> list[str]:
         """Looks at the brokers and the state topic, and fences nobody."""
         return await self._transactor.topic.problems()
-
-
-def _seen(done: asyncio.Future[None]) -> None:
-    """Only the first failed batch is reported, and nobody may be waiting for those behind it."""
-    if not done.cancelled():
-        done.exception()

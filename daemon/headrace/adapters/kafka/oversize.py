@@ -37,7 +37,7 @@ class Sizes:
         if not self._topics.known(batch.topic):
             await self._topics.ensure(producer.client, batch.topic)
         limit = self.limit(batch.topic)
-        large = self._too_large(producer, batch, limit) if _largest(batch) + _SLACK > limit > 0 else {}
+        large = self._too_large(producer, batch, limit) if producers.largest_of(batch) + _SLACK > limit > 0 else {}
         if self._parking is not None:
             return self._park(batch, large, limit, self._parking)
         if not large:
@@ -133,10 +133,6 @@ class Sizes:
         if self._settings.on_oversize == "halt":
             remedy += ', set [message] rows_per_message, or [sink] on_oversize = "split" or "park"'
         return SinkRejected(f"a message for the topic {batch.topic}, {_what(batch, size, limit)}", remedy=remedy)
-
-
-def _largest(batch: MessageBatch) -> int:
-    return max(map(len, filter(None, batch.values)), default=0)
 
 
 def _what(batch: MessageBatch, size: int, limit: int) -> str:

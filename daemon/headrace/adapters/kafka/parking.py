@@ -64,6 +64,3 @@ class KafkaParkingStore(ParkingStore):
 
     async def problems(self) -> list[str]:
         return await self.topic.topic.problems()
-
-    async def close(self) -> None:
-        """Does nothing."""

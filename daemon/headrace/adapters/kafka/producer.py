@@ -8,13 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import aiokafka
-from aiokafka.errors import (
-    InvalidTopicError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka import errors
+from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka.connection import connection_arguments
@@ -25,7 +20,12 @@ from headrace.model import MessageBatch
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
-_REJECTED = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTopicError, TopicAuthorizationFailedError)
+_REJECTED = (
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.InvalidTopicError,
+    errors.TopicAuthorizationFailedError,
+)
 
 
 def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
@@ -108,4 +108,4 @@ def unconfirmed(topic: str, partition: int, largest: int, error: BaseException |
 
 def largest_of(batch: MessageBatch) -> int:
     """Bytes of the largest value."""
-    return max((len(value) for value in batch.values if value), default=0)
+    return max(map(len, filter(None, batch.values)), default=0)

@@ -17,6 +17,7 @@ from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkR
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
+from headrace.tasks import settle, told
 
 
 class KafkaSink(Sink):
@@ -59,7 +60,7 @@ class KafkaSink(Sink):
     async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits before each record batch, because the batch of a large change may have many of them."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(_seen)
+        done.add_done_callback(told)
         self._pending.add(done)
         if not batch.values:  # all were parked
             self._settle(done, None)
@@ -153,15 +154,9 @@ class KafkaSink(Sink):
 
     def _settle(self, done: asyncio.Future[None], error: Exception | None) -> None:
         """Once a batch; whatever comes after its first failure changes nothing."""
-        if done not in self._pending:
-            return
-        self._pending.discard(done)
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+        if done in self._pending:
+            self._pending.discard(done)
+            settle(done, error)
 
     def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
         return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
@@ -193,9 +188,3 @@ class KafkaSink(Sink):
             return await self._topics.problems(self._producer.client, self._routing.topics)
         finally:
             await self.close()
-
-
-def _seen(done: asyncio.Future[None]) -> None:
-    """Only the first failed batch is reported; those behind it fail for the same reason, and nobody waits for them."""
-    if not done.cancelled():
-        done.exception()

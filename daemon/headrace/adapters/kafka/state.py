@@ -44,12 +44,6 @@ class KafkaStore(StateStore):
         self._written: Head | None = None
         """What the last write without a transactor left: brokers may show it to readers only a moment later."""
 
-    async def open(self) -> None:
-        """Nothing is held open between calls."""
-
-    async def close(self) -> None:
-        """Nothing to give back: the transactor belongs to the sink."""
-
     async def load(self, destination: str) -> Stored:
         self._check_name(destination)
         if self._transactor is not None:
@@ -130,9 +124,7 @@ class KafkaStore(StateStore):
             yield transactor
             self._written = transactor.head
         except SinkError as error:
-            refused = StateStoreError(str(error))
-            refused.retriable = error.retriable
-            raise refused from error
+            raise StateStoreError(str(error), retriable=error.retriable) from error
         finally:
             if self._transactor is None:
                 await transactor.close()

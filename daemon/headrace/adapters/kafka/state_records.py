@@ -53,9 +53,6 @@ class Content:
     """By key, without the destination's name."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        self.add(key, value)
-
-    def add(self, key: bytes | None, value: bytes | None) -> None:
         """Takes one more record; those of other destinations are passed over."""
         if key is None or value is None:
             return

@@ -12,16 +12,10 @@ from typing import Any, Protocol
 
 import aiokafka
 import structlog
-from aiokafka import TopicPartition
+from aiokafka import TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import (
-    KafkaConnectionError,
-    KafkaError,
-    TopicAlreadyExistsError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
+from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import client_of, describe_topic
 from headrace.adapters.kafka.connection import connection_arguments, unreachable
@@ -64,6 +58,7 @@ class StateTopic:
         """`name`: of another topic of the same kind; "" is [sink] state_topic."""
         self._settings, self._destination = settings, destination
         self.name, self.partition = name or settings.state_topic, partition_of(destination)
+        self._topic_partition = TopicPartition(self.name, self.partition)
         self._limit = settings.request_timeout
 
     async def ensure(self) -> None:
@@ -104,7 +99,7 @@ class StateTopic:
     async def _look(self, admin: Any) -> tuple[int, int]:
         """Partitions of the topic, 0 when it is missing, and how many brokers there are."""
         error, partitions, brokers = await describe_topic(client_of(admin), self.name)
-        if error is TopicAuthorizationFailedError:
+        if error is errors.TopicAuthorizationFailedError:
             raise error(self.name)
         return partitions, brokers
 
@@ -118,8 +113,8 @@ class StateTopic:
         }
         answer = await admin.create_topics([NewTopic(self.name, PARTITIONS, copies, topic_configs=config)])
         code, *text = answer.topic_errors[0][1:]
-        error = for_code(code)
-        if code and error is not TopicAlreadyExistsError:
+        error = errors.for_code(code)
+        if code and error is not errors.TopicAlreadyExistsError:
             raise _refused(f"the topic {self.name} can't be made ({error.__name__}: {' '.join(filter(None, text))})")
         if not code:
             log.info("the state topic was made", topic=self.name, partitions=PARTITIONS, copies=copies)
@@ -151,7 +146,7 @@ class StateTopic:
 
     async def read_into(self, content: Readable, *, settled: bool) -> None:
         """The same, from `content.end` on, into what makes sense of the records."""
-        reader = _Reader(self._settings, self.name, self.partition)
+        reader = _Reader(self._settings, self._topic_partition)
         try:
             async with asyncio.timeout(self._limit):
                 if not await reader.start(content.end, high_watermark=settled):
@@ -165,21 +160,13 @@ class StateTopic:
     async def ensure_whole(self, start: int, end: int) -> None:
         """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
         then, as from a broker that does not know yet that another one leads the partition."""
-        content, consumer = Content(self._destination), _consumer(self._settings, "read_uncommitted")
-        topic_partition = TopicPartition(self.name, self.partition)
-        try:
-            async with asyncio.timeout(self._limit):
-                await consumer.start()
-                consumer.assign([topic_partition])
-                consumer.seek(topic_partition, start)
-                while await consumer.position(topic_partition) < end:
-                    for record in (await consumer.getmany(topic_partition, timeout_ms=100)).get(topic_partition, ()):
-                        if record.offset < end:
-                            content.add(record.key, record.value)
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise await self._away(error) from error
-        finally:
-            await _stop(consumer)
+        content, partition = Content(self._destination), self._topic_partition
+        async with self._consuming("read_uncommitted") as consumer:
+            consumer.seek(partition, start)
+            while await consumer.position(partition) < end:
+                for record in (await consumer.getmany(partition, timeout_ms=100)).get(partition, ()):
+                    if record.offset < end:
+                        content.take(record.offset, record.key, record.value)
         if content.records:
             raise StateStoreError(
                 f"the position of {self._destination} was read from {self.name}, partition {self.partition}, up to "
@@ -188,27 +175,28 @@ class StateTopic:
 
     async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
         """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
-        found: dict[int, bytes] = {}
-        consumer, topic_partition = (
-            _consumer(self._settings, "read_committed"),
-            TopicPartition(self.name, self.partition),
-        )
+        found, partition = dict[int, bytes](), self._topic_partition
+        async with self._consuming("read_committed") as consumer:
+            for offset in offsets:
+                consumer.seek(partition, offset)
+                while await consumer.position(partition) <= offset:  # an empty answer says nothing
+                    answer = await consumer.getmany(partition, timeout_ms=1000, max_records=1)
+                    found |= {one.offset: one.value for one in answer.get(partition, ()) if one.offset == offset}
+        return found
+
+    @contextlib.asynccontextmanager
+    async def _consuming(self, isolation: str) -> AsyncIterator[Any]:
+        """A consumer of the destination's partition, within the limit."""
+        consumer = _consumer(self._settings, isolation)
         try:
             async with asyncio.timeout(self._limit):
                 await consumer.start()
-                consumer.assign([topic_partition])
-                for offset in offsets:
-                    consumer.seek(topic_partition, offset)
-                    while await consumer.position(topic_partition) <= offset:  # an empty answer says nothing
-                        records = (await consumer.getmany(topic_partition, timeout_ms=1000, max_records=1)).get(
-                            topic_partition, ()
-                        )
-                        found |= {record.offset: record.value for record in records if record.offset == offset}
+                consumer.assign([self._topic_partition])
+                yield consumer
         except (KafkaError, OSError, TimeoutError) as error:
             raise await self._away(error) from error
         finally:
             await _stop(consumer)
-        return found
 
     async def _read(self, reader: _Reader, content: Readable) -> None:
         # The largest that a transaction.timeout.ms can be is 15 minutes, as the brokers are set by default.
@@ -235,7 +223,7 @@ class StateTopic:
         content.end = max(content.end, reader.end)
 
     async def _away(self, error: BaseException) -> StateStoreError:
-        if isinstance(error, KafkaConnectionError):
+        if isinstance(error, errors.KafkaConnectionError):
             cause = await unreachable(self._settings, error)
             if isinstance(cause, SinkRejected):
                 return _as_ours(cause)
@@ -246,8 +234,8 @@ class StateTopic:
 class _Reader:
     """A consumer of one partition from its beginning to an end that is asked for once."""
 
-    def __init__(self, settings: KafkaSinkSettings, topic: str, partition: int) -> None:
-        self._topic_partition = TopicPartition(topic, partition)
+    def __init__(self, settings: KafkaSinkSettings, topic_partition: TopicPartition) -> None:
+        self._topic_partition = topic_partition
         self._consumer = _consumer(settings, "read_committed")
         # The end that read_committed knows is the last stable offset: before it lies only what is decided by now.
         self._looker = _consumer(settings, "read_uncommitted")
@@ -273,7 +261,7 @@ class _Reader:
         while True:
             try:
                 return int((await looker.end_offsets([self._topic_partition]))[self._topic_partition])
-            except TopicAuthorizationFailedError:
+            except errors.TopicAuthorizationFailedError:
                 raise
             except KafkaError:
                 await asyncio.sleep(0.1)
@@ -325,13 +313,11 @@ def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:
 
 
 def _as_ours(error: SinkError) -> StateStoreError:
-    made = StateStoreError(str(error.args[0]), remedy=error.remedy)
-    made.retriable, made.state = error.retriable, error.state
+    made = StateStoreError(str(error.args[0]), remedy=error.remedy, retriable=error.retriable)
+    made.state = error.state
     return made
 
 
 def _refused(problem: str) -> StateStoreError:
     remedy = "make it as docs/sinks.md#exactly-once says, or leave it to headrace to make it"
-    error = StateStoreError(problem, remedy=remedy)
-    error.retriable = False
-    return error
+    return StateStoreError(problem, remedy=remedy, retriable=False)

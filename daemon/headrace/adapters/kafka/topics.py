@@ -7,15 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
+from aiokafka import errors
 from aiokafka.admin.config_resource import ConfigResourceType
-from aiokafka.errors import (
-    InvalidTopicError,
-    KafkaError,
-    NotControllerError,
-    TopicAlreadyExistsError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
+from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import create_topic, describe_topic, read_setting
 from headrace.adapters.kafka.connection import describe
@@ -59,10 +53,10 @@ class Topics:
                 if not (count := await self._look(client, topic)):
                     count = await self._wait_for(client, topic)
                 if problem := self._too_few(topic, count):
-                    raise _rejected(*problem)
+                    raise SinkRejected(problem[0], remedy=problem[1])
                 self._counts[topic] = count
                 self._limits[topic] = self._settings.max_request_size or await self._ask_limit(client, topic)
-        except (TopicAuthorizationFailedError, InvalidTopicError) as error:
+        except (errors.TopicAuthorizationFailedError, errors.InvalidTopicError) as error:
             raise SinkRejected(
                 f"Kafka does not let us use the topic {topic} ({describe(error)})",
                 remedy="allow Describe and Write on it",
@@ -97,7 +91,7 @@ class Topics:
     async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:
         """Its partitions; 0 when there is none. `make`: the brokers may make it, with their defaults."""
         error, partitions, _ = await describe_topic(client, topic, make=make)
-        if error in (TopicAuthorizationFailedError, InvalidTopicError):
+        if error in (errors.TopicAuthorizationFailedError, errors.InvalidTopicError):
             raise error(topic)
         return partitions
 
@@ -108,7 +102,8 @@ class Topics:
         deadline = loop.time() + _APPEARS_WITHIN
         while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
             if loop.time() > deadline:
-                raise _rejected(*self._missing(topic))
+                sentence, remedy = self._missing(topic)
+                raise SinkRejected(sentence, remedy=remedy)
             await asyncio.sleep(_LOOK_AGAIN)
         return count
 
@@ -117,15 +112,15 @@ class Topics:
         copies = self._settings.topic_replication or min(3, len(client.cluster.brokers()))
         while True:
             code, text = await create_topic(client, topic, partitions, copies, self._settings.request_timeout)
-            error = for_code(code)
-            if error is not NotControllerError:
+            error = errors.for_code(code)
+            if error is not errors.NotControllerError:
                 break
             await client.force_metadata_update()
             await asyncio.sleep(_LOOK_AGAIN)
-        if code and error is not TopicAlreadyExistsError:
-            raise _rejected(
+        if code and error is not errors.TopicAlreadyExistsError:
+            raise SinkRejected(
                 f"the topic {topic} can't be made ({error.__name__}: {text})",
-                "make it by hand, or mend [sink] topic_replication or our rights",
+                remedy="make it by hand, or mend [sink] topic_replication or our rights",
             )
         if not code:
             log.info("a topic was made", topic=topic, partitions=partitions, copies=copies)
@@ -148,7 +143,3 @@ class Topics:
             f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
             f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
         )
-
-
-def _rejected(problem: str, remedy: str) -> SinkRejected:
-    return SinkRejected(problem, remedy=remedy)

@@ -8,14 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import aiokafka
-from aiokafka.errors import (
-    IllegalOperation,
-    InvalidProducerEpoch,
-    InvalidTransactionTimeout,
-    KafkaError,
-    ProducerFenced,
-    TransactionalIdAuthorizationFailed,
-)
+from aiokafka import errors
+from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
@@ -29,7 +23,7 @@ from headrace.model import MessageBatch
 from headrace.ports.state import StateChange
 from headrace.ports.state_records import Head
 
-_FENCED = (ProducerFenced, InvalidProducerEpoch)
+_FENCED = (errors.ProducerFenced, errors.InvalidProducerEpoch)
 _BACKOFF_MS = 50
 
 
@@ -94,12 +88,12 @@ class Transactor:
             raise
 
     async def _not_started(self, error: BaseException) -> SinkError:
-        if isinstance(error, InvalidTransactionTimeout):
+        if isinstance(error, errors.InvalidTransactionTimeout):
             return SinkRejected(
                 f"the brokers allow no transaction_timeout of {self._settings.transaction_timeout:g} s",
                 remedy="lower it in [sink], or raise transaction.max.timeout.ms of the brokers",
             )
-        if isinstance(error, TransactionalIdAuthorizationFailed):
+        if isinstance(error, errors.TransactionalIdAuthorizationFailed):
             return SinkRejected(
                 f"the brokers do not let us use the transactional id {self.transactional_id}",
                 remedy="allow Write and Describe on it, or set [sink] transactional_id",
@@ -236,7 +230,7 @@ class Transactor:
     def _translate(self, error: BaseException, topic: str, partition: int, largest: int) -> HeadraceError:
         if isinstance(error, HeadraceError):
             return error
-        if isinstance(error, IllegalOperation | AssertionError) and self._producer is not None:
+        if isinstance(error, errors.IllegalOperation | AssertionError) and self._producer is not None:
             # The client's state says only that something failed before.
             error = aiokafka_internals.failure_of_transaction(self._producer) or error
         if any(isinstance(cause, _FENCED) for cause in _causes(error)):

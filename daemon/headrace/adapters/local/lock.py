@@ -28,7 +28,6 @@ class FileLock(Lock):
         self._lease = Lease()
 
     async def acquire(self, known_epoch: KnownEpoch) -> None:
-        """Returns once the lock is held; waits as long as another daemon holds it. Raises StateStoreError."""
         while not await self.try_acquire(known_epoch):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
             await asyncio.sleep(self._poll)
 
@@ -58,7 +57,6 @@ class FileLock(Lock):
         return self._other
 
     async def release(self) -> None:
-        """Gives the lock back; safe when it isn't held."""
         file, self._file = self._file, None
         if file is not None:
             # The file stays: deleting it would let a third daemon lock a new one while a second waits on the old.

@@ -215,9 +215,8 @@ class MySqlParkingStore(ParkingStore):
                 self._used_at = time.monotonic()
             except SourceError as error:
                 await self.close()
-                failure = StateStoreError(f"{self._where} can't be used: {error.args[0]}", remedy=error.remedy)
-                failure.retriable = error.retriable
-                raise failure from error
+                why = f"{self._where} can't be used: {error.args[0]}"
+                raise StateStoreError(why, remedy=error.remedy, retriable=error.retriable) from error
             except BaseException:
                 await self.close()  # nobody knows what is still under way on it
                 raise

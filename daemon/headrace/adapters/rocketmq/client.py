@@ -19,6 +19,7 @@ from rocketmq.v5 import exception as errors
 
 from headrace.adapters.rocketmq.settings import RocketMqSinkSettings
 from headrace.errors import SinkError
+from headrace.tasks import set_within
 
 CLOSE_LIMIT = 5.0
 """Seconds that the end of the client may take."""
@@ -106,9 +107,7 @@ class RocketMqClient:
         finished = asyncio.Event()
         # Not one of the loop's own threads: the end of the loop would wait for it.
         threading.Thread(target=self._end, args=(finished,), name="rocketmq end", daemon=True).start()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_LIMIT):
-                await finished.wait()
+        await set_within(finished, CLOSE_LIMIT)
 
     def _end(self, finished: asyncio.Event) -> None:
         producer, self._producer = self._producer, None

@@ -94,9 +94,6 @@ class SqliteParkingStore(ParkingStore):
         """The state store's own are told by itself."""
         return []
 
-    async def close(self) -> None:
-        """Does nothing."""
-
     def _check(self, db: sqlite3.Connection, guard: Guard | None) -> None:
         """Compares epochs or, without a guard, lets the daemon know that somebody writes."""
         if guard is None:

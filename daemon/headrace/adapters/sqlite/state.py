@@ -127,7 +127,6 @@ class SqliteStore(StateStore):
         return str(self._path)
 
     async def close(self) -> None:
-        """Gives the file back; safe to call twice."""
         executor, self._executor = self._executor, None
         if executor is None:
             return

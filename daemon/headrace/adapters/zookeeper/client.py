@@ -90,7 +90,7 @@ class Client:
     async def get(self, path: str, limit: float, watch: Callable[[], None] | None = None) -> Node | None:
         """A node, or None. `watch` is called once, in the loop: when the node changes or goes, or comes when it is not
         there, and when the connection breaks."""
-        watcher = self._watcher(watch)
+        watcher = None if watch is None else lambda _event: self._to_loop(watch)
         try:
             data, stat = await self._call(lambda: self._kazoo.get_async(path, watch=watcher), path, limit)
         except Refused as refused:
@@ -177,9 +177,6 @@ class Client:
                 remedy="give [zookeeper] the user that made the nodes, or have an administrator change their ACL",
             )
         return Refused(f"ZooKeeper refused {path}: {type(error).__name__} {error}".rstrip(), why, index)
-
-    def _watcher(self, watch: Callable[[], None] | None) -> Callable[[Any], None] | None:
-        return None if watch is None else lambda _event: self._to_loop(watch)
 
     def _to_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more

@@ -11,6 +11,7 @@ from headrace.adapters.zookeeper.operations import Delete, Node, read_json
 from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
+from headrace.tasks import set_within
 
 _LOOK = 1.0
 """Seconds between two looks of a daemon that is to run nothing, for one that could take over."""
@@ -59,10 +60,7 @@ class HeldLock:
                         session.proofs.drop(holding, f"the lock of {self._destination} was taken away in ZooKeeper")
                         return
                     self._ask(await self._request(await queue.watch(self._paths.move)))
-                    async with asyncio.timeout(_LOOK if session.drained else session.timeout):
-                        await event.wait()
-                except TimeoutError:
-                    continue
+                    await set_within(event, _LOOK if session.drained else session.timeout)
                 except LockServiceError:
                     await asyncio.sleep(_AGAIN)
         finally:

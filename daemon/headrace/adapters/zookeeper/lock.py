@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
 from headrace.lease import KnownEpoch, Lease, Term
 from headrace.ports.cluster import Lock
+from headrace.tasks import set_within
 
 _log = structlog.get_logger(__name__)
 _STEP = 1.0
@@ -86,12 +86,11 @@ class ZooKeeperLock(Lock):
         return self._lease
 
     async def acquire(self, known_epoch: KnownEpoch) -> None:
-        """Returns once the lock is held. Raises LockServiceError or StateStoreError."""
         ignore = self._session.listen(self._wake.set)
         self._seen = 0, 0
         try:
             while not await self._attempt(known_epoch, waiting=True):
-                await self._wait()
+                await set_within(self._wake, _STEP)  # something that was watched changes, or the next look is due
         except BaseException:
             await self._clear()
             raise
@@ -99,7 +98,6 @@ class ZooKeeperLock(Lock):
             ignore()
 
     async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
-        """Takes the lock when it is free and nobody is preferred. Raises LockServiceError or StateStoreError."""
         taken = False
         try:
             taken = await self._attempt(known_epoch, waiting=False)
@@ -125,25 +123,20 @@ class ZooKeeperLock(Lock):
                 _log.warning("could not tell the others whether we are ready", destination=self._name, error=str(error))
 
     async def asked_away(self) -> str:
-        """Returns once another live daemon is preferred, or this one is to run nothing."""
         return await self._held.asked_away()
 
     async def recovered(self) -> None:
-        """Returns once there is a connection again."""
         session, changed = self._session, asyncio.Event()
         ignore = session.listen(changed.set)
         before = (session.counts.suspensions, session.generation) if session.connected else None
         try:
             while not session.connected or (session.counts.suspensions, session.generation) == before:
                 changed.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_STEP):  # the client may be ahead of what it tells
-                        await changed.wait()
+                await set_within(changed, _STEP)  # the client may be ahead of what it tells
         finally:
             ignore()
 
     async def release(self) -> None:
-        """Gives the lock back, later when ZooKeeper can't be reached now. Never raises."""
         self._lease.lose(_NOT_HELD)
         self._held.end()
         holding, self._holding = self._holding, None
@@ -204,14 +197,6 @@ class ZooKeeperLock(Lock):
         self._seen = created, times + 1
         running = await self._session.get(self._paths.running)
         return running is not None and running.created == created
-
-    async def _wait(self) -> None:
-        """Until something that was watched changes, or the time for the next look has come."""
-        try:
-            async with asyncio.timeout(_STEP):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _may_take(self, view: View, *, waiting: bool) -> bool:
         if view.running is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 
@@ -16,88 +15,58 @@ def node_name(part: str) -> str:
     return unquote(part)
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
     """The nodes of the cluster."""
 
-    root: str
-
-    @property
-    def cluster(self) -> str:
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.cluster = f"{root}/cluster"
         """Parent of the live daemons."""
-        return f"{self.root}/cluster"
+        self.drains = f"{root}/drain"
+        """Parent of the nodes that are to run nothing."""
+        self.destinations = f"{root}/destinations"
+        """Parent of the destinations."""
 
     def member(self, node: str) -> str:
         """Ephemeral: this daemon lives."""
         return f"{self.cluster}/{part(node)}"
 
-    @property
-    def drains(self) -> str:
-        """Parent of the nodes that are to run nothing."""
-        return f"{self.root}/drain"
-
     def drain(self, node: str) -> str:
         """Persistent: this daemon is to run nothing, before maintenance."""
         return f"{self.drains}/{part(node)}"
-
-    @property
-    def destinations(self) -> str:
-        """Parent of the destinations."""
-        return f"{self.root}/destinations"
 
     def destination(self, name: str) -> DestinationPaths:
         """The nodes of one destination."""
         return DestinationPaths(f"{self.destinations}/{name}")
 
 
-@dataclass(frozen=True, slots=True)
 class DestinationPaths:
     """The nodes of one destination."""
 
-    base: str
-
-    @property
-    def running(self) -> str:
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.running = f"{base}/running"
         """Ephemeral: who holds it."""
-        return f"{self.base}/running"
-
-    @property
-    def epoch(self) -> str:
+        self.epoch = f"{base}/epoch"
         """Persistent: the newest epoch. Its version is what writes are guarded by."""
-        return f"{self.base}/epoch"
-
-    @property
-    def candidates(self) -> str:
+        self.candidates = f"{base}/cluster"
         """Parent of those that hold it or wait for it."""
-        return f"{self.base}/cluster"
+        self.move = f"{base}/move"
+        """Persistent: who is to have it next."""
+        self.position = f"{base}/position"
+        """Persistent: the confirmed position."""
+        self.schema = f"{base}/schema"
+        """Parent of the schema history's pieces."""
+        self.history = f"{base}/history"
+        """Parent of the position history's slots."""
 
     def candidate(self, node: str) -> str:
         """Ephemeral: this daemon holds it or waits for it."""
         return f"{self.candidates}/{part(node)}"
 
-    @property
-    def move(self) -> str:
-        """Persistent: who is to have it next."""
-        return f"{self.base}/move"
-
-    @property
-    def position(self) -> str:
-        """Persistent: the confirmed position."""
-        return f"{self.base}/position"
-
-    @property
-    def schema(self) -> str:
-        """Parent of the schema history's pieces."""
-        return f"{self.base}/schema"
-
     def piece(self, number: int) -> str:
         """One piece of the schema history."""
         return f"{self.schema}/{number:010d}"
-
-    @property
-    def history(self) -> str:
-        """Parent of the position history's slots."""
-        return f"{self.base}/history"
 
     def slot(self, name: str) -> str:
         """One slot of the position history."""

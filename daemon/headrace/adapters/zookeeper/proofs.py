@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headrace.adapters.zookeeper.errors import Refused
 from headrace.adapters.zookeeper.operations import Check, Op
 from headrace.lease import Lease
+from headrace.tasks import set_within
 
 _LOOK = 0.5
 """Seconds between two looks at whether a lease needs a proof before its turn."""
@@ -130,12 +131,9 @@ class Proofs:
         """Returns when the next proof is due, or wanted at once."""
         due = self._proved_at + self.timeout / 6
         while (rest := due - time.monotonic()) > 0 and not self.soon.is_set():
-            try:
-                async with asyncio.timeout(min(rest, _LOOK)):
-                    await self.soon.wait()
-            except TimeoutError:
-                if any(not holding.lease.remaining for holding in self._holdings):
-                    break  # the clocks have jumped
+            waited = not await set_within(self.soon, min(rest, _LOOK))
+            if waited and any(not holding.lease.remaining for holding in self._holdings):
+                break  # the clocks have jumped
         self.soon.clear()
 
     async def _once(self) -> tuple[Holding, ...] | None:

@@ -20,6 +20,7 @@ from headrace.adapters.zookeeper.proofs import Proofs
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import LockServiceError
 from headrace.ports.cluster import ClusterCounts
+from headrace.tasks import set_within
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -115,7 +116,7 @@ class Session:
                         raise Disconnected("the ZooKeeper session is closed")
                     if generation is not None and generation != self.generation:
                         break
-                    await self._change(0.1)  # the client may know of a change before we are told
+                    await set_within(self._changed, 0.1)  # the client may know of a change before we are told
         except TimeoutError:
             raise Disconnected(
                 f"there has been no connection to ZooKeeper ({', '.join(self.settings.hosts)}) for {limit:g} s",
@@ -244,14 +245,6 @@ class Session:
         for listener in tuple(self._listeners):
             listener()
 
-    async def _change(self, limit: float) -> None:
-        changed = self._changed
-        try:
-            async with asyncio.timeout(limit):
-                await changed.wait()
-        except TimeoutError:
-            return
-
     def _unreachable(self, limit: float) -> LockServiceError:
         problem = self._client.last_problem if self._client else ""
         why = f": {problem}" if problem else ""
@@ -293,16 +286,13 @@ class Session:
                     await self._wait_for_name(node, gone, deadline)
 
     async def _wait_for_name(self, node: Node, gone: asyncio.Event, deadline: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                await gone.wait()
-        except TimeoutError:
+        if not await set_within(gone, max(0.0, deadline - time.monotonic())):
             other = read_json(node.data)
             raise NodeNameTaken(
                 f"another daemon goes by the name {self.node}: that at {other.get('address') or 'an unknown address'}"
                 f", version {other.get('version', '?')}",
                 remedy="give each daemon its own [daemon] node",
-            ) from None
+            )
 
     async def _look_drained(self) -> None:
         if not self._drain_unknown or not self._member:
@@ -336,10 +326,6 @@ class Session:
 
     # -- the proof ------------------------------------------------------------------------------------------------
 
-    async def prove_now(self) -> None:
-        """Asks for a proof of the session and of all held locks. Raises LockServiceError when there is none."""
-        await self.proofs.now()
-
     def _own_proof(self) -> list[Op]:
         return [Set(self.paths.member(self.node), orjson.dumps(self._info))] if self._member else []
 
@@ -359,7 +345,7 @@ class Session:
                 if not self._registered:
                     await self._register()
                 await self._look_drained()
-                await self.prove_now()
+                await self.proofs.now()
                 problem = ""
             except LockServiceError as error:
                 if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and str(error) != problem:
@@ -368,7 +354,7 @@ class Session:
                 self.proofs.soon.clear()
                 if self.state == "suspended" and time.monotonic() - self._suspended_at > self.timeout:
                     self._open_client().forget_progress()
-                await self._change(_LOOK)
+                await set_within(self._changed, _LOOK)
                 continue
             await self.proofs.until_next()
 

@@ -50,12 +50,6 @@ class ZooKeeperStore(StateStore):
         self._session = session
         self._known: dict[str, _Known] = {}
 
-    async def open(self) -> None:
-        """Nothing to open: the session is the process's."""
-
-    async def close(self) -> None:
-        """Nothing to give back."""
-
     async def load(self, destination: str) -> Stored:
         with _as_store_error():
             head, _ = await self._read(destination)
@@ -306,6 +300,5 @@ def _as_store_error() -> Iterator[None]:
     try:
         yield
     except LockServiceError as error:
-        failed = StateStoreError(f"the state in ZooKeeper can't be used: {error.args[0]}", remedy=error.remedy)
-        failed.retriable = error.retriable
-        raise failed from error
+        why = f"the state in ZooKeeper can't be used: {error.args[0]}"
+        raise StateStoreError(why, remedy=error.remedy, retriable=error.retriable) from error

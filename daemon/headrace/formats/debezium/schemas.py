@@ -19,6 +19,11 @@ def field(name: str, kind: str, *, optional: bool = False) -> Schema:
     return {"type": kind, "optional": optional, "field": name}
 
 
+def fields(*plain: str) -> list[Schema]:
+    """Fields of plain types, each as `name type`, or `name type?` where it is optional."""
+    return [field(name, kind.rstrip("?"), optional=kind.endswith("?")) for name, kind in map(str.split, plain)]
+
+
 def struct(name: str, fields: list[Schema], *, version: int = 0, optional: bool = False, of: str = "") -> Schema:
     """A struct; `of` is its name as a field of another."""
     made: Schema = {"type": "struct", "fields": fields, "optional": optional}
@@ -51,30 +56,17 @@ _SNAPSHOT = {
 SOURCE = struct(
     "io.debezium.connector.mysql.Source",
     [
-        field("version", "string"),
-        field("connector", "string"),
-        field("name", "string"),
-        field("ts_ms", "int64"),
+        *fields("version string", "connector string", "name string", "ts_ms int64"),
         _SNAPSHOT,
-        field("db", "string"),
-        field("sequence", "string", optional=True),
-        field("ts_us", "int64", optional=True),
-        field("ts_ns", "int64", optional=True),
-        field("table", "string", optional=True),
-        field("server_id", "int64"),
-        field("gtid", "string", optional=True),
-        field("file", "string"),
-        field("pos", "int64"),
-        field("row", "int32"),
-        field("thread", "int64", optional=True),
-        field("query", "string", optional=True),
+        *fields("db string", "sequence string?", "ts_us int64?", "ts_ns int64?", "table string?", "server_id int64"),
+        *fields("gtid string?", "file string", "pos int64", "row int32", "thread int64?", "query string?"),
     ],
     version=1,
     of="source",
 )
 _TRANSACTION = struct(
     "event.block",
-    [field("id", "string"), field("total_order", "int64"), field("data_collection_order", "int64")],
+    fields("id string", "total_order int64", "data_collection_order int64"),
     version=1,
     optional=True,
     of="transaction",
@@ -91,8 +83,7 @@ def envelope(prefix: str, columns: list[Schema]) -> Schema:
             struct(value, columns, optional=True, of="after"),
             SOURCE,
             _TRANSACTION,
-            field("op", "string"),
-            *(field(name, "int64", optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
+            *fields("op string", "ts_ms int64?", "ts_us int64?", "ts_ns int64?"),
         ],
         version=2,
     )
@@ -102,14 +93,12 @@ TRANSACTION_KEY = struct("io.debezium.connector.common.TransactionMetadataKey", 
 TRANSACTION_VALUE = struct(
     "io.debezium.connector.common.TransactionMetadataValue",
     [
-        field("status", "string"),
-        field("id", "string"),
-        field("event_count", "int64", optional=True),
+        *fields("status string", "id string", "event_count int64?"),
         {
             "type": "array",
             "items": struct(
                 "event.collection",
-                [field("data_collection", "string"), field("event_count", "int64")],
+                fields("data_collection string", "event_count int64"),
                 version=1,
                 optional=True,
             ),
@@ -129,20 +118,9 @@ def _strings(name: str) -> Schema:
 _COLUMN = struct(
     "io.debezium.connector.schema.Column",
     [
-        field("name", "string"),
-        field("jdbcType", "int32"),
-        field("nativeType", "int32", optional=True),
-        field("typeName", "string"),
-        field("typeExpression", "string", optional=True),
-        field("charsetName", "string", optional=True),
-        field("length", "int32", optional=True),
-        field("scale", "int32", optional=True),
-        field("position", "int32"),
-        field("optional", "boolean", optional=True),
-        field("autoIncremented", "boolean", optional=True),
-        field("generated", "boolean", optional=True),
-        field("comment", "string", optional=True),
-        field("defaultValueExpression", "string", optional=True),
+        *fields("name string", "jdbcType int32", "nativeType int32?", "typeName string", "typeExpression string?"),
+        *fields("charsetName string?", "length int32?", "scale int32?", "position int32", "optional boolean?"),
+        *fields("autoIncremented boolean?", "generated boolean?", "comment string?", "defaultValueExpression string?"),
         _strings("enumValues"),
     ],
     version=1,
@@ -167,10 +145,7 @@ SCHEMA_CHANGE_VALUE = struct(
     "io.debezium.connector.mysql.SchemaChangeValue",
     [
         SOURCE,
-        field("ts_ms", "int64"),
-        field("databaseName", "string", optional=True),
-        field("schemaName", "string", optional=True),
-        field("ddl", "string", optional=True),
+        *fields("ts_ms int64", "databaseName string?", "schemaName string?", "ddl string?"),
         {"type": "array", "items": _CHANGE, "optional": False, "field": "tableChanges"},
     ],
     version=1,

@@ -65,21 +65,7 @@ class GtidSet:
 
     def without(self, gtids: list[str]) -> GtidSet:
         """The set less single transactions (`uuid:7`, `uuid:tag:7`); those that it does not have change nothing."""
-        result = GtidSet(str(self))
-        for gtid in gtids:
-            source, _, number = gtid.rpartition(":")
-            gno, kept = int(number), []
-            for low, high in result._sets.get(source, []):
-                if low <= gno <= high:
-                    kept += [part for part in ([low, gno - 1], [gno + 1, high]) if part[0] <= part[1]]
-                else:
-                    kept.append([low, high])
-            if kept:
-                result._sets[source] = kept
-            else:
-                result._sets.pop(source, None)
-        result._text = None
-        return result
+        return self.minus(GtidSet(",".join(gtids)))
 
     def minus(self, other: GtidSet) -> GtidSet:
         """The transactions that are in here and not in `other`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from headrace.mysql.events.compressed import decompress
+from headrace.mysql.values.mariadb import decompressed_event
 
 _FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 14: 4, 15: 8, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1}
 _FIXED |= {128: 3, 129: 8}
@@ -45,10 +45,10 @@ def parse_query(data: bytes, at: int, stop: int) -> QueryEvent:
 
 
 def parse_compressed_query(data: bytes, at: int, stop: int) -> QueryEvent:
-    """MariaDB's QUERY_COMPRESSED: the same with its text compressed. Raises as parse_query and decompress do."""
+    """MariaDB's QUERY_COMPRESSED: the same with its text compressed. Raises ValueError and what parse_query does."""
     schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
     text_at = at + 13 + variables + schema_length + 1
-    plain = data[at:text_at] + decompress(data, text_at, stop)
+    plain = data[at:text_at] + decompressed_event(data, text_at, stop)
     return parse_query(plain, 0, len(plain))
 
 

@@ -8,7 +8,8 @@ from itertools import islice
 
 from headrace.model import Column, TableSchema
 from headrace.mysql.values import column_types as ct
-from headrace.mysql.values.column_types import Field, UnknownType, ValueOptions
+from headrace.mysql.values.charsets import UnknownType, charset_of, codec_of
+from headrace.mysql.values.column_types import Field, ValueOptions
 from headrace.mysql.values.lengths import lenenc, lenenc_string
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
@@ -82,7 +83,7 @@ class TableMap:
                         kind,
                         meta,
                         unsigned=columns.unsigned[i],
-                        charset=ct.charset_of(columns.collations[i]) if columns.collations[i] else "",
+                        charset=charset_of(columns.collations[i]) if columns.collations[i] else "",
                         labels=columns.labels[i],
                         nullable=bool(self.nulls >> i & 1),
                     )
@@ -177,7 +178,7 @@ class _Columns:
             if k != kind:
                 continue
             count, at = lenenc(body, at)
-            codec, labels = ct.codec_of(ct.charset_of(self.collations[i])), []
+            codec, labels = codec_of(charset_of(self.collations[i])), []
             for _ in range(count):
                 raw, at = lenenc_string(body, at)
                 labels.append(codec.decode(raw))

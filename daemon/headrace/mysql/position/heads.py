@@ -33,13 +33,6 @@ class _Head(BinlogScan):
             self.done = True
 
 
-async def read_head(probe: Probe, file: str) -> FileHead:
-    """The head of a file. Raises SourceError and its kinds: PositionLost for a file that can't be opened."""
-    head = _Head(file)
-    await probe.run(head)
-    return FileHead(head.begun, head.gtids)
-
-
 class FileHeads:
     """Heads of one source's files that were read already: they never change, so whoever asks again and again keeps
     this object. `dumps` counts the short dumps that it cost."""
@@ -56,11 +49,13 @@ class FileHeads:
 
     async def get(self, server_uuid: str, file: str, size: int) -> FileHead:
         """The head of a file that has `size` bytes now. A file that became smaller is another one under the same
-        name (RESET). Raises SourceError and its kinds."""
+        name (RESET). Raises SourceError and its kinds: PositionLost for a file that can't be opened."""
         key = server_uuid, file
         known = self._known.pop(key, None)
         if known is None or known[0] > size:
-            known = size, await read_head(self._probe, file)
+            head = _Head(file)
+            await self._probe.run(head)
+            known = size, FileHead(head.begun, head.gtids)
         self._known[key] = size, known[1]
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)

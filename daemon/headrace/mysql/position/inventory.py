@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import SourceError
@@ -69,7 +69,7 @@ async def take_inventory(connection: SourceConnection) -> Inventory:
     """Asks a source what it has; loads the connection's variables when they are not. Raises SourceError."""
     variables = connection.variables or await connection.load_variables()
     mariadb = connection.is_mariadb
-    gtid_mode = not mariadb and variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
+    gtid_mode = connection.has_gtids
     # The end is asked for first, so that it lies in what is listed afterwards.
     file, offset, executed = await connection.binlog_end()
     rows = await connection.query("SHOW BINARY LOGS")
@@ -141,13 +141,23 @@ async def retention(inventory: Inventory, position: Position, heads: FileHeads) 
 async def file_by_gtids(inventory: Inventory, gtids: GtidSet, heads: FileHeads) -> str:
     """The newest file before which nothing was executed that is not in `gtids`, as the server finds it; "" when even
     before the oldest something was. A search by halves."""
-    low, high = -1, len(inventory.files) - 1
+
+    async def begins_within(binlog: Binlog) -> bool:
+        head = await heads.get(inventory.server_uuid, binlog.name, binlog.size)
+        return gtids.contains(head.gtids or GtidSet())
+
+    at = await newest_where(inventory.files, begins_within)
+    return inventory.files[at].name if at >= 0 else ""
+
+
+async def newest_where(files: Sequence[Binlog], fits: Callable[[Binlog], Awaitable[bool]], least: int = -1) -> int:
+    """The index of the newest file that fits, or `least`, which is not asked about. A search by halves: where a file
+    fits, those before it do."""
+    low, high = least, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        binlog = inventory.files[middle]
-        head = await heads.get(inventory.server_uuid, binlog.name, binlog.size)
-        if gtids.contains(head.gtids or GtidSet()):
+        if await fits(files[middle]):
             low = middle
         else:
             high = middle - 1
-    return inventory.files[low].name if low >= 0 else ""
+    return low

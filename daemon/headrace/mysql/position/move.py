@@ -13,7 +13,6 @@ import structlog
 from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
@@ -65,13 +64,10 @@ async def relocate(
     Raises PositionError when the source does not have the position, or
     another SourceError.
     """
-    connection = await SourceConnection.open(address_of(source))
-    try:
+    async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         mover = _Mover(source, inventory, stored, reason, last_pos)
         boundary = await mover.resolve(where, connection)
-    finally:
-        await connection.close()
     return await mover.move(boundary, history_entries, trail)
 
 
@@ -82,11 +78,8 @@ async def relocate_by_policy(source: SourceSettings, policy: str, lost: Position
     """
     if policy == "fail":
         return None
-    connection = await SourceConnection.open(address_of(source))
-    try:
+    async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
-    finally:
-        await connection.close()
     mover = _Mover(source, inventory, stored, lost.kind.value, 0)
     found = await mover.by_policy(policy, lost)
     if isinstance(found, TransactionBoundary):
@@ -102,17 +95,11 @@ class _Mover:
     """One move on one source."""
 
     def __init__(
-        self,
-        source: SourceSettings,
-        inventory: Inventory,
-        stored: Position | None,
-        reason: str,
-        last_pos: int,
-        heads: FileHeads | None = None,
+        self, source: SourceSettings, inventory: Inventory, stored: Position | None, reason: str, last_pos: int
     ) -> None:
         self._inventory, self._stored, self._reason = inventory, stored, reason
         self._last_pos = stored.last_pos if stored is not None else last_pos
-        self._finder = PositionFinder(source, inventory, heads)
+        self._finder = PositionFinder(source, inventory)
         self._notes: list[str] = []
         self._same_server = stored is not None and stored.server_uuid == inventory.server_uuid
         by_gtid = inventory.gtid_mode and stored is not None and stored.gtid_set

@@ -4,6 +4,7 @@ committed. Rows and statements are passed over."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 from headrace.errors import HeadraceError
@@ -12,11 +13,8 @@ from headrace.mysql.events.cutter import EventCutter, rotated_to
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import GtidReader, Key, MariadbGtid, parse_mariadb
-from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.connection import LOOK_HEARTBEAT, short_dump
 from headrace.settings.destination import SourceSettings
-
-_BUFFER = 1 << 20
-_HEARTBEAT = 1.0
 
 
 class BinlogScan:
@@ -204,38 +202,27 @@ class Probe:
         Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
         """
-        limit = self._source.connect_timeout + 2 * _HEARTBEAT
+        limit = self._source.connect_timeout + 2 * LOOK_HEARTBEAT
 
         def over() -> bool:
             return scan.over
 
-        connection = await SourceConnection.open(address_of(self._source))
-        stream = None
-        try:
-            await connection.load_variables()
-            scan.cursor.checksums = connection.writes_checksums
-            await connection.register(self.server_id, _HEARTBEAT)
-            self.dumps += 1
-            # Without annotations MariaDB leaves events out, and with them the positions between events.
-            stream = await connection.dump(
-                self.server_id, file=scan.scanned, offset=offset, gtids=None, buffer=_BUFFER, annotations=True
-            )
-            data = b""
-            while not over():
-                data = await stream.read(data, scan.need, limit)
-                at, more = 0, True
-                while more and not over():
-                    try:
-                        at, more = scan.feed(data, at, over)
-                    except HeadraceError:
-                        if over():
-                            return  # damage behind what was looked for
-                        raise
-                    await asyncio.sleep(0)  # others share the loop
-                data = data[at:]
-        finally:
-            scan.close()
-            if stream is not None:
-                await stream.close()
-            await connection.close()
-            await asyncio.sleep(0)  # a transport gives its socket back in the loop's next round
+        self.dumps += 1
+        # Without annotations MariaDB leaves events out, and with them the positions between events.
+        dump = short_dump(self._source, self.server_id, scan.scanned, offset, annotations=True)
+        with contextlib.closing(scan):
+            async with dump as (stream, connection):
+                scan.cursor.checksums = connection.writes_checksums
+                data = b""
+                while not over():
+                    data = await stream.read(data, scan.need, limit)
+                    at, more = 0, True
+                    while more and not over():
+                        try:
+                            at, more = scan.feed(data, at, over)
+                        except HeadraceError:
+                            if over():
+                                return  # damage behind what was looked for
+                            raise
+                        await asyncio.sleep(0)  # others share the loop
+                    data = data[at:]

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.errors import LostKind, NotUnderstood, PositionLost, SourceError
 from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position import scans
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import Inventory, file_by_gtids
+from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
 from headrace.mysql.position.scan import Probe
-from headrace.mysql.position.scans import (
-    Ahead,
-    At,
-    Begins,
-    FirstMissing,
-    FirstSince,
-    MariadbAt,
-    Sound,
-    TransactionBoundary,
-)
+from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
 from headrace.settings.destination import SourceSettings
 
@@ -48,13 +41,13 @@ class Truncation:
 
 class PositionFinder:
     """Looks for positions in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and
-    its kinds; `heads` may be shared with others that look at the same source."""
+    its kinds."""
 
-    def __init__(self, source: SourceSettings, inventory: Inventory, heads: FileHeads | None = None) -> None:
+    def __init__(self, source: SourceSettings, inventory: Inventory) -> None:
         self._inventory = inventory
         self._sound = replace(inventory, files=inventory.readable or inventory.files)
         """The same without files that lie before a hole, and the hole."""
-        self._heads = heads or FileHeads(source)
+        self._heads = FileHeads(source)
         self._probe = Probe(source)
 
     @property
@@ -94,31 +87,26 @@ class PositionFinder:
         Files are searched by halves by the time that they were begun; then one file is read, and the next one when it
         has none.
         """
-        files = self._sound.files
-        seconds, low, high = int(when.timestamp()), 0, len(files) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            head = await self._heads.get(self._inventory.server_uuid, files[middle].name, files[middle].size)
-            if head.begins < seconds:  # whole seconds: a file of the same second may begin behind `when`
-                low = middle
-            else:
-                high = middle - 1
-        since = (when - _EPOCH) // timedelta(microseconds=1)
-        for binlog in files[low:]:
-            scan = FirstSince(binlog.name, since)
-            await self._probe.run(scan)
-            if scan.found is not None:
-                return scan.found
-            if scan.idle:
-                break
-        return self.end()
+        seconds, since = int(when.timestamp()), (when - _EPOCH) // timedelta(microseconds=1)
+
+        async def begins_before(binlog: Binlog) -> bool:
+            head = await self._heads.get(self._inventory.server_uuid, binlog.name, binlog.size)
+            return head.begins < seconds  # whole seconds: a file of the same second may begin behind `when`
+
+        at = await newest_where(self._sound.files, begins_before, 0)
+        return await self._first_found(at, lambda file: scans.FirstSince(file, since))
 
     async def first_missing(self, gtids: GtidSet) -> TransactionBoundary:
         """Where the first transaction begins that is not in `gtids`; else the end of the binlog."""
         file = await file_by_gtids(self._sound, gtids, self._heads)
-        at = self._sound.index(file) or 0
+        return await self._first_found(self._sound.index(file) or 0, lambda file: scans.FirstMissing(file, gtids))
+
+    async def _first_found(
+        self, at: int, make: Callable[[str], scans.FirstSince | scans.FirstMissing]
+    ) -> TransactionBoundary:
+        """What scans find first, of one file after the other from number `at` on; else the end of the binlog."""
         for binlog in self._sound.files[at:]:
-            scan = FirstMissing(binlog.name, gtids)
+            scan = make(binlog.name)
             await self._probe.run(scan)
             if scan.found is not None:
                 return scan.found
@@ -133,7 +121,7 @@ class PositionFinder:
             return boundary.commit_time_us
         at, offset = self._inventory.index(boundary.file), boundary.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
-            scan = FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
+            scan = scans.FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
             await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
             if scan.found is not None:
                 return scan.found.commit_time_us
@@ -154,14 +142,10 @@ class PositionFinder:
             raise PositionError(f"{file} has {size} bytes, so {file}:{offset} is behind its end")
         if offset == 4:
             return await self.start_of(file)
-        scan = At(file, offset)
+        scan = scans.At(file, offset)
         await self._probe.run(scan)
         if scan.found is not None:
-            return (
-                scan.found
-                if inventory.gtid_mode
-                else TransactionBoundary(file, offset, None, scan.found.commit_time_us)
-            )
+            return scan.found if inventory.gtid_mode else replace(scan.found, gtids=None)
         if offset == scan.last and scan.left:  # behind the event that closes the file
             following = inventory.index(file)
             assert following is not None
@@ -176,22 +160,16 @@ class PositionFinder:
         """Where a MariaDB server's GTID state is `text` (`domain-server-sequence`, a domain each). `states` gives the
         state at the start of a file, as BINLOG_GTID_POS does."""
         wanted = mariadb_state(text)
-        files = self._sound.files
-        low, high = 0, len(files) - 1
-        known: dict[int, dict[int, int]] = {}
-        while low < high:
-            middle = (low + high + 1) // 2
-            known[middle] = mariadb_state(await states(files[middle].name))
-            if all(known[middle].get(domain, 0) <= number for domain, number in wanted.items()):
-                low = middle
-            else:
-                high = middle - 1
-        state = known.get(low)
-        if state is None:
-            state = mariadb_state(await states(files[low].name))
+
+        async def begins_within(binlog: Binlog) -> bool:
+            state = mariadb_state(await states(binlog.name))
+            return all(state.get(domain, 0) <= number for domain, number in wanted.items())
+
+        file = self._sound.files[await newest_where(self._sound.files, begins_within, 0)].name
+        state = mariadb_state(await states(file))
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
-            return TransactionBoundary(files[low].name, 4)
-        scan = MariadbAt(files[low].name, wanted, dict(state))
+            return TransactionBoundary(file, 4)
+        scan = scans.MariadbAt(file, wanted, state)
         await self._probe.run(scan)
         if scan.found is None:
             raise PositionError(
@@ -212,7 +190,7 @@ class PositionFinder:
         at = inventory.index(file)
         if at is None or at == len(inventory.files) - 1:
             return None
-        scan = Sound(file, offset)
+        scan = scans.Sound(file, offset)
         try:
             await self._probe.run(scan)
         except PositionLost as error:
@@ -230,18 +208,12 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
     """The commit time, in microseconds since 1970, of the transaction that begins at a position, None when none does
     there. Costs one short dump. Raises SourceError and its kinds."""
     begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
-    scan = Begins(file, begin, offset)
+    scan = scans.Begins(file, begin, offset)
     try:
         await Probe(source).run(scan, offset=begin)
     except (PositionLost, NotUnderstood):
         return None  # what is there is no event's beginning
     return scan.found
-
-
-async def find_time(source: SourceSettings, inventory: Inventory, when: datetime) -> tuple[str, int]:
-    """File and offset of the first transaction committed at `when` or later; else the end of the binlog. Raises
-    SourceError and its kinds."""
-    return (await PositionFinder(source, inventory).at_time(when)).file_position
 
 
 # -- counts -------------------------------------------------------------------------------------------------------
@@ -280,4 +252,4 @@ async def read_on(source: SourceSettings, file: str, offset: int) -> None:
     """Reads from a position to the end of the transaction behind it, or some megabytes: what a list of files does not
     show, a dump does. Raises PositionLost, BinlogCorrupt, or another SourceError."""
     if file and offset < _WRAP:
-        await Probe(source).run(Ahead(file, offset), offset=offset)
+        await Probe(source).run(scans.Ahead(file, offset), offset=offset)

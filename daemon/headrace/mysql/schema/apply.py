@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.model import Column, DdlKind, TableChange
-from headrace.mysql.schema.ddl.actions import (
-    Action,
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    DropDatabase,
-    DropTables,
-    NotParsed,
-    PartitionToTable,
-    RenameTables,
-    RenameTo,
-    TableName,
-    TableToPartition,
-    Truncate,
-)
+from headrace.mysql.schema.ddl import actions
+from headrace.mysql.schema.ddl.actions import NotParsed, TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition, altered, created
 from headrace.mysql.schema.ddl.dialect import Dialect
 from headrace.mysql.schema.states import States
@@ -33,28 +19,28 @@ class Applied:
         self._states, self._dialect, self._kind = states, dialect, kind
         self.changes: list[TableChange] = []
 
-    def run(self, action: Action, *, shown: bool) -> None:
+    def run(self, action: actions.Action, *, shown: bool) -> None:
         """Raises NotParsed when the statement does not fit what is known. `shown`: the server made its text."""
-        if isinstance(action, CreateTable):
+        if isinstance(action, actions.CreateTable):
             self._create(action, shown)
-        elif isinstance(action, AlterTable):
+        elif isinstance(action, actions.AlterTable):
             self._alter(action)
-        elif isinstance(action, DropTables):
+        elif isinstance(action, actions.DropTables):
             for name in action.names:
                 self._states.forget(name)
                 self._changed(name)
-        elif isinstance(action, RenameTables):
+        elif isinstance(action, actions.RenameTables):
             for old, new in action.pairs:
                 self._rename(old, new, action.if_exists)
-        elif isinstance(action, Truncate):
+        elif isinstance(action, actions.Truncate):
             self._changed(action.name)
-        elif isinstance(action, CreateDatabase):
+        elif isinstance(action, actions.CreateDatabase):
             self._create_database(action)
-        elif isinstance(action, AlterDatabase):
+        elif isinstance(action, actions.AlterDatabase):
             known = self._states.complete(action.schema)
             if action.charset:
                 self._states.set_schema(action.schema, action.charset, complete=known)
-        elif isinstance(action, DropDatabase):
+        elif isinstance(action, actions.DropDatabase):
             for name in self._states.tables_in(action.schema):
                 if self._states.schema_of(name) is not None:
                     self.changes.append(TableChange(DdlKind.ERASE, *name))
@@ -74,7 +60,7 @@ class Applied:
         renamed_from = self._states.key(renamed_from) if renamed_from else None
         self.changes.append(TableChange(self._kind, *name, after=after, renamed_from=renamed_from))
 
-    def _create(self, action: CreateTable, shown: bool) -> None:
+    def _create(self, action: actions.CreateTable, shown: bool) -> None:
         states, name = self._states, action.name
         before = states.get(name)
         if action.if_not_exists:
@@ -97,14 +83,14 @@ class Applied:
             states.set(name, made)
         self._changed(name)
 
-    def _alter(self, action: AlterTable) -> None:
+    def _alter(self, action: actions.AlterTable) -> None:
         states, name = self._states, action.name
         before = states.get(name)
         for spec in action.specs:
-            if isinstance(spec, PartitionToTable | TableToPartition):
-                states.set(spec.name, before if isinstance(spec, PartitionToTable) else None)
+            if isinstance(spec, actions.PartitionToTable | actions.TableToPartition):
+                states.set(spec.name, before if isinstance(spec, actions.PartitionToTable) else None)
                 self._changed(spec.name)
-        target = next((spec.name for spec in action.specs if isinstance(spec, RenameTo)), None)
+        target = next((spec.name for spec in action.specs if isinstance(spec, actions.RenameTo)), None)
         if isinstance(before, TableDefinition):
             states.set(name, altered(before, action, states.charset(name[0]), self._dialect))
         elif before is None and not action.if_exists:
@@ -128,7 +114,7 @@ class Applied:
             states.set(new, state)
         self._changed(new, old)
 
-    def _create_database(self, action: CreateDatabase) -> None:
+    def _create_database(self, action: actions.CreateDatabase) -> None:
         exists = self._states.exists(action.schema)
         if action.if_not_exists and exists is not False:
             return  # it was there, or nothing is known of it: nothing is known afterwards either

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from headrace.model import Column, TableSchema
+from headrace.model import Column
 from headrace.mysql.schema.ddl.definition import TableDefinition
 
 _FIELDS = [field.name for field in fields(Column)]
@@ -61,8 +61,3 @@ def definition_from(fields_of: dict[str, Any]) -> TableDefinition:
         known["labels"] = tuple(known.get("labels", ()))
         columns.append(Column(**known))
     return TableDefinition(tuple(columns), tuple(int(i) for i in fields_of["keys"]), str(fields_of["charset"]))
-
-
-def schema_of(schema: str, table: str, definition: TableDefinition) -> TableSchema:
-    """The model's form."""
-    return TableSchema(schema, table, definition.columns, definition.keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import time
 from collections.abc import Callable
@@ -17,19 +18,10 @@ from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.states import FilePosition, reached
-from headrace.mysql.wire.connection import SourceConnection, address_of, probe_id
-from headrace.mysql.wire.server import Server
+from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, probe_id, short_dump
 from headrace.mysql.wire.stream import PacketStream
 
-_BUFFER = 1 << 20
-_HEARTBEAT = 1.0
 _SAY_EVERY = 10.0
-
-
-async def current_file_position(connection: SourceConnection) -> FilePosition:
-    """The end of the server's binlog."""
-    file, offset, _ = await connection.binlog_end()
-    return file, offset
 
 
 class DdlScan:
@@ -42,7 +34,7 @@ class DdlScan:
         self._server_id = probe_id(server.settings.server_id)
         self._gtids = GtidSet(position.gtid_set).pack() if server.gtid_mode and position.gtid_set else None
         self._statements = _Statements(position, self._fold, mariadb=server.mariadb, version=server.version)
-        self._connection: SourceConnection | None = None
+        self._dump = contextlib.AsyncExitStack()
         self._stream: PacketStream | None = None
         self._data = b""
 
@@ -58,7 +50,7 @@ class DdlScan:
             await self._open()
         assert self._stream is not None
         found, said = self._statements, time.monotonic()
-        limit = 2 * _HEARTBEAT + self._source.connect_timeout
+        limit = 2 * LOOK_HEARTBEAT + self._source.connect_timeout
         while not reached(found.reached, end):
             self._data = await self._stream.read(self._data, found.cutter.need, limit)
             at, more = 0, True
@@ -71,25 +63,14 @@ class DdlScan:
                 self._log.info("looking for DDL behind the position", at="{}:{}".format(*found.reached), to=f"{end}")
 
     async def _open(self) -> None:
-        connection = self._connection = await SourceConnection.open(address_of(self._source))
-        await connection.load_variables()
+        file, offset = ("", 4) if self._gtids is not None else (self._position.file, self._position.offset)
+        dump = short_dump(self._source, self._server_id, file, offset, gtids=self._gtids)
+        self._stream, connection = await self._dump.enter_async_context(dump)
         self._statements.cursor.checksums = connection.writes_checksums
-        await connection.register(self._server_id, _HEARTBEAT)
-        position = self._position
-        self._stream = await connection.dump(
-            self._server_id,
-            file="" if self._gtids is not None else position.file,
-            offset=4 if self._gtids is not None else position.offset,
-            gtids=self._gtids,
-            buffer=_BUFFER,
-        )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends the dump."""
-        if self._stream is not None:
-            await self._stream.close()
-        if self._connection is not None:
-            await self._connection.close()
+        await self._dump.aclose()
 
     @property
     def schemas_changed(self) -> bool:

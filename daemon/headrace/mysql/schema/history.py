@@ -14,10 +14,7 @@ from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableNam
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.ddl.dialect import Dialect, dialect_of
-from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
-
-__all__ = ["DdlEffect", "FilePosition", "Reading", "SchemaHistory", "TableReading", "misfit"]
 
 _UNKNOWN_TABLE_ERROR = 1051
 _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]* \(\n  `")
@@ -61,8 +58,6 @@ class DdlEffect:
     """The first table that it names, "" for none."""
     tables: tuple[TableChange, ...] = ()
     """What it did to tables, captured or not."""
-    atomic_select: bool = False
-    """CREATE ... SELECT as MySQL writes it: its rows follow in the same group."""
     temporary: bool = False
     """The statement is about a temporary table."""
     named: tuple[TableName, ...] | None = ()
@@ -169,9 +164,7 @@ class SchemaHistory:
         info = classify(query, mariadb=self._mariadb, version=self._server_version)
         named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
         name = named[0] if named else (self._states.fold(info.schema), "")
-        effect = DdlEffect(info.kind, info.category, *name, named=named, problem=info.problem)
-        effect.temporary = info.temporary
-        effect.atomic_select = bool(getattr(info.action, "atomic_select", False))
+        effect = DdlEffect(info.kind, info.category, *name, (), info.temporary, named, info.problem)
         self._pos = max(self._pos, pos)
         self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
-from headrace.mysql.schema.gap import DdlScan, current_file_position
+from headrace.mysql.schema.gap import DdlScan
 from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
-from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, by_table, statements, table_schemas
-from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
-from headrace.mysql.wire.server import Server
+from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
+from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 
 _TRIES = 4
 _LOCK_SECONDS = 5
@@ -37,14 +37,12 @@ async def read_schemas(
     read the binlog is not scanned. Raises SourceError and its kinds.
     """
     reader = _Reader(captures, history, dialect_of(server.version, mariadb=server.mariadb))
-    scan = DdlScan(server, position, log)
-    connection = await SourceConnection.open(address_of(server.settings))
-    try:
+    async with (
+        await SourceConnection.open(address_of(server.settings)) as connection,
+        contextlib.aclosing(DdlScan(server, position, log)) as scan,
+    ):
         await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return await reader.read(connection, scan)
-    finally:
-        await scan.close()
-        await connection.close()
 
 
 class _Reader:
@@ -57,7 +55,7 @@ class _Reader:
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(0.3 * attempt)
-            before = await current_file_position(connection)
+            before = (await connection.binlog_end())[:2]
             listed = await self._list(connection)
             schemas = await connection.query(SCHEMAS_SQL)
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
@@ -75,7 +73,7 @@ class _Reader:
                 for row in schemas
                 if str(row["s"]).lower() not in _SYSTEM
             }
-            await scan.run_to(await current_file_position(connection))
+            await scan.run_to((await connection.binlog_end())[:2])
             if not self._date(reading, scan, before, final=attempt == _TRIES - 1):
                 return reading
         raise AssertionError("the last try is final")
@@ -114,21 +112,14 @@ class _Reader:
             by_schema.setdefault(schema, []).append(table)
         for schema, tables in by_schema.items():
             for i in range(0, len(tables), _COLUMNS_AT_ONCE):
-                await self._read_part(connection, reading, schema, tables[i : i + _COLUMNS_AT_ONCE])
+                part = tables[i : i + _COLUMNS_AT_ONCE]
+                async for table, read in read_tables(connection.query, schema, part, self._dialect):
+                    if isinstance(read, str):
+                        reading.unknown[schema, table] = read
+                    else:
+                        reading.tables[schema, table] = TableReading(*read)
+                    await asyncio.sleep(0)  # other destinations share the loop
         return reading
-
-    async def _read_part(
-        self, connection: SourceConnection, reading: Reading, schema: str, tables: Sequence[str]
-    ) -> None:
-        columns, keys, collations = [by_table(await connection.query(sql)) for sql in statements(schema, tables)]
-        for table in tables:
-            rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
-            made, unknown = table_schemas(schema, *rows, self._dialect)
-            if table in made:
-                reading.tables[schema, table] = TableReading(*made[table])
-            else:
-                reading.unknown[schema, table] = unknown.get(table, "it was dropped while table schemas were read")
-            await asyncio.sleep(0)  # other destinations share the loop
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between

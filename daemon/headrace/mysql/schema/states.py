@@ -10,14 +10,7 @@ from typing import Any
 from headrace.model import TableSchema
 from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition
-from headrace.mysql.schema.entries import (
-    definition_fields,
-    definition_from,
-    doubt_entry,
-    in_force,
-    schema_of,
-    table_entry,
-)
+from headrace.mysql.schema.entries import definition_fields, definition_from, doubt_entry, in_force, table_entry
 
 FilePosition = tuple[str, int]
 """A binlog file and the offset behind an event in it."""
@@ -90,7 +83,7 @@ class States:
             state = self._tables.get(key)
             if not isinstance(state, TableDefinition):
                 return None
-            made = self._made[key] = schema_of(*key, state)
+            made = self._made[key] = TableSchema(*key, state.columns, state.keys)
         return made
 
     def set(self, name: TableName, state: State, *, quiet: bool = False) -> None:

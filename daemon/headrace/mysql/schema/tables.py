@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.model import TableSchema
@@ -44,6 +44,18 @@ def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
     only = f" AND TABLE_NAME IN ({', '.join(literal(table) for table in tables)})"
     facts = {"schema": literal(schema), "only": only}
     return _COLUMNS.format(**facts), _KEYS.format(**facts), _COLLATIONS.format(**facts)
+
+
+async def read_tables(
+    query: Callable[[str], Awaitable[Sequence[Row]]], schema: str, tables: Sequence[str], dialect: Dialect
+) -> AsyncIterator[tuple[str, tuple[TableSchema, str] | str]]:
+    """Asks for some tables of one schema: each table's name, with its schema and default character set, or with why
+    those can't be told. Raises what `query` raises."""
+    columns, keys, collations = [by_table(await query(sql)) for sql in statements(schema, tables)]
+    for table in tables:
+        rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
+        made, unknown = table_schemas(schema, *rows, dialect)
+        yield table, made.get(table) or unknown.get(table, "it was dropped while table schemas were read")
 
 
 def table_schemas(

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
-from headrace.mysql.values.charsets import BINARY as BINARY_COLLATION
-from headrace.mysql.values.charsets import UnknownType, charset_of, codec_of
+from headrace.mysql.values.charsets import UnknownType, codec_of
 from headrace.mysql.values.jsonb import json_text
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
@@ -30,23 +29,6 @@ METADATA_SIZE = {
     **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY, BLOB_COMPRESSED, VECTOR), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
 }
-
-__all__ = [
-    "BINARY_COLLATION",
-    "CHARACTER",
-    "CHARACTER_MARIADB",
-    "METADATA_SIZE",
-    "NUMERIC",
-    "Field",
-    "UnknownType",
-    "ValueOptions",
-    "charset_of",
-    "codec_of",
-    "column_from_map",
-    "field_of",
-    "java_type",
-    "real_type",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +85,7 @@ def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAU
         code, size = _INTS[kind]
         return Field("fixed", code.upper() if column.unsigned else code, size)
     if kind == INT24:
-        return Field("fixed", "3s", 3, values.uint24 if column.unsigned else values.int24)
+        return Field("fixed", "3s", 3, values.little_int if column.unsigned else values.int24)
     if kind == FLOAT:
         return Field("fixed", "f", 4, values.float32)
     if kind == DOUBLE:

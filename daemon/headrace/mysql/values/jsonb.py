@@ -7,7 +7,8 @@ import struct
 from collections.abc import Callable
 from json.encoder import encode_basestring as _quote
 
-from headrace.mysql.values.values import decimal_size, decimal_text, double_text, packed_datetime, packed_time
+from headrace.mysql.values.values import decimal_size, decimal_text, packed_datetime, packed_time
+from headrace.rules.numbers import float_text
 
 _I64 = struct.Struct("<q").unpack_from
 _NUMBERS: dict[int, Callable[[bytes, int], tuple[int]]] = {
@@ -79,7 +80,7 @@ def _length(b: bytes, at: int) -> tuple[int, int]:
 
 def json_double(x: float) -> str:
     """A double within a document: with `.0` when it looks whole, so that it stays a double."""
-    text = double_text(x)
+    text = float_text(x)
     return text if "." in text or "e" in text else text + ".0"
 
 

@@ -1,4 +1,4 @@
-"""Values that only MariaDB writes: UUID, INET4, INET6, and compressed columns (MariaDB's field_comp.cc)."""
+"""Values that only MariaDB writes: UUID, INET4, INET6, compressed columns (its field_comp.cc) and compressed events."""
 
 from __future__ import annotations
 
@@ -55,15 +55,30 @@ def decompressed(raw: bytes) -> bytes:
     method = raw[0]
     if method == 0:
         return raw[1:]
-    size, wrap = method & 7, -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS
+    size = method & 7
     if method >> 4 != 8 or not 1 <= size <= 4 or len(raw) <= size + 1:
         raise ValueError(f"a compressed column begins with {raw[:6].hex()}")
-    length = int.from_bytes(raw[1 : 1 + size], "big")
-    inflate = zlib.decompressobj(wrap)
+    return _inflated("column", raw, 1, size, len(raw), -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS)
+
+
+def decompressed_event(data: bytes, at: int, stop: int) -> bytes:
+    """The compressed part of an event (log_bin_compress): a byte with the algorithm and the size of the length, the
+    length big endian, then zlib's bytes. Raises ValueError when it is none, or its length is not the one it says."""
+    head = data[at]
+    size = head & 7
+    if head & 0x70 or not 1 <= size <= 4:
+        raise ValueError(f"a compressed event begins with {head:#x}, which is not known")
+    return _inflated("event", data, at + 1, size, stop, zlib.MAX_WBITS)
+
+
+def _inflated(what: str, data: bytes, at: int, size: int, stop: int, window: int) -> bytes:
+    """What stands from `at` to `stop`: a length of `size` bytes, then the compressed data."""
+    length = int.from_bytes(data[at : at + size], "big")
+    inflate = zlib.decompressobj(window)
     try:
-        data = inflate.decompress(raw[1 + size :], length + 1)
+        plain = inflate.decompress(data[at + size : stop], length + 1)
     except zlib.error as error:
-        raise ValueError(f"a compressed column can't be decompressed: {error}") from None
-    if len(data) != length or inflate.unconsumed_tail:
-        raise ValueError(f"a compressed column has {len(data)} bytes instead of {length}")
-    return data
+        raise ValueError(f"a compressed {what} can't be decompressed: {error}") from error
+    if len(plain) != length or inflate.unconsumed_tail:
+        raise ValueError(f"a compressed {what} has {len(plain)} bytes instead of {length}")
+    return plain

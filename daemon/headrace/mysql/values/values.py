@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 from datetime import date, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
+
+from headrace.rules.numbers import float_text
 
 _PAIRS = tuple(f"{n:02d}" for n in range(100))
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -223,31 +224,6 @@ def float32(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def double_text(x: float) -> str:
-    """A DOUBLE as MySQL prints it: the shortest digits that give the same number. It is written with an exponent,
-    without plus or zeros, below 1e-15, and from 1e15 on when it is whole. Raises ValueError for NaN and infinity."""
-    text = repr(x)
-    whole = text.endswith(".0")
-    if "e" not in text and "n" not in text and (not whole or len(text) <= 16):
-        return text[:-2] if whole else text
-    if x != x or x in (math.inf, -math.inf):
-        raise ValueError(f"MySQL has no number {text}")
-    sign = "-" if text[0] == "-" else ""
-    mantissa, _, exponent = text.lstrip("-").partition("e")
-    before, _, behind = mantissa.partition(".")
-    digits = (before + behind).lstrip("0")
-    point = len(before) + int(exponent or 0) - (len(before + behind) - len(digits))
-    digits = digits.rstrip("0")
-    if -14 <= point <= 15:
-        if point <= 0:
-            return f"{sign}0.{'0' * -point}{digits}"
-        if len(digits) <= point:
-            return f"{sign}{digits.ljust(point, '0')}"
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    tail = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{tail}e{point - 1}"
-
-
 def enum_label(labels: tuple[str, ...]) -> Callable[[int], str]:
     """ENUM: 1 or 2 bytes, 0 is the empty string that stands for a bad value."""
     table = ("", *labels)
@@ -273,7 +249,7 @@ def vector_text(raw: bytes) -> str:
     so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other bytes."""
     if len(raw) % 4:
         raise ValueError(f"a VECTOR of {len(raw)} bytes holds no whole number of float32")
-    numbers = [double_text(float32(x)) if x else repr(x)[:-2] for (x,) in struct.iter_unpack("<f", raw)]
+    numbers = [float_text(float32(x)) if x else repr(x)[:-2] for (x,) in struct.iter_unpack("<f", raw)]
     return "[" + ",".join(["-0.0" if number == "-0" else number for number in numbers]) + "]"
 
 
@@ -283,18 +259,13 @@ def big_int(raw: bytes) -> int:
 
 
 def little_int(raw: bytes) -> int:
-    """The bits of a SET: little endian."""
+    """MEDIUMINT UNSIGNED, or the bits of a SET: little endian."""
     return int.from_bytes(raw, "little")
 
 
 def int24(raw: bytes) -> int:
     """MEDIUMINT."""
     return int.from_bytes(raw, "little", signed=True)
-
-
-def uint24(raw: bytes) -> int:
-    """MEDIUMINT UNSIGNED."""
-    return int.from_bytes(raw, "little")
 
 
 def year_text(raw: int) -> str:

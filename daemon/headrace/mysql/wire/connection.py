@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ from headrace_common.section import TlsFiles
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
+LOOK_HEARTBEAT = 1.0
+"""Seconds between the heartbeats of a short dump."""
+_LOOK_BUFFER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +66,45 @@ class ReplicaName:
     uuid: str
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a source says of itself, as far as reading its binlog rests on it. `settings` name the very server that
+    answers, and the server id under which it knows us."""
+
+    settings: SourceSettings
+    version: str
+    mariadb: bool
+    gtid_mode: bool
+    lower_case_table_names: int
+
+
 class SourceConnection:
-    """One authenticated connection: a few queries, then perhaps a binlog dump, never both at once."""
+    """One authenticated connection: a few queries, then perhaps a binlog dump, never both at once. As a context it is
+    closed at the end."""
 
     def __init__(self, connection: Any, address: Address) -> None:
         self._connection = connection
         self._address = address
         self.variables: dict[str, str] = {}
 
+    async def __aenter__(self) -> SourceConnection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     @classmethod
     async def open(cls, address: Address) -> SourceConnection:
         """Connects and authenticates. Raises SourceError, or SourceMisconfigured for a refused account."""
         context = _tls_context(address)
         try:
-            return await cls._open(address, context)
-        except pymysql.err.OperationalError as error:
-            # A server without TLS answers a preferred TLS with this client-side error.
-            if context is not None and address.tls == "preferred" and "SSL" in str(error) and error.args[0] != 1045:
-                return await cls._open_plain(address)
-            raise _refused(address, error) from error
-
-    @classmethod
-    async def _open_plain(cls, address: Address) -> SourceConnection:
-        try:
-            return await cls._open(address, None)
+            try:
+                return await cls._open(address, context)
+            except pymysql.err.OperationalError as error:
+                # A server without TLS answers a preferred TLS with this client-side error.
+                if context is None or address.tls != "preferred" or "SSL" not in str(error) or error.args[0] == 1045:
+                    raise
+                return await cls._open(address, None)
         except pymysql.err.OperationalError as error:
             raise _refused(address, error) from error
 
@@ -123,34 +141,32 @@ class SourceConnection:
     async def query(self, sql: str) -> list[dict[str, Any]]:
         """The rows of one statement as dicts. Raises QueryFailed or another SourceError, also after connect_timeout
         seconds."""
-        try:
-            async with asyncio.timeout(self._address.connect_timeout):
-                async with self._connection.cursor(aiomysql.DictCursor) as cursor:
-                    await cursor.execute(sql)
-                    return list(await cursor.fetchall())
-        except pymysql.err.MySQLError as error:
-            raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
-        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+        return (await self._run(sql, (), aiomysql.DictCursor))[0]
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one statement, in which each %s stands for a value. Raises as query()."""
-        return (await self._run(sql, values))[0]
+        return (await self._run(sql, values, aiomysql.Cursor))[0]
 
     async def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """How many rows a statement has changed. Raises as query()."""
-        return (await self._run(sql, values))[1]
+        return (await self._run(sql, values, aiomysql.Cursor))[1]
 
-    async def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+    async def _run(self, sql: str, values: Sequence[Any], kind: type[aiomysql.Cursor]) -> tuple[list[Any], int]:
+        silent = f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'"
+        async with self._asking(f"'{sql[:60]}' failed", silent), self._connection.cursor(kind) as cursor:
+            count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
+            return list(await cursor.fetchall()), int(count)
+
+    @contextlib.asynccontextmanager
+    async def _asking(self, failed: str, silent: str) -> AsyncIterator[None]:
+        """The limit of what is asked within, and our words for an error of the server and for no answer."""
         try:
             async with asyncio.timeout(self._address.connect_timeout):
-                async with self._connection.cursor() as cursor:
-                    count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
-                    return list(await cursor.fetchall()), int(count)
+                yield
         except pymysql.err.MySQLError as error:
-            raise _failed(f"'{sql[:60]}' failed", error, self._address.user) from error
+            raise _failed(failed, error, self._address.user) from error
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            raise SourceUnreachable(f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'") from error
+            raise SourceUnreachable(silent) from error
 
     def _literal(self, value: Any) -> str:
         """aiomysql 0.3 can't write bytes."""
@@ -184,6 +200,11 @@ class SourceConnection:
         return "mariadb" in self.variables.get("version", "").lower()
 
     @property
+    def has_gtids(self) -> bool:
+        """Whether transactions have MySQL's GTIDs; known after load_variables."""
+        return not self.is_mariadb and self.variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
+
+    @property
     def writes_checksums(self) -> bool:
         """Whether the source's events end in a CRC32; known after load_variables."""
         return self.variables.get("binlog_checksum", "NONE").upper() == "CRC32"
@@ -202,13 +223,9 @@ class SourceConnection:
         host = name.host.encode() if name else b""
         port = name.port if name else 0
         body = struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", port, 0, 0)
-        try:
-            async with asyncio.timeout(self._address.connect_timeout):
-                await run_command(self._connection, _COM_REGISTER_REPLICA, body)
-        except pymysql.err.MySQLError as error:
-            raise _failed("the source refuses a replica", error, self._address.user) from error
-        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            raise SourceUnreachable("the source did not answer the registration of our replica") from error
+        refused, silent = "the source refuses a replica", "the source did not answer the registration of our replica"
+        async with self._asking(refused, silent):
+            await run_command(self._connection, _COM_REGISTER_REPLICA, body)
 
     async def dump(
         self,
@@ -256,6 +273,29 @@ class SourceConnection:
         if transport is not None:  # TLS would wait for the server's farewell, maybe beyond the end of the loop
             transport.abort()
             await asyncio.sleep(0)  # the transport closes its socket when the loop next turns
+
+
+@contextlib.asynccontextmanager
+async def short_dump(
+    source: SourceSettings,
+    server_id: int,
+    file: str,
+    offset: int = 4,
+    *,
+    gtids: bytes | None = None,
+    annotations: bool = False,
+) -> AsyncIterator[tuple[PacketStream, SourceConnection]]:
+    """A dump beside the destination's own, for a look; see SourceConnection.dump. Raises SourceError."""
+    async with await SourceConnection.open(address_of(source)) as connection:
+        await connection.load_variables()
+        await connection.register(server_id, LOOK_HEARTBEAT)
+        stream = await connection.dump(
+            server_id, file=file, offset=offset, gtids=gtids, buffer=_LOOK_BUFFER, annotations=annotations
+        )
+        try:
+            yield stream, connection
+        finally:
+            await stream.close()
 
 
 def probe_id(server_id: int) -> int:

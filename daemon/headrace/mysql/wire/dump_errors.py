@@ -9,20 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.errors import (
-    BinlogCorrupt,
-    BinlogOff,
-    GrantMissing,
-    HeadraceError,
-    LostKind,
-    PositionLost,
-    ServerIdTaken,
-    SourceChanged,
-    SourceEnded,
-    SourceError,
-    SourceMisconfigured,
-    SourceUnreachable,
-)
+from headrace import errors
+from headrace.errors import HeadraceError, LostKind, PositionLost, SourceError
 
 GONE_AWAY = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 2006, 2013, 2055, 3169, 4031})
 """The server stops, ended the session, or lost the connection: shutdown, KILL, network, idle too long."""
@@ -178,15 +166,15 @@ def _changed(said: _Said) -> HeadraceError | None:
         return None
     extra = found["gtid"] if found else ""
     message = "transactions were published that the source has not: it was reset, restored or crashed, or is another"
-    return SourceChanged(f"{message}; it says: {said.quoted}", extra=extra)
+    return errors.SourceChanged(f"{message}; it says: {said.quoted}", extra=extra)
 
 
 def _damaged(said: _Said) -> HeadraceError | None:
     if "bad magic number" in said.low:
-        return BinlogCorrupt(f"the source's file {said.file} is no binlog: {said.quoted}", remedy=_CHECK)
+        return errors.BinlogCorrupt(f"the source's file {said.file} is no binlog: {said.quoted}", remedy=_CHECK)
     if _has(said, _DAMAGED):
         message = f"the source's binlog is damaged at {said.broken} (good up to {said.where})"
-        return BinlogCorrupt(f"{message}; it says: {said.quoted}", remedy=_CHECK)
+        return errors.BinlogCorrupt(f"{message}; it says: {said.quoted}", remedy=_CHECK)
     return None
 
 
@@ -195,18 +183,20 @@ def _taken(said: _Said) -> HeadraceError | None:
         return None
     message = f"another replica came with our server id, and the source ended our dump at {said.where}"
     remedy = "give this destination a [source] server_id of its own; SHOW REPLICAS lists those in use"
-    return ServerIdTaken(f"{message}; it says: {said.quoted}", disconnected=True, remedy=remedy)
+    return errors.ServerIdTaken(f"{message}; it says: {said.quoted}", disconnected=True, remedy=remedy)
 
 
 def _set_up(said: _Said) -> HeadraceError | None:
     """Settings and grants."""
     if said.errno == _NO_BINLOG or (said.errno == 1236 and "log is not open" in said.low):
-        return BinlogOff(f"the source writes no binlog: {said.quoted}", remedy=BINLOG_ON)
+        return errors.BinlogOff(f"the source writes no binlog: {said.quoted}", remedy=BINLOG_ON)
     if said.errno == 1236 and "misconfigured" in said.low:
-        return SourceMisconfigured(f"the source refuses replicas: {said.quoted}", remedy="set server_id on the source")
+        return errors.SourceMisconfigured(
+            f"the source refuses replicas: {said.quoted}", remedy="set server_id on the source"
+        )
     if said.errno in DENIED:
         remedy = grant_for(said.errno, said.text, "<user>") or "check [source] user and its grants"
-        return GrantMissing(f"the source refuses our account the dump: {said.quoted}", remedy=remedy)
+        return errors.GrantMissing(f"the source refuses our account the dump: {said.quoted}", remedy=remedy)
     return None
 
 
@@ -214,9 +204,9 @@ def _ended(said: _Said) -> HeadraceError | None:
     if said.errno == 1236 and _NEXT_GONE in said.low:
         # A RESET under our dump, or files taken out of the list: the next opening tells which.
         message = f"the source's binlogs were reset or removed while they were read, behind {said.where}"
-        return SourceEnded(f"{message}; it says: {said.quoted}")
+        return errors.SourceEnded(f"{message}; it says: {said.quoted}")
     if said.errno in GONE_AWAY or said.errno in BUSY:
-        return SourceEnded(f"the source ended the dump behind {said.where}: {said.quoted}")
+        return errors.SourceEnded(f"the source ended the dump behind {said.where}: {said.quoted}")
     return None
 
 
@@ -225,16 +215,16 @@ def query_error(errno: int, text: str, what: str, user: str) -> SourceError | No
     said = f"{what}: {text} (errno {errno})"
     if errno in DENIED:
         default = f"check [source] user and password, or: ALTER USER '{user}'@'%' IDENTIFIED BY '<password>';"
-        return GrantMissing(said, remedy=grant_for(errno, text, user) or default)
+        return errors.GrantMissing(said, remedy=grant_for(errno, text, user) or default)
     if errno in _BAD_ACCOUNT:
         remedy = (
             '[source] tls = "required"' if errno == 3159 else f"ALTER USER '{user}'@'%' IDENTIFIED BY '<password>';"
         )
-        return SourceMisconfigured(said, remedy=remedy)
+        return errors.SourceMisconfigured(said, remedy=remedy)
     if errno == _NO_BINLOG or "not using binary logging" in text:
-        return BinlogOff(f"the source writes no binlog: {said}", remedy=BINLOG_ON)
+        return errors.BinlogOff(f"the source writes no binlog: {said}", remedy=BINLOG_ON)
     if errno in GONE_AWAY or errno in BUSY:
-        return SourceUnreachable(said)
+        return errors.SourceUnreachable(said)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.model import DdlKind
 
@@ -262,5 +262,5 @@ class StatementInfo:
     """Why a statement that may change table schemas was not understood; "" when it was."""
     temporary: bool = False
     """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
-    names: tuple[str, ...] = field(default=())
+    names: tuple[str, ...] = ()
     """Schemas that it is about as a whole: CREATE, ALTER and DROP DATABASE."""

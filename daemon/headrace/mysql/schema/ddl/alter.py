@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 from headrace.model import DdlKind
-from headrace.mysql.schema.ddl.actions import (
-    AddColumn,
-    AddPrimary,
-    AlterColumn,
-    AlterSpec,
-    AlterTable,
-    ChangeColumn,
-    ConvertCharset,
-    DropColumn,
-    DropPrimary,
-    PartitionToTable,
-    RenameColumn,
-    RenameTo,
-    TableCharset,
-    TableName,
-    TableToPartition,
-    Versioning,
-)
+from headrace.mysql.schema.ddl import actions
+from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.ddl.columns import column_definition, constraint, default_value
 from headrace.mysql.schema.ddl.create import Options, partitions, table_option
 from headrace.mysql.schema.ddl.cursor import Cursor
@@ -33,12 +17,12 @@ class Alter:
 
     def __init__(self, c: Cursor) -> None:
         self._c = c
-        self.specs: list[AlterSpec] = []
+        self.specs: list[actions.AlterSpec] = []
         self.others: list[TableName] = []
         self.kind = DdlKind.ALTER
         self._options = Options()
 
-    def parse(self) -> AlterTable:
+    def parse(self) -> actions.AlterTable:
         """What stands behind ALTER [IGNORE] TABLE, all of it. Raises NotParsed."""
         c = self._c
         if_exists = c.takes("IF", "EXISTS")
@@ -54,8 +38,8 @@ class Alter:
                 self._part()
         charset = self._options.final
         if charset is not None:
-            self.specs.append(TableCharset(charset))
-        return AlterTable(name, tuple(self.specs), if_exists)
+            self.specs.append(actions.TableCharset(charset))
+        return actions.AlterTable(name, tuple(self.specs), if_exists)
 
     def _part(self) -> None:
         c = self._c
@@ -67,13 +51,13 @@ class Alter:
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
             column = column_definition(c)
-            self.specs.append(ChangeColumn(column.name, column, self._parse_position(), if_exists))
+            self.specs.append(actions.ChangeColumn(column.name, column, self._parse_position(), if_exists))
         elif c.takes("CHANGE"):
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
             old = c.column()
             column = column_definition(c)
-            self.specs.append(ChangeColumn(old, column, self._parse_position(), if_exists))
+            self.specs.append(actions.ChangeColumn(old, column, self._parse_position(), if_exists))
         elif c.takes("RENAME"):
             self._rename()
         elif c.takes("ALTER"):
@@ -100,7 +84,7 @@ class Alter:
             self._rest_of_partitions()
             return
         if c.takes("SYSTEM", "VERSIONING"):
-            self.specs.append(Versioning(True))
+            self.specs.append(actions.Versioning(True))
             return
         if c.sees("PERIOD", "FOR"):
             raise c.problem("a period is added")
@@ -121,37 +105,37 @@ class Alter:
     def _added(self, position: str | None, if_not_exists: bool) -> None:
         column = column_definition(self._c)
         after = self._parse_position() if position else None
-        self.specs.append(AddColumn(column, after, if_not_exists))
+        self.specs.append(actions.AddColumn(column, after, if_not_exists))
 
     def _key(self) -> bool:
         start = self._c.i
         key = constraint(self._c)
         if key:
             texts = [token.upper for token in self._c.tokens[start : self._c.i]]
-            self.specs.append(AddPrimary(key, if_not_exists="EXISTS" in texts))
+            self.specs.append(actions.AddPrimary(key, if_not_exists="EXISTS" in texts))
         return key is not None
 
     def _drop(self) -> None:
         c = self._c
         if c.takes("PRIMARY", "KEY"):
-            self.specs.append(DropPrimary())
+            self.specs.append(actions.DropPrimary())
         elif c.takes("FOREIGN", "KEY") or c.takes("CHECK"):
             c.takes("IF", "EXISTS")
             c.name()
         elif c.takes_any("INDEX", "KEY", "CONSTRAINT"):
             if_exists = c.takes("IF", "EXISTS")
             if c.name().upper() == "PRIMARY":
-                self.specs.append(DropPrimary(if_exists))
+                self.specs.append(actions.DropPrimary(if_exists))
         elif c.takes("PARTITION"):
             self._rest_of_partitions()
         elif c.takes("SYSTEM", "VERSIONING"):
-            self.specs.append(Versioning(False))
+            self.specs.append(actions.Versioning(False))
         elif c.takes("PERIOD", "FOR"):
             c.name()
         else:
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
-            self.specs.append(DropColumn(c.column(), if_exists))
+            self.specs.append(actions.DropColumn(c.column(), if_exists))
             c.takes_any("RESTRICT", "CASCADE")
 
     def _rename(self) -> None:
@@ -160,7 +144,7 @@ class Alter:
             if_exists = c.takes("IF", "EXISTS")
             old = c.column()
             c.expect("TO")
-            self.specs.append(RenameColumn(old, c.column(), if_exists))
+            self.specs.append(actions.RenameColumn(old, c.column(), if_exists))
         elif c.takes_any("INDEX", "KEY"):
             c.takes("IF", "EXISTS")
             c.name()
@@ -168,7 +152,7 @@ class Alter:
             c.name()
         else:
             c.takes_any("TO", "AS", "=")
-            self.specs.append(RenameTo(c.table()))
+            self.specs.append(actions.RenameTo(c.table()))
             self.kind = DdlKind.RENAME
 
     def _alter(self) -> None:
@@ -188,13 +172,13 @@ class Alter:
         if_exists = c.takes("IF", "EXISTS")
         name = c.column()
         if c.takes("SET", "DEFAULT"):
-            self.specs.append(AlterColumn(name, default_value(c), if_exists=if_exists))
+            self.specs.append(actions.AlterColumn(name, default_value(c), if_exists=if_exists))
         elif c.takes("DROP", "DEFAULT"):
-            self.specs.append(AlterColumn(name, drop_default=True, if_exists=if_exists))
+            self.specs.append(actions.AlterColumn(name, drop_default=True, if_exists=if_exists))
         elif c.takes("SET", "VISIBLE"):
-            self.specs.append(AlterColumn(name, invisible=False))
+            self.specs.append(actions.AlterColumn(name, invisible=False))
         elif c.takes("SET", "INVISIBLE"):
-            self.specs.append(AlterColumn(name, invisible=True))
+            self.specs.append(actions.AlterColumn(name, invisible=True))
         else:
             raise c.problem("a change of a column that is not known")
 
@@ -203,11 +187,11 @@ class Alter:
         if c.takes("PARTITION"):
             c.name()
             c.expect("TO", "TABLE")
-            self.specs.append(PartitionToTable(c.table()))
+            self.specs.append(actions.PartitionToTable(c.table()))
             self._validation()
             return
         if c.takes("TABLE"):
-            self.specs.append(TableToPartition(c.table()))
+            self.specs.append(actions.TableToPartition(c.table()))
             c.expect("TO")
             self._rest_of_partitions()
             return
@@ -215,17 +199,14 @@ class Alter:
         charset = charset_clause(c)
         if c.sees("COLLATE"):
             charset = collate_clause(c) or charset
-        self.specs.append(ConvertCharset(charset))
+        self.specs.append(actions.ConvertCharset(charset))
 
     def _without_effect(self) -> bool:
         c = self._c
         if c.sees("PARTITION", "BY"):
             partitions(c)
-        elif c.takes("REMOVE", "PARTITIONING"):
+        elif c.takes("REMOVE", "PARTITIONING") or c.skips("ALGORITHM", "LOCK"):
             pass
-        elif c.takes_any("ALGORITHM", "LOCK"):
-            c.takes("=")
-            c.name()
         elif c.takes("ORDER", "BY"):
             self._order()
         elif c.takes_any("DISABLE", "ENABLE"):

@@ -6,15 +6,8 @@ from dataclasses import replace
 
 from headrace.model import DdlKind
 from headrace.mysql.events.query_event import QueryEvent
-from headrace.mysql.schema.ddl.actions import (
-    DropDatabase,
-    NotParsed,
-    PartitionToTable,
-    RenameTo,
-    StatementInfo,
-    TableName,
-    TableToPartition,
-)
+from headrace.mysql.schema.ddl import actions
+from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableName
 from headrace.mysql.schema.ddl.alter import Alter
 from headrace.mysql.schema.ddl.create import create_table
 from headrace.mysql.schema.ddl.cursor import Cursor
@@ -213,9 +206,8 @@ class _Ddl:
         if what == ("ALTER", "TABLE"):
             alter = Alter(c)
             action = alter.parse()
-            targets = [
-                spec.name for spec in action.specs if isinstance(spec, RenameTo | PartitionToTable | TableToPartition)
-            ]
+            renamed_or_split = actions.RenameTo | actions.PartitionToTable | actions.TableToPartition
+            targets = [spec.name for spec in action.specs if isinstance(spec, renamed_or_split)]
             return _about_tables(base, (action.name, *targets, *alter.others), action=action, kind=alter.kind)
         if what == ("DROP", "TABLE") or what == ("DROP", "SEQUENCE"):
             dropped = drop(c)
@@ -235,7 +227,7 @@ class _Ddl:
         if self._thing == "DATABASE":
             if self._verb == "DROP":
                 c.takes("IF", "EXISTS")
-                gone = DropDatabase(c.name())
+                gone = actions.DropDatabase(c.name())
                 return replace(base, action=gone, schema=gone.schema, names=(gone.schema,))
             creates = self._verb == "CREATE"
             database = create_database(c, "REPLACE" in self._flags) if creates else alter_database(c)

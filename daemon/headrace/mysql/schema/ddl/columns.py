@@ -8,6 +8,11 @@ from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_attributes, collate_clause, data_type
 
+_ENGINES = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
+_VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID", *_ENGINES)
+"""Attributes with a value that leave the table schema as it is."""
+_OF_INDEX = ("USING", "TYPE", "COMMENT", "KEY_BLOCK_SIZE", "M", "DISTANCE", *_ENGINES)
+"""Those of an index."""
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
 
@@ -56,21 +61,11 @@ def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
 
 def _without_effect(c: Cursor) -> bool:
     """Attributes that leave the table schema as it is."""
-    if c.takes("VISIBLE") or c.takes("NOT", "SECONDARY"):
+    if c.takes("VISIBLE") or c.takes("NOT", "SECONDARY") or c.takes("WITHOUT", "SYSTEM", "VERSIONING"):
         return True
-    if c.takes_any("COLUMN_FORMAT", "STORAGE"):
-        c.name()
-    elif c.takes_any("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
-        c.takes("=")
-        c.string()
-    elif c.takes("SRID"):
-        c.number()
-    elif c.takes("REF_SYSTEM_ID"):
-        c.expect("=")
-        c.number()
-    elif c.takes("WITHOUT", "SYSTEM", "VERSIONING"):
-        pass
-    elif c.sees("REFERENCES"):
+    if c.skips(*_VALUED):
+        return True
+    if c.sees("REFERENCES"):
         references(c)
     elif c.sees("CONSTRAINT") or c.sees("CHECK"):
         if c.takes("CONSTRAINT") and not c.sees_any("CHECK", "REFERENCES"):
@@ -208,10 +203,8 @@ def key_columns(c: Cursor) -> tuple[str, ...]:
 def index_options(c: Cursor) -> None:
     """USING, COMMENT and the others behind or before an index's columns."""
     while True:
-        if c.takes_any("USING", "TYPE"):
-            c.name()
-        elif c.takes("COMMENT"):
-            c.string()
+        if c.skips(*_OF_INDEX):
+            pass
         elif c.takes("WITH", "PARSER"):
             c.name()
         elif c.takes_any("VISIBLE", "INVISIBLE", "IGNORED") or c.takes("NOT", "IGNORED"):
@@ -220,9 +213,6 @@ def index_options(c: Cursor) -> None:
             c.takes("=")
             if c.peek().kind == "word" and c.peek().upper in ("YES", "NO", "DEFAULT"):
                 c.i += 1
-        elif c.takes_any("KEY_BLOCK_SIZE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "M", "DISTANCE"):
-            c.takes("=")
-            c.skip_value()
         elif c.dialect.mariadb and c.peek().kind == "word" and c.peek(1).value == "=":
             c.i += 2
             c.skip_value()

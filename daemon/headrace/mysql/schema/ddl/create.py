@@ -61,9 +61,7 @@ def table_option(c: Cursor, found: Options) -> bool:
     if c.takes("WITH", "SYSTEM", "VERSIONING"):
         found.versioned = True
         return True
-    if c.takes_any(*_OPTIONS):
-        c.takes("=")
-        c.skip_value()
+    if c.skips(*_OPTIONS):
         return True
     if c.peek().kind in ("word", "name") and c.peek(1).value == "=" and c.peek(1).kind == "op":
         c.i += 2  # an engine's own option

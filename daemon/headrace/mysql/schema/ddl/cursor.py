@@ -123,6 +123,14 @@ class Cursor:
             raise self.problem("a value was expected")
         self.i += 1
 
+    def skips(self, *words: str) -> bool:
+        """Steps over one of these and the value behind it, with or without "="; whether one of them comes next."""
+        if not self.takes_any(*words):
+            return False
+        self.takes("=")
+        self.skip_value()
+        return True
+
     def problem(self, what: str) -> NotParsed:
         """The error for what stands here."""
         token = self.peek()

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.mysql.schema.ddl.actions import (
-    AlterDatabase,
-    AlterTable,
-    ColumnDef,
-    ColumnType,
-    CreateDatabase,
-    CreateTable,
-    DropPrimary,
-    DropTables,
-    RenameTables,
-    TableName,
-    Truncate,
-)
+from headrace.mysql.schema.ddl import actions
+from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType, TableName
 from headrace.mysql.schema.ddl.alter import wait
 from headrace.mysql.schema.ddl.create import Options, table_option
 from headrace.mysql.schema.ddl.cursor import Cursor
 
 
-def drop(c: Cursor) -> DropTables:
+def drop(c: Cursor) -> actions.DropTables:
     """Behind DROP TABLE."""
     if_exists = c.takes("IF", "EXISTS")
     names = [c.table()]
@@ -29,10 +18,10 @@ def drop(c: Cursor) -> DropTables:
     c.takes_any("RESTRICT", "CASCADE")
     wait(c)
     _end(c)
-    return DropTables(tuple(names), if_exists)
+    return actions.DropTables(tuple(names), if_exists)
 
 
-def rename(c: Cursor) -> RenameTables:
+def rename(c: Cursor) -> actions.RenameTables:
     """Behind RENAME TABLE."""
     if_exists = c.takes("IF", "EXISTS")
     pairs: list[tuple[TableName, TableName]] = []
@@ -44,20 +33,20 @@ def rename(c: Cursor) -> RenameTables:
         if not c.takes(","):
             break
     _end(c)
-    return RenameTables(tuple(pairs), if_exists)
+    return actions.RenameTables(tuple(pairs), if_exists)
 
 
-def truncate(c: Cursor) -> Truncate:
+def truncate(c: Cursor) -> actions.Truncate:
     """Behind TRUNCATE [TABLE]."""
     name = c.table()
     wait(c)
     c.takes("DROP", "STORAGE")
     c.takes("REUSE", "STORAGE")
     _end(c)
-    return Truncate(name)
+    return actions.Truncate(name)
 
 
-def index(c: Cursor) -> AlterTable:
+def index(c: Cursor) -> actions.AlterTable:
     """Behind CREATE or DROP INDEX. An index changes no table schema, except when it is the primary key."""
     if_exists = c.takes("IF", "EXISTS")
     c.takes("IF", "NOT", "EXISTS")
@@ -65,18 +54,18 @@ def index(c: Cursor) -> AlterTable:
     if c.takes_any("USING", "TYPE"):
         c.name()
     c.expect("ON")
-    return AlterTable(c.table(), (DropPrimary(if_exists),) if primary else ())
+    return actions.AlterTable(c.table(), (actions.DropPrimary(if_exists),) if primary else ())
 
 
-def create_database(c: Cursor, replaces: bool) -> CreateDatabase:
+def create_database(c: Cursor, replaces: bool) -> actions.CreateDatabase:
     """Behind CREATE DATABASE."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.name()
     options = _database_options(c)
-    return CreateDatabase(name, options.final or c.dialect.server_charset, if_not_exists, replaces)
+    return actions.CreateDatabase(name, options.final or c.dialect.server_charset, if_not_exists, replaces)
 
 
-def alter_database(c: Cursor) -> AlterDatabase:
+def alter_database(c: Cursor) -> actions.AlterDatabase:
     """Behind ALTER DATABASE; without a name it is the session's."""
     named = not (c.sees_any("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "ENCRYPTION") or c.sees("READ"))
     name = c.name() if named or c.peek().kind == "name" else c.schema
@@ -84,7 +73,7 @@ def alter_database(c: Cursor) -> AlterDatabase:
         raise c.problem("UPGRADE DATA DIRECTORY NAME")
     options = _database_options(c)
     charset = options.final
-    return AlterDatabase(name, c.dialect.server_charset if charset == "" else charset or "")
+    return actions.AlterDatabase(name, c.dialect.server_charset if charset == "" else charset or "")
 
 
 def _database_options(c: Cursor) -> Options:
@@ -115,7 +104,7 @@ _SEQUENCE = (
 """The columns of the table that a MariaDB sequence is."""
 
 
-def create_sequence(c: Cursor, *, replaces: bool) -> CreateTable:
+def create_sequence(c: Cursor, *, replaces: bool) -> actions.CreateTable:
     """Behind CREATE SEQUENCE: its options change no table schema before MariaDB 11.5, which has AS <type>."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.table()
@@ -125,7 +114,7 @@ def create_sequence(c: Cursor, *, replaces: bool) -> CreateTable:
         ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False, comment=comment)
         for column, kind, width, unsigned, comment in _SEQUENCE
     )
-    return CreateTable(name, columns, if_not_exists=if_not_exists, replace=replaces, charset="utf8mb4")
+    return actions.CreateTable(name, columns, if_not_exists=if_not_exists, replace=replaces, charset="utf8mb4")
 
 
 def _end(c: Cursor) -> None:

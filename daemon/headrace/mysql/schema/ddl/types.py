@@ -23,7 +23,8 @@ _PLAIN |= {"MULTIPOINT": "multipoint", "MULTILINESTRING": "multilinestring", "MU
 _PLAIN |= {"GEOMETRYCOLLECTION": "geomcollection", "GEOMCOLLECTION": "geomcollection"}
 _PLAIN |= {"TINYTEXT": "tinytext", "MEDIUMTEXT": "mediumtext", "LONGTEXT": "longtext"}
 _MARIADB = {"UUID": "uuid", "INET4": "inet4", "INET6": "inet6"}
-_FRACTIONS = {"TIME": "time", "TIMESTAMP": "timestamp", "DATETIME": "datetime"}
+_SIZED = {"BIT": 1, "TIME": 0, "TIMESTAMP": 0, "DATETIME": 0, "VECTOR": 2048}
+"""Types with one number, and what stands for it when it is left out."""
 _STRINGS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 """The types that have a character set."""
 TEXT_BYTES = {"tiny": 255, "": 65535, "medium": 16777215, "long": 4294967295}
@@ -62,23 +63,16 @@ def _base(c: Cursor) -> ColumnType:
             c.takes("PRECISION")
         length, scale = _precision(c)
         return ColumnType("float" if word == "REAL" and c.dialect.real_is_float else "double", length, scale)
-    if word == "BIT":
-        return ColumnType("bit", _length(c) or 1)
-    if word in _FRACTIONS:
-        return ColumnType(_FRACTIONS[word], _length(c) or 0)
+    if word in _SIZED:
+        return ColumnType(word.lower(), _length(c) or _SIZED[word])
     if word == "YEAR":
-        length = _length(c)
-        if length == 2 and c.dialect.mariadb:
-            return ColumnType("year", 2)
-        return ColumnType("year", 4)
+        return ColumnType("year", 2 if _length(c) == 2 and c.dialect.mariadb else 4)
     if word == "SERIAL":
         return ColumnType("serial")
     if word in ("ENUM", "SET"):
         return ColumnType(word.lower(), labels=_labels(c))
     if word in ("TEXT", "BLOB"):
         return ColumnType(word.lower(), _length(c))
-    if word == "VECTOR":
-        return ColumnType("vector", _length(c) or 2048)
     if word in _PLAIN and not (word == "GEOMCOLLECTION" and c.dialect.mariadb):
         return ColumnType(_PLAIN[word])
     if word in _MARIADB and c.dialect.mariadb:
@@ -203,15 +197,11 @@ def charset_attributes(c: Cursor, made: ColumnType) -> ColumnType:
         elif c.sees("CHARACTER", "SET") or c.sees("CHAR", "SET") or c.sees("CHARSET"):
             made = replace(made, charset=charset_clause(c))
         elif c.takes("COMPRESSED") and c.dialect.mariadb:
-            made = _compressed(c, made)
+            if c.takes("="):
+                c.skip_value()
+            made = replace(made, compressed=True)
         else:
             return made
-
-
-def _compressed(c: Cursor, made: ColumnType) -> ColumnType:
-    if c.takes("="):
-        c.skip_value()
-    return replace(made, compressed=True)
 
 
 def charset_clause(c: Cursor) -> str:
@@ -328,9 +318,8 @@ def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
 
 
 def _column_length(made: ColumnType) -> int:
-    if made.kind in ("char", "varchar", "binary", "varbinary", "decimal", "bit", "time", "datetime", "timestamp"):
-        return made.length or 0
-    return made.length or 0 if made.kind == "vector" else 0
+    counts = made.kind.upper() in _SIZED or made.kind in ("char", "varchar", "binary", "varbinary", "decimal")
+    return made.length or 0 if counts else 0
 
 
 def type_text(made: ColumnType, dialect: Dialect) -> str:
@@ -343,7 +332,7 @@ def type_text(made: ColumnType, dialect: Dialect) -> str:
         text += f"({length},{made.scale})" if length is not None else ""
     elif kind in ("char", "varchar", "binary", "varbinary", "bit", "vector"):
         text += f"({length})"
-    elif kind in _FRACTIONS.values():
+    elif kind in ("time", "timestamp", "datetime"):
         text += f"({length})" if length else ""
     elif kind == "year":
         text += f"({length})" if dialect.shows_widths else ""
