@@ -67,10 +67,6 @@ class BinlogScan:
         self.feed, self.feed_from, self.close = self._cutter.feed, self._cutter.feed_from, self._cutter.close
 
     @property
-    def need(self) -> int:
-        return self._cutter.need
-
-    @property
     def over(self) -> bool:
         """Whether nothing is left to read."""
         return self.done or self.left or self.idle
