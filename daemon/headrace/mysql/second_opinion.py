@@ -11,7 +11,7 @@ import json
 import struct
 import zlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -20,9 +20,11 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.model import Column, RowsChange
 from headrace.mysql.events import event_types as ev
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import EventCutter
+from headrace.mysql.events.table_map import table_name
 from headrace.mysql.wire.binlog_file import MAGIC
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, SourceConnection, address_of, probe_id, short_dump
-from headrace.mysql.wire.dump_errors import dump_error
 from headrace.settings.destination import SourceSettings
 
 _BYTES_LIMIT = 64 << 20
@@ -32,8 +34,6 @@ _TOLD_LIMIT = 200
 """Differences told one by one."""
 _HEADER = struct.Struct("<IBIIIH")
 _QUERY, _XID = 2, 16
-_IDLE = ev.HEARTBEATS
-"""What a server sends when it has sent all."""
 _KINDS = {kind.number: kind.rows for kind in ev.TABLE if kind.rows is not None}
 _ROWS = frozenset(number for number, kind in _KINDS.items() if not kind.compressed and not kind.diffs)
 _NOT_READ = {
@@ -126,7 +126,7 @@ class Tail:
         elif kind == ev.TABLE_MAP:
             if len(self._maps) > _MAPS_LIMIT:
                 self._maps.clear()
-            self._maps[event[19:25]] = event if self._captures(*_names(event)) else None
+            self._maps[event[19:25]] = event if self._captures(*table_name(event[25:])[:2]) else None
         elif kind in _ROWS:
             described = self._maps.get(event[19:25])
             if described is not None:
@@ -141,15 +141,6 @@ class Tail:
             self._size -= self.kept.popleft().size
 
 
-def _names(table_map: bytes) -> tuple[str, str]:
-    """Schema and table of a TABLE_MAP event (MySQL internals manual, "TABLE_MAP_EVENT")."""
-    at = 19 + 8
-    schema = table_map[at + 1 : at + 1 + table_map[at]]
-    at += len(schema) + 2
-    table = table_map[at + 1 : at + 1 + table_map[at]]
-    return schema.decode(), table.decode()
-
-
 async def _newest(
     settings: SourceSettings, captures: Callable[[str, str], bool], count: int
 ) -> tuple[list[Sample], Counter[str]]:
@@ -161,8 +152,7 @@ async def _newest(
     for row in reversed(files):
         name, end = str(row["Log_name"]), int(row["File_size"])
         tail = Tail(name, captures, count - len(found))
-        async for offset, event in _events(settings, name, end):
-            tail.take(offset, event)
+        await _read(settings, name, end, tail)
         found[:0] = tail.kept
         left_out += tail.left_out
         if len(found) >= count or sum(sample.size for sample in found) > _BYTES_LIMIT:
@@ -170,34 +160,30 @@ async def _newest(
     return found, left_out
 
 
-async def _events(settings: SourceSettings, file: str, end: int) -> AsyncIterator[tuple[int, bytes]]:
-    """Offsets and events of a binlog file up to the offset `end`, without those that the server makes up for a dump."""
-    async with short_dump(settings, probe_id(settings.server_id), file) as (stream, _):
-        data, parts, need, behind = b"", list[bytes](), 4, 4
-        while True:
-            data = await stream.read(data, need, settings.heartbeat + 2 * LOOK_HEARTBEAT)
-            at = 0
-            while len(data) - at >= 4:
-                size = int.from_bytes(data[at : at + 3], "little")
-                if len(data) - at - 4 < size:
-                    break
-                parts.append(data[at + 4 : at + 4 + size])
-                at += 4 + size
-                if size == 0xFFFFFF:
-                    continue
-                payload, parts = b"".join(parts), []
-                if payload[0] != 0:
-                    raise dump_error(payload, f"{file}:{end}")
-                event = payload[1:]
-                _, kind, _, _, stop, flags = _HEADER.unpack_from(event)
-                # MariaDB sends the file's own FORMAT_DESCRIPTION as if it were made up, and keeps its annotations back.
-                if kind == ev.FORMAT_DESCRIPTION or (stop and not flags & ev.ARTIFICIAL_FLAG and kind not in _IDLE):
-                    behind += ((stop or len(event) + 4) - behind) & 0xFFFFFFFF  # offsets have 32 bits, files more
-                    yield behind - len(event), event
-                if behind >= end or kind in _IDLE:
-                    return
-            data = data[at:]
-            need = 4 if len(data) < 4 else 4 + int.from_bytes(data[:3], "little")
+async def _read(settings: SourceSettings, file: str, end: int, tail: Tail) -> None:
+    """Gives a tail the events of a binlog file up to the offset `end`."""
+    cursor, idle = EventCursor(file, 4), asyncio.Event()
+
+    def on_event(data: bytes, at: int, stop: int) -> None:
+        if cursor.file == file:
+            tail.take(cursor.event_start, data[at - 19 : stop + (4 if cursor.checksums else 0)])
+
+    def on_format(data: bytes, at: int, stop: int) -> None:
+        tail.take(cursor.event_start, data[at - 19 : stop + 4])  # which has a checksum in any case
+
+    def on_heartbeat(data: bytes, at: int, stop: int) -> None:
+        idle.set()
+
+    handlers = {ev.FORMAT_DESCRIPTION: on_format, **dict.fromkeys(ev.HEARTBEATS, on_heartbeat)}
+    cutter = EventCutter(cursor, handlers, other=on_event)
+
+    def over() -> bool:
+        return idle.is_set() or cursor.file != file or cursor.end >= end
+
+    async with short_dump(settings, probe_id(settings.server_id), file) as (stream, connection):
+        cursor.checksums, data = connection.writes_checksums, b""
+        while not over():
+            data = await cutter.feed_from(stream, data, settings.heartbeat + 2 * LOOK_HEARTBEAT, over)
 
 
 # -- the two readers ----------------------------------------------------------------------------------------------

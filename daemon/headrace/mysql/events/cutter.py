@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import struct
 import time
@@ -16,6 +17,7 @@ from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.inner import InnerEvents, LargeEvent, open_payload
 from headrace.mysql.wire.dump_errors import dump_error
+from headrace.mysql.wire.stream import PacketStream
 
 _PACKET = struct.Struct("<IBIBIIIH").unpack_from
 """Packet length and sequence, status byte, then the event header: time, type, server id, size, end position, flags."""
@@ -105,6 +107,16 @@ class EventCutter:
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
+
+    async def feed_from(self, stream: PacketStream, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
+        """Feeds `data` and what a stream gives next, in turns with other tasks; returns what is left for the next call.
+        `limit`: seconds until the stream counts as silent. Raises what feed() and the stream raise."""
+        data = await stream.read(data, self.need, limit)
+        at, more = 0, True
+        while more and not enough():
+            at, more = self.feed(data, at, enough)
+            await asyncio.sleep(0)
+        return data[at:]
 
     def close(self) -> None:
         """Gives back files that are open; nothing can be fed afterwards."""

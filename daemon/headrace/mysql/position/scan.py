@@ -3,7 +3,6 @@ committed. Rows and statements are passed over."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 
@@ -65,11 +64,7 @@ class BinlogScan:
             other=self._on_other,
             keep_large=False,
         )
-        self.feed, self.close = self._cutter.feed, self._cutter.close
-
-    @property
-    def need(self) -> int:
-        return self._cutter.need
+        self.feed, self.feed_from, self.close = self._cutter.feed, self._cutter.feed_from, self._cutter.close
 
     @property
     def over(self) -> bool:
@@ -215,14 +210,9 @@ class Probe:
                 scan.cursor.checksums = connection.writes_checksums
                 data = b""
                 while not over():
-                    data = await stream.read(data, scan.need, limit)
-                    at, more = 0, True
-                    while more and not over():
-                        try:
-                            at, more = scan.feed(data, at, over)
-                        except HeadraceError:
-                            if over():
-                                return  # damage behind what was looked for
-                            raise
-                        await asyncio.sleep(0)  # others share the loop
-                    data = data[at:]
+                    try:
+                        data = await scan.feed_from(stream, data, limit, over)
+                    except HeadraceError:
+                        if over():
+                            return  # damage behind what was looked for
+                        raise

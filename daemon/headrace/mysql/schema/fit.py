@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.model import Column, TableSchema
-from headrace.mysql.schema.ddl.dialect import WIDTHS
 from headrace.mysql.values import column_types as ct
+from headrace.mysql.values.charsets import WIDTHS
 
 _INTS = {"tinyint": ct.TINY, "smallint": ct.SHORT, "mediumint": ct.INT24, "int": ct.LONG, "bigint": ct.LONGLONG}
 _PLAIN = {"float": (ct.FLOAT, 4), "double": (ct.DOUBLE, 8), "date": (ct.DATE, 0), "year": (ct.YEAR, 0)}

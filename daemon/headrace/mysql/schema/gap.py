@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import struct
 import time
@@ -52,12 +51,7 @@ class DdlScan:
         found, said = self._statements, time.monotonic()
         limit = 2 * LOOK_HEARTBEAT + self._source.connect_timeout
         while not reached(found.reached, end):
-            self._data = await self._stream.read(self._data, found.cutter.need, limit)
-            at, more = 0, True
-            while more:
-                at, more = found.cutter.feed(self._data, at, lambda: False)
-                await asyncio.sleep(0)  # other destinations share the loop
-            self._data = self._data[at:]
+            self._data = await found.cutter.feed_from(self._stream, self._data, limit, lambda: False)
             if self._log is not None and time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 self._log.info("looking for DDL behind the position", at="{}:{}".format(*found.reached), to=f"{end}")

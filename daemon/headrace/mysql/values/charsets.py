@@ -24,8 +24,6 @@ class Codec:
 
     charset: str
     python: str
-    width: int
-    """The most bytes of a character."""
     decode: Callable[[bytes], str]
 
 
@@ -149,6 +147,12 @@ _SINGLE["armscii8"][1].update(
     {0xB2 + i: chr((0x531, 0x561)[i % 2] + i // 2) for i in range(76)} | {0xFE: "\u2019", 0xFF: "'"}
 )
 _ALIASES = {"utf8": "utf8mb3"}
+WIDTHS = {
+    **{name: width for name, (_, width) in _PYTHON.items()},
+    **dict.fromkeys(_SINGLE, 1),
+    **{name: width for name, (width, _) in multibyte.DECODERS.items()},
+}
+"""The most bytes of a character, for every character set of either server."""
 
 
 def charset_of(collation: int) -> str:
@@ -164,12 +168,12 @@ def codec_of(charset: str) -> Codec:
     """The codec of a character set by MySQL's name (`utf8` is `utf8mb3`). Raises UnknownType."""
     name = _ALIASES.get(charset, charset)
     if name in _PYTHON:
-        python, width = _PYTHON[name]
-        return Codec(name, python, width, lambda raw: raw.decode(python))
+        python, _ = _PYTHON[name]
+        return Codec(name, python, lambda raw: raw.decode(python))
     if name in _SINGLE:
-        return Codec(name, "", 1, _single(name))
+        return Codec(name, "", _single(name))
     if name in multibyte.DECODERS:
-        return Codec(name, "", *multibyte.DECODERS[name])
+        return Codec(name, "", multibyte.DECODERS[name][1])
     raise UnknownType(f"character set {charset} is not decoded")
 
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
-from headrace.mysql.values.charsets import UnknownType, codec_of
+from headrace.mysql.values.charsets import WIDTHS, UnknownType, codec_of
 from headrace.mysql.values.jsonb import json_text
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
@@ -261,7 +261,7 @@ def _declared(kind: int, meta: int, charset: str, labels: tuple[str, ...]) -> tu
             raise UnknownType(f"a BLOB has lengths of {meta} bytes")
         return _BLOBS[meta] + ("blob" if binary else "text"), 0, 0
     if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
-        length = meta if binary else meta // codec_of(charset).width
+        length = meta if binary else meta // WIDTHS[charset]
         if kind == STRING:
             return f"{'binary' if binary else 'char'}({length})", length, 0
         return f"{'varbinary' if binary else 'varchar'}({length})", length, 0

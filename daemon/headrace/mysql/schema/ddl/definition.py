@@ -23,8 +23,9 @@ from headrace.mysql.schema.ddl.actions import (
     TableCharset,
     Versioning,
 )
-from headrace.mysql.schema.ddl.dialect import WIDTHS, Dialect
+from headrace.mysql.schema.ddl.dialect import Dialect
 from headrace.mysql.schema.ddl.types import TEXT_BYTES, make_column, parse_type
+from headrace.mysql.values.charsets import WIDTHS
 
 _TEXTS = {prefix + "text": size for prefix, size in TEXT_BYTES.items()}
 

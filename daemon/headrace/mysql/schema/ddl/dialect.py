@@ -5,19 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headrace.mysql.values.charsets import WIDTHS
+
 _REAL_AS_FLOAT = 1
 _FOREIGN_MODES = 256 | 512 | 1024 | 2048 | 4096
 """MariaDB's POSTGRESQL, ORACLE, MSSQL, DB2 and MAXDB, in which some types mean others."""
-
-WIDTHS = {
-    **dict.fromkeys(("latin1", "latin2", "latin5", "latin7", "ascii", "binary", "cp1250", "cp1251", "cp1256"), 1),
-    **dict.fromkeys(("cp1257", "cp850", "cp852", "cp866", "dec8", "hp8", "koi8r", "koi8u", "swe7", "hebrew"), 1),
-    **dict.fromkeys(("tis620", "greek", "armscii8", "keybcs2", "macce", "macroman", "geostd8"), 1),
-    **dict.fromkeys(("big5", "gbk", "gb2312", "sjis", "cp932", "euckr", "ucs2"), 2),
-    **dict.fromkeys(("utf8mb3", "ujis", "eucjpms"), 3),
-    **dict.fromkeys(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"), 4),
-}
-"""The most bytes of a character, for every character set of either server."""
 
 CODECS = {
     **dict.fromkeys(("utf8mb4", "utf8mb3"), "utf-8"),

@@ -7,8 +7,9 @@ from dataclasses import replace
 from headrace.model import Column
 from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType, NotParsed
 from headrace.mysql.schema.ddl.cursor import Cursor
-from headrace.mysql.schema.ddl.dialect import CODECS, WIDTHS, Dialect, charset_named, charset_of_collation
+from headrace.mysql.schema.ddl.dialect import CODECS, Dialect, charset_named, charset_of_collation
 from headrace.mysql.schema.ddl.tokens import tokenize
+from headrace.mysql.values.charsets import WIDTHS
 from headrace.mysql.values.column_types import java_type
 
 INTS = {"TINYINT": "tinyint", "SMALLINT": "smallint", "MEDIUMINT": "mediumint", "INT": "int", "BIGINT": "bigint"}
