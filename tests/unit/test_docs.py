@@ -86,7 +86,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_the_configuration_page_is_what_the_models_say() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "gen-config-docs", "--check"], capture_output=True, text=True, timeout=60
+        [sys.executable, ROOT / "scripts" / "config_docs.py", "--check"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
