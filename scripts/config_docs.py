@@ -79,7 +79,7 @@ the Spark consumer, [above](#elasticsearch).
 
 WIDTH = 100
 DURATIONS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"), (0.001, "ms"))
-SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (10**6, "MB"))
 USUAL = {"duration": {"gt": 0, "le": 7 * 86400}, "size": {"ge": 1 << 10, "le": 1 << 40}}
 """The limits that the page's head names."""
 

@@ -42,8 +42,8 @@ class DaemonSettings(Section):
     )
     watch: SecondsOrOff = Field(
         default=2.0,
-        description="Time between two looks at the destinations folder, whose files are taken over while running, in "
-        "seconds; 0: only on SIGHUP.",
+        description="Time between two looks at the destinations folder, whose files are taken over while running; "
+        "0: only on SIGHUP.",
     )
 
     max_destinations: Int = Field(
