@@ -190,9 +190,8 @@ class LeaseLapsed(HeadraceError):
 
 
 class LockServiceError(HeadraceError):
-    """ZooKeeper can't be reached, or does not answer as it should."""
-
-    reason = "zookeeper"
+    """The cluster service can't be reached, or does not answer as it should. Its adapter raises classes of its own,
+    whose `reason` is the service's name."""
 
 
 class StateStoreError(HeadraceError):

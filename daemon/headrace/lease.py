@@ -38,7 +38,7 @@ class Guard:
     epoch: int
     version: int
     fence: int = -1
-    """The version of ZooKeeper's epoch node that goes with the epoch; -1 without ZooKeeper."""
+    """What the cluster service compares beside the epoch, such as the version of its node; -1 without a service."""
 
 
 class Lease:

@@ -1,11 +1,15 @@
-"""Adapters of each kind, made in the same way for the tests of their port's contract. Those that need a server get it
-from devstack."""
+"""Adapters of each kind, made in the same way for the tests of their port's contract.
+
+A new adapter is one entry in its port's table: SINKS, CLUSTERS, LOCKS, STATES or PARKINGS. An entry gets `fixture`,
+which finds a fixture by its name (`fixture("kafka")` is a server from devstack), and a name that no other test has.
+"""
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,6 @@ import pytest
 
 from devstack.servers.rabbitmq import PASSWORD, USER
 from headrace.adapters.local.lock import FileLock
-from headrace.adapters.zookeeper.cluster import ZooKeeperCluster
-from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.cli.wiring import ADAPTERS
 from headrace.lease import Guard, Lease
 from headrace.ports.cluster import Cluster, Lock, Member
@@ -24,7 +26,6 @@ from headrace.ports.sink import Sink, SinkRouting, SinkUse
 from headrace.ports.state import StateStore
 from headrace.settings.daemon import StateSettings
 from headrace.settings.load import Loader
-from tests.toys.cluster import ToyCluster, ToyClusterSettings
 
 TOYS = ADAPTERS.plus(
     {
@@ -33,63 +34,109 @@ TOYS = ADAPTERS.plus(
         "cluster": {"toy": "tests.toys.cluster:ToyClusterAdapter"},
     }
 )
-_roots = itertools.count(1)
 
+Fixture = Callable[[str], Any]
+Section = Callable[[Fixture, str], dict[str, Any]]
+"""The keys of an adapter's section, without the one that names it."""
 MakeSink = Callable[..., Sink]
-MakeCluster = Callable[[str], Any]
-MakeLock = Callable[[str], Any]
+MakeCluster = Callable[[str], Awaitable[Cluster]]
+MakeLock = Callable[[str], Awaitable[Lock]]
+MakeState = Callable[[], StateStore]
 
 
-def sink_of(section: dict[str, Any], lease: Lease | None = None) -> Sink:
-    """A sink as wiring makes it, by the registered adapter of its type."""
-    adapter = TOYS.sink_adapter(section["type"])
-    settings = adapter.section.model_validate(section)
-    return adapter.sink(settings, SinkUse("shop", lease or Lease(), SinkRouting(("shop",))))
+def kafka_sink(fixture: Fixture, topic: str) -> dict[str, Any]:
+    return {"bootstrap_servers": fixture("kafka").bootstrap_servers, "create_topics": True}
 
 
-@pytest.fixture(params=["null", "jsonl", "toy", "kafka", "rabbitmq", "rocketmq"])
-def make_sink(request: pytest.FixtureRequest, tmp_path: Path) -> MakeSink:
-    """Makes sinks of one kind; `where` is the topic that their messages go to."""
-    kind, topic = request.param, f"contract-{uuid.uuid4().hex[:8]}"
-    section: dict[str, Any] = {"type": kind}
-    if kind == "jsonl":
-        section["path"] = str(tmp_path / "out.jsonl")
-    elif kind == "toy":
-        section["shelf"] = topic
-    elif kind == "kafka":
-        section |= {"bootstrap_servers": request.getfixturevalue("kafka").bootstrap_servers, "create_topics": True}
-    elif kind == "rabbitmq":
-        server = request.getfixturevalue("rabbitmq")
-        login = {"hosts": server.address, "user": USER, "password": PASSWORD}
-        section |= {**login, "declare": True, "queue": topic, "exchange": topic, "exchange_type": "fanout"}
-    elif kind == "rocketmq":
-        server = request.getfixturevalue("rocketmq")
-        server.create_topic(topic, message_type="FIFO")
-        section["hosts"] = server.endpoints
+def rabbitmq_sink(fixture: Fixture, topic: str) -> dict[str, Any]:
+    login = {"hosts": fixture("rabbitmq").address, "user": USER, "password": PASSWORD}
+    return {**login, "declare": True, "queue": topic, "exchange": topic, "exchange_type": "fanout"}
+
+
+def rocketmq_sink(fixture: Fixture, topic: str) -> dict[str, Any]:
+    server = fixture("rocketmq")
+    server.create_topic(topic, message_type="FIFO")
+    return {"hosts": server.endpoints}
+
+
+def zookeeper_cluster(fixture: Fixture, name: str) -> dict[str, Any]:
+    return {"hosts": fixture("zookeeper").hosts, "root": f"/{name}", "session_timeout": 2.0}
+
+
+def file_lock(fixture: Fixture, name: str) -> Callable[[str], Lock]:
+    path: Path = fixture("tmp_path")
+    return lambda node: FileLock(path / "shop.lock", node, poll=0.01)
+
+
+def sqlite_state(fixture: Fixture, name: str) -> MakeState:
+    path: Path = fixture("tmp_path")
+    return lambda: TOYS.state_adapter("sqlite").store(StateSettings(path=path / "state.db"))
+
+
+def kafka_state(fixture: Fixture, name: str) -> MakeState:
+    adapter = TOYS.sink_adapter("kafka")
+    raw = {**kafka_sink(fixture, name), "type": "kafka", "delivery": "exactly_once", "state_topic": f"{name}-state"}
+    settings = adapter.section.model_validate(raw)
+    return lambda: adapter.state_store(settings, "shop")
+
+
+def mysql_parking(fixture: Fixture, name: str) -> dict[str, Any]:
+    server = fixture("mysql")
+    fixture("drop_database")(name)
+    login = server.connection("root")
+    account = {"user": login["user"], "password": login.get("password", "")}
+    return {"host": server.host, "port": server.port, "database": name, **account}
+
+
+SINKS: dict[str, Section] = {
+    "null": lambda fixture, topic: {},
+    "jsonl": lambda fixture, topic: {"path": str(fixture("tmp_path") / "out.jsonl")},
+    "toy": lambda fixture, topic: {"shelf": topic},
+    "kafka": kafka_sink,
+    "rabbitmq": rabbitmq_sink,
+    "rocketmq": rocketmq_sink,
+}
+"""By type, the section [sink] of a sink that publishes to a topic."""
+CLUSTERS: dict[str, Section] = {"toy": lambda fixture, name: {"room": name}, "zookeeper": zookeeper_cluster}
+"""By the name of its section, the section of a cluster service. Its locks are tried with LOCKS."""
+LOCKS: dict[str, Callable[[Fixture, str], Callable[[str], Lock]]] = {"file": file_lock}
+"""Locks without a cluster service: what makes one for a node."""
+STATES: dict[str, Callable[[Fixture, str], MakeState]] = {"sqlite": sqlite_state, "kafka": kafka_state}
+"""State stores that count the epochs themselves, those of sinks with them: what makes one, each of the same contents.
+Those of cluster services are tried with their clusters."""
+PARKINGS: dict[str, Section] = {"mysql": mysql_parking}
+"""By store, the section [parking] of a parking store. The one within the state store is tried beside them; that of a
+sink which is capable of exactly once is written by the sink itself, and tried with it."""
+
+
+@pytest.fixture
+def name() -> str:
+    return f"contract{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(params=[*SINKS])
+def make_sink(request: pytest.FixtureRequest, name: str) -> MakeSink:
+    """Makes sinks of one kind as wiring does, by the registered adapter; `topic` is where their messages go to."""
+    adapter = TOYS.sink_adapter(request.param)
+    section = {"type": request.param, **SINKS[request.param](request.getfixturevalue, name)}
 
     def make(lease: Lease | None = None) -> Sink:
-        made = sink_of(section, lease)
-        made.topic = topic  # type: ignore[attr-defined]
+        settings = adapter.section.model_validate(section)
+        made = adapter.sink(settings, SinkUse("shop", lease or Lease(), SinkRouting(("shop",))))
+        made.topic = name  # type: ignore[attr-defined]
         return made
 
     return make
 
 
-@pytest.fixture(params=["toy", "zookeeper"])
-async def make_cluster(request: pytest.FixtureRequest) -> AsyncIterator[MakeCluster]:
-    """Makes started clusters, each as a daemon of the given name sees it."""
-    made: list[Cluster] = []
-    name = f"contract{next(_roots)}"
-    if request.param == "zookeeper":
-        hosts = request.getfixturevalue("zookeeper").hosts
+@asynccontextmanager
+async def started(service: str, fixture: Fixture, name: str) -> AsyncIterator[MakeCluster]:
+    """Makes started clusters of a service, each as a daemon of the given node sees it, and closes them."""
+    adapter, made = TOYS.cluster_adapter(service), list[Cluster]()
+    settings = adapter.section.model_validate(CLUSTERS[service](fixture, name))
 
     async def make(node: str) -> Cluster:
-        member = Member(node, f"{node}:9180")
-        if request.param == "toy":
-            cluster: Cluster = ToyCluster(ToyClusterSettings(room=name), member)
-        else:
-            raw = {"hosts": hosts, "root": f"/{name}", "session_timeout": 2.0}
-            cluster = ZooKeeperCluster(ZooKeeperSettings.model_validate(raw), member)
+        cluster = adapter.cluster(settings, Member(node, f"{node}:9180"))
         await cluster.start()
         made.append(cluster)
         return cluster
@@ -99,35 +146,70 @@ async def make_cluster(request: pytest.FixtureRequest) -> AsyncIterator[MakeClus
         await cluster.close()
 
 
-@pytest.fixture(params=["file", "toy", "zookeeper"])
-async def make_lock(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakeLock]:
-    """Makes locks of one destination, each as a daemon of the given name has it."""
-    made: list[Lock] = []
-    clusters: list[Cluster] = []
-    name = f"locks{next(_roots)}"
-    if request.param == "zookeeper":
-        hosts = request.getfixturevalue("zookeeper").hosts
+@pytest.fixture(params=[*CLUSTERS])
+async def make_cluster(request: pytest.FixtureRequest, name: str) -> AsyncIterator[MakeCluster]:
+    """Makes started clusters, each as a daemon of the given node sees it."""
+    async with started(request.param, request.getfixturevalue, name) as make:
+        yield make
 
-    async def make(node: str) -> Lock:
-        if request.param == "file":
-            made.append(FileLock(tmp_path / "shop.lock", node, poll=0.01))
-            return made[-1]
-        member = Member(node, f"{node}:9180")
-        if request.param == "toy":
-            cluster: Cluster = ToyCluster(ToyClusterSettings(room=name), member)
+
+@pytest.fixture(params=[*LOCKS, *CLUSTERS])
+async def make_lock(request: pytest.FixtureRequest, name: str) -> AsyncIterator[MakeLock]:
+    """Makes locks of one destination, each as a daemon of the given node has it."""
+    kind, fixture, made = request.param, request.getfixturevalue, list[Lock]()
+    async with AsyncExitStack() as stack:
+        if kind in LOCKS:
+            alone = LOCKS[kind](fixture, name)
         else:
-            raw = {"hosts": hosts, "root": f"/{name}", "session_timeout": 2.0}
-            cluster = ZooKeeperCluster(ZooKeeperSettings.model_validate(raw), member)
-        await cluster.start()
-        clusters.append(cluster)
-        made.append(cluster.lock("shop"))
+            cluster = await stack.enter_async_context(started(kind, fixture, name))
+
+        async def make(node: str) -> Lock:
+            made.append(alone(node) if kind in LOCKS else (await cluster(node)).lock("shop"))
+            return made[-1]
+
+        yield make
+        for lock in made:
+            await lock.release()
+
+
+@pytest.fixture(params=[*STATES])
+def make_state(request: pytest.FixtureRequest, name: str) -> MakeState:
+    """Makes state stores of the same contents."""
+    return STATES[request.param](request.getfixturevalue, name)
+
+
+@pytest.fixture(params=["state", *PARKINGS])
+async def make_parking(request: pytest.FixtureRequest, name: str) -> AsyncIterator[Any]:
+    """Makes opened parking stores of one destination, all of the same contents."""
+    kind, fixture, epochs = request.param, request.getfixturevalue, itertools.count(1)
+    new_state, states, made = sqlite_state(fixture, name), list[StateStore](), list[ParkingStore]()
+    within = kind == "state"
+    if not within:
+        adapter = TOYS.parking_adapter(kind)
+        settings = adapter.section.model_validate({"store": kind, **PARKINGS[kind](fixture, name)})
+
+    async def inside() -> ParkingStore:
+        states.append(new_state())
+        await states[-1].open()
+        found = TOYS.state_adapter("sqlite").parking(states[-1], "shop")
+        assert found is not None
+        return found
+
+    async def make() -> ParkingStore:
+        made.append(await inside() if within else adapter.store(settings, "shop"))
+        await made[-1].open()
         return made[-1]
 
+    async def epoch() -> Guard:
+        """The destination is taken over: a guard above all before."""
+        return await states[0].begin_epoch("shop") if within else Guard(next(epochs), 0)
+
+    make.epoch = epoch  # type: ignore[attr-defined]
     yield make
-    for lock in made:
-        await lock.release()
-    for cluster in clusters:
-        await cluster.close()
+    for store in made:
+        await store.close()
+    for state in states:
+        await state.close()
 
 
 def loader(env: dict[str, str] | None = None) -> Loader:
@@ -136,69 +218,10 @@ def loader(env: dict[str, str] | None = None) -> Loader:
 
 
 @pytest.fixture
-def drop_database(mysql: Any) -> Any:
+def drop_database(mysql: Any) -> Iterator[Any]:
     """Drops a database of the test's own."""
     names: list[str] = []
     yield names.append
     with pymysql.connect(**mysql.connection("root"), autocommit=True) as connection, connection.cursor() as cursor:
         for name in names:
             cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
-
-
-@pytest.fixture(params=["sqlite", "kafka"])
-def make_state(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], StateStore]:
-    """Makes state stores of one place that count the epochs themselves; those of cluster services are tried with
-    their clusters."""
-    if request.param == "sqlite":
-        return lambda: TOYS.state_adapter("sqlite").store(StateSettings(path=tmp_path / "state.db"))
-    servers = request.getfixturevalue("kafka").bootstrap_servers
-    adapter, name = TOYS.sink_adapter("kafka"), f"contract{uuid.uuid4().hex[:8]}"
-    raw = {"type": "kafka", "bootstrap_servers": servers, "delivery": "exactly_once", "state_topic": f"{name}-state"}
-    settings = adapter.section.model_validate(raw)
-    return lambda: adapter.state_store(settings, "shop")
-
-
-@pytest.fixture(params=["state", "mysql"])
-async def make_parking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """Makes opened parking stores of one destination in one place. That of a sink which is capable of exactly once is
-    written by the sink itself, and tried with it."""
-    name = f"contract{uuid.uuid4().hex[:8]}"
-    states: list[StateStore] = []
-    made: list[ParkingStore] = []
-    if request.param == "mysql":
-        server = request.getfixturevalue("mysql")
-        request.getfixturevalue("drop_database")(name)
-        login = server.connection("root")
-        section = {"store": "mysql", "host": server.host, "port": server.port, "database": name}
-        account = {"user": login["user"], "password": login.get("password", "")}
-        parking = TOYS.parking_adapter("mysql")
-        of_mysql = parking.section.model_validate({**section, **account})
-
-    async def make() -> ParkingStore:
-        if request.param == "mysql":
-            store = parking.store(of_mysql, "shop")
-        else:
-            embedded = TOYS.state_adapter("sqlite")
-            states.append(embedded.store(StateSettings(path=tmp_path / "state.db")))
-            await states[-1].open()
-            found = embedded.parking(states[-1], "shop")
-            assert found is not None
-            store = found
-        await store.open()
-        made.append(store)
-        return store
-
-    epochs = itertools.count(1)
-
-    async def epoch() -> Guard:
-        """The destination is taken over: a guard above all before."""
-        if request.param == "mysql":
-            return Guard(next(epochs), 0)
-        return await states[0].begin_epoch("shop")
-
-    make.epoch = epoch  # type: ignore[attr-defined]
-    yield make
-    for store in made:
-        await store.close()
-    for state in states:
-        await state.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +158,26 @@ async def test_a_read_only_server_gets_no_heartbeats_and_may_be_refused(mysql: A
         assert not (await look(mysql, read_only="refuse"))["role"].ok
     finally:
         mysql.sql("SET GLOBAL read_only = 0")
+
+
+def test_the_account_of_the_readmes_quick_start_lacks_nothing_and_sees_the_tables(
+    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
+) -> None:
+    execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(40))")
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    (sql,) = re.findall(r"```sql\n(CREATE USER .*?)```", page, re.DOTALL)
+    changed = (("'canal'@'%'", "quick@'%'"), ("<password>", "canal"), (" shop.*", f" {schema}.*"))
+    for old, new in changed:
+        assert old in sql
+        sql = sql.replace(old, new)
+    try:
+        for statement in re.sub("--.*", "", sql).split(";"):
+            if statement.strip():
+                mysql.sql(statement)
+        text = destination_toml(mysql, schema, 'type = "null"').replace('user = "canal"', 'user = "quick"')
+        done = daemon(shop=text).run("check")
+    finally:
+        mysql.sql("DROP USER quick@'%'")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "shop: ok      rules: every rule fits; 1 tables are published" in done.stdout
+    assert "note    filter" not in done.stdout

@@ -192,7 +192,7 @@ class ToyStore(StateStore):
 class ToyCluster(Cluster):
     def __init__(self, settings: ToyClusterSettings, member: Member) -> None:
         self._room, self._member = ROOMS.setdefault(settings.room, Room()), member
-        self.counts, self._store = ClusterCounts(), ToyStore(self._room)
+        self.counts, self._store = ClusterCounts("toy"), ToyStore(self._room)
         self._locks: list[ToyLock] = []
 
     async def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -85,7 +86,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_the_configuration_page_is_what_the_models_say() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "gen-config-docs", "--check"], capture_output=True, text=True, timeout=60
+        [sys.executable, ROOT / "scripts" / "config_docs.py", "--check"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -277,6 +278,33 @@ def test_the_readme_stays_short_and_the_licence_is_whole() -> None:
     assert "END OF TERMS AND CONDITIONS" in licence
 
 
+def members() -> dict[str, set[str]]:
+    """What each class of the code has, by its name: methods, and attributes of the class or of an object; with what
+    its bases have. Classes of the same name count as one."""
+    own: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
+    for file in (file for room in CODE for file in (ROOT / room).rglob("*.py")):
+        for made in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)):
+            bases.setdefault(made.name, set()).update(node.id for node in made.bases if isinstance(node, ast.Name))
+            found = own.setdefault(made.name, set())
+            for node in ast.walk(made):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.add(node.name)
+                elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+                    found.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+
+    def whole(name: str) -> set[str]:
+        return own.get(name, set()).union(*(whole(base) for base in bases.get(name, ())))
+
+    return {name: whole(name) for name in own}
+
+
+def not_there(text: str, known: dict[str, set[str]]) -> list[str]:
+    """The members of our classes that a text names, as Class.member, and that there are not."""
+    named = re.findall(r"(?<![\w.])([A-Z]\w+)\.(\w+)", text)
+    return [f"{owner}.{member}" for owner, member in named if owner in known and member not in known[owner]]
+
+
 def test_every_step_of_the_walks_is_a_file_and_a_function() -> None:
     page = read("docs/architecture.md")
     walks = page.partition("## The way of a row\n")[2].partition("\n## A run\n")[0]
@@ -288,10 +316,33 @@ def test_every_step_of_the_walks_is_a_file_and_a_function() -> None:
         assert re.search(rf"def {function}\(", text), (file, function)
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_members_of_classes_that_a_page_names_exist(page: str) -> None:
+    """Also without the file before it, which the steps of the walks have; and the class too."""
+    known, named = members(), re.findall(r"`_?([A-Z]\w*[a-z]\w*)\.(\w+)`", read(page))
+    assert named or page != "docs/architecture.md"
+    assert not [f"{owner}.{member}" for owner, member in named if member not in known.get(owner, ())]
+
+
+def test_members_of_classes_that_docstrings_name_exist() -> None:
+    known = members()
+    wrong = [
+        (str(file.relative_to(ROOT)), name)
+        for room in CODE
+        for file in (ROOT / room).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for name in not_there(node.value.value, known)
+    ]
+    assert not wrong
+
+
 def test_files_and_rooms_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
     folder = ROOT / "daemon" / "headrace"
     for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
+        if file.startswith("tests/"):  # see test_named_tests_exist
+            continue
         beside = "cli" if file == "wiring.py" else "mysql"  # the room that the line is about
         assert (folder / file).is_file() or (folder / beside / file).is_file(), file
     table = page.partition("## Rooms of the daemon\n")[2].partition("\n###")[0]

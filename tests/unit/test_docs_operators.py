@@ -15,6 +15,7 @@ from headrace.http.health import health
 from headrace.http.loop_delay import LoopDelay
 from headrace.http.metrics import Metrics
 from headrace.model import Gap, Position, State
+from headrace.ports.cluster import ClusterCounts
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 
 TELL_MORE = ("CHANGELOG.md", "configuration.md")
@@ -136,7 +137,7 @@ def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
 
 def test_metrics_are_those_of_the_code() -> None:
     status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
-    collected = Metrics({"d": status}, "node", LoopDelay()).collect()
+    collected = Metrics({"d": status}, "node", LoopDelay(), counts=ClusterCounts("zookeeper")).collect()
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
     section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
     assert {name for names in items(section) for name in names} == real

@@ -144,7 +144,7 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
     url: str, statuses: dict[str, DestinationStatus]
 ) -> None:
     assert "headrace_fenced_writes_total{" not in str((await get(url + "/metrics"))[2])
-    counts = ClusterCounts(sessions=1, suspensions=2, attempts=3)
+    counts = ClusterCounts("zookeeper", sessions=1, suspensions=2, attempts=3)
     server = HttpServer(("127.0.0.1", 0), statuses, "relay-1", counts=counts)
     await server.start()
     counts.fenced_writes["shop"] = 4

@@ -85,7 +85,7 @@ async def command(settings: Settings) -> int:
 
 
 async def _check_stores(settings: Settings, shared: Wiring) -> bool:
-    """Each store once, and with ZooKeeper whether it can be reached."""
+    """Each store once, and with a cluster service whether it can be reached."""
     well = True
     try:
         await shared.open()

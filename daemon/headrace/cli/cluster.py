@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from headrace.cli.common import CommandRefused, add_config, aligned, coordinated, print_json, time_text
-from headrace.cli.wiring import Wiring
+from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.ports.cluster import Cluster, View
 from headrace.settings.destination import Settings
 
@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _shared(settings: Settings) -> AbstractAsyncContextManager[Wiring]:
     if settings.cluster is None:
         raise CommandRefused(
-            "there is no section [zookeeper] in the configuration: one daemon runs everything",
+            f"there is no section [{'] or ['.join(ADAPTERS.names('cluster'))}] in the configuration: one daemon runs "
+            "everything",
             remedy="see docs/running.md#several-daemons",
         )
     return coordinated(settings)

@@ -41,14 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="first",
-        metavar="PLACE",
+        metavar="POSITION",
         help="only transactions that begin there or later: an offset (in the first file), file:offset, or a time with "
         "its zone such as 2026-01-31T12:00:00Z; with --host also earliest (default), latest or a GTID set",
     )
     parser.add_argument(
         "--to",
         dest="last",
-        metavar="PLACE",
+        metavar="POSITION",
         help="only transactions that begin before: an offset (in the last file), file:offset, or a time",
     )
     parser.add_argument("--stats", action="store_true", help="instead of lines: events and rows by table and kind")

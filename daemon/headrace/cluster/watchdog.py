@@ -1,4 +1,4 @@
-"""The last fence: a thread that ends the process when a lapsed lease's transports are not cut in time."""
+"""The last fence: a thread that ends the process when a lapsed lease's transports are not aborted in time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cover:
 
 
 class Watchdog:
-    """Started with the first limited lease. A loop that hangs, or a transport that can't be cut, must not outlive the
+    """Started with the first limited lease. A loop that hangs, or a transport that can't be aborted, must not outlive the
     session by which others know us: a dead process is the surest fence."""
 
     def __init__(self, end: Callable[[int], None] = os._exit) -> None:

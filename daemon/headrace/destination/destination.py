@@ -266,7 +266,7 @@ class Destination:
             who = f"node {after[1].node}" if after[1] is not None else "another daemon"
             raise SplitBrain(
                 f"{who} runs {self.name} too, and under a higher epoch",
-                remedy="stop one of the two, or let them share a [zookeeper]",
+                remedy="stop one of the two, or let them share a cluster service",
             )
         self._fenced = False
 

@@ -1,4 +1,4 @@
-"""From the queue to the sink and back, under the lease: in order, resumed after a lapse, cut off when it has to be."""
+"""From the queue to the sink and back, under the lease: in order, resumed after a lapse, aborted when it has to be."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROOF_LIMIT = 10.0
 class Publisher:
     """The sink session of one run: the only one that makes a sink, calls publish() and ends it.
 
-    When the lease lapses the sink is cut off, and what it had not confirmed is handed to a new one once the lock is
+    When the lease lapses the sink is aborted, and what it had not confirmed is handed to a new one once the lock is
     proved again: the successor's messages can't be overtaken by ours, and nothing has to be read twice.
     """
 
@@ -81,8 +81,8 @@ class Publisher:
         self.resending = self.sink
 
     async def rest(self, *, resent: bool) -> None:
-        """Nothing more is handed over in this run. What is not confirmed by now is cut, because nobody looks at the
-        lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked messages
+        """Nothing more is handed over in this run. A sink with unconfirmed messages is aborted, because nobody looks at
+        the lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked messages
         that were sent again are answered."""
         self.resending = None
         if self.idle and resent:
@@ -200,7 +200,7 @@ class Publisher:
 async def publishing(
     context: Context, parts: Parts, lease: Lease, parking: OrderedParking | None
 ) -> AsyncIterator[Publisher]:
-    """A started publisher, which is cut off when what is done with it fails, and ended in order when it does not."""
+    """A started publisher, which is aborted when what is done with it fails, and ended in order when it does not."""
     publisher = Publisher(context, parts, lease, parking)
     await publisher.start()
     try:

@@ -80,28 +80,23 @@ class Metrics(Collector):
         yield state
 
     def _cluster(self) -> Iterator[Metric]:
-        sessions = CounterMetricFamily(
-            "headrace_zookeeper_sessions", "Sessions with ZooKeeper: the first, and one for each that was lost."
-        )
-        suspensions = CounterMetricFamily(
-            "headrace_zookeeper_suspensions", "Connections to ZooKeeper that broke, within a session or with it."
-        )
-        attempts = CounterMetricFamily("headrace_lock_attempts", "Attempts to take a lock that looked free.")
+        counts = self._counts
+        if counts is None:
+            return
+        service = f"headrace_{counts.service}"
+        text = "Sessions with the cluster service: the first, and one for each that was lost."
+        yield CounterMetricFamily(f"{service}_sessions", text, value=counts.sessions)
+        text = "Connections to the cluster service that broke, within a session or with it."
+        yield CounterMetricFamily(f"{service}_suspensions", text, value=counts.suspensions)
+        text = "Attempts to take a lock that looked free."
+        yield CounterMetricFamily("headrace_lock_attempts", text, value=counts.attempts)
         fenced = CounterMetricFamily(
             "headrace_fenced_writes",
-            "Writes of the position that ZooKeeper refused, because another daemon has the destination.",
+            "Writes of the position that the cluster service refused, because another daemon has the destination.",
             labels=("destination",),
         )
-        counts = self._counts
-        if counts is not None:
-            sessions.add_metric((), counts.sessions)
-            suspensions.add_metric((), counts.suspensions)
-            attempts.add_metric((), counts.attempts)
-            for destination in self._statuses:
-                fenced.add_metric((destination,), counts.fenced_writes.get(destination, 0))
-        yield sessions
-        yield suspensions
-        yield attempts
+        for destination in self._statuses:
+            fenced.add_metric((destination,), counts.fenced_writes.get(destination, 0))
         yield fenced
 
     def _round_trips(self) -> Metric:

@@ -129,5 +129,5 @@ class TableMaps:
             remedy = "see docs/schema-history.md and docs/troubleshooting.md#error"
             raise cursor.not_understood(what, remedy) from error
         cursor.skipped += 1
-        log.warning("table passed over", reason=what, place=cursor.position)
+        log.warning("table passed over", reason=what, position=cursor.position)
         return not cursor.may_skip

@@ -76,6 +76,8 @@ class Lock(ABC):
 class ClusterCounts:
     """What a process has come to with its cluster service since it began, for /metrics."""
 
+    service: str
+    """Its name, as in `ClusterSettings.service`."""
     sessions: int = 0
     """The first, and one for each that was lost."""
     suspensions: int = 0

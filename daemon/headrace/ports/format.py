@@ -61,7 +61,7 @@ class ValueFormat(Format):
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """A finished message as messages of fewer rows, each with the number of its first row, and of `room` bytes at
-        most unless it has one row only; none when it can't be cut. Slow: for the few that are too large."""
+        most unless it has one row only; none when it can't be split. Slow: for the few that are too large."""
         return []
 
 

@@ -88,7 +88,7 @@ class Sink(ABC):
 
     @abstractmethod
     async def abort(self) -> None:
-        """Cuts the connections and ends the tasks: after it returns nothing more leaves. Never raises."""
+        """Aborts the connections and ends the tasks: after it returns nothing more leaves. Never raises."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class SinkRouting:
     partitions: Callable[[str], int] = _one
     """How many a topic needs at least."""
     split: Callable[[bytes, int], list[tuple[int, bytes]]] = _whole
-    """See ValueFormat.cut; nothing where messages have one row each."""
+    """See ValueFormat.split; nothing where messages have one row each."""
 
 
 @dataclass(frozen=True, slots=True)

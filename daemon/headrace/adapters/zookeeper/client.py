@@ -16,12 +16,11 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
-from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why
+from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why, ZooKeeperError
 from headrace.adapters.zookeeper.kazoo_internals import tell_session_timeout
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Link, Node, Op, Set
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
-from headrace.errors import LockServiceError
 
 _REASONS: dict[type[Exception], Why] = {
     exceptions.NoNodeError: "no_node",
@@ -136,7 +135,7 @@ class Client:
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
                 raise self._error(result, operations[index].path, index)
         if any(isinstance(result, Exception) for result in results) or len(results) != len(operations):
-            raise LockServiceError(f"ZooKeeper's answer to a change of {path} is not understood: {results!r}")
+            raise ZooKeeperError(f"ZooKeeper's answer to a change of {path} is not understood: {results!r}")
         return [int(getattr(result, "version", 0)) for result in results]
 
     async def _call(self, start: Callable[[], Any], path: str, limit: float) -> Any:
@@ -163,7 +162,7 @@ class Client:
         except exceptions.KazooException as error:
             raise self._error(error, path) from error
 
-    def _error(self, error: Exception, path: str, index: int = 0) -> LockServiceError:
+    def _error(self, error: Exception, path: str, index: int = 0) -> ZooKeeperError:
         if isinstance(error, exceptions.SessionExpiredError):
             return SessionOver("the ZooKeeper session is over")
         if isinstance(error, _BROKEN):

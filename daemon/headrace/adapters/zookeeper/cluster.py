@@ -8,14 +8,13 @@ from typing import Any
 
 import orjson
 
-from headrace.adapters.zookeeper.errors import Refused
+from headrace.adapters.zookeeper.errors import Refused, ZooKeeperError
 from headrace.adapters.zookeeper.lock import ZooKeeperLock
 from headrace.adapters.zookeeper.operations import Create, Delete, Set, read_json
 from headrace.adapters.zookeeper.paths import node_name
 from headrace.adapters.zookeeper.session import Session
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.state import ZooKeeperStore
-from headrace.errors import LockServiceError
 from headrace.ports.cluster import BALANCE, Assignment, Cluster, Lock, Member, View, number_of
 
 
@@ -84,7 +83,7 @@ class ZooKeeperCluster(Cluster):
             except Refused as refused:
                 if refused.why not in ("no_node", "node_exists", "bad_version"):
                     raise
-        raise LockServiceError(f"several daemons or operators move {destination} at the same time; try again")
+        raise ZooKeeperError(f"several daemons or operators move {destination} at the same time; try again")
 
     async def drain(self, node: str, by: str) -> None:
         await self._unless("node_exists", Create(self.session.paths.drain(node), _note(by=by)))

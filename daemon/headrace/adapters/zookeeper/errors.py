@@ -9,7 +9,13 @@ from headrace.errors import LockServiceError
 Why = Literal["no_node", "node_exists", "bad_version", "not_empty", "no_auth", "other"]
 
 
-class Refused(LockServiceError):
+class ZooKeeperError(LockServiceError):
+    """ZooKeeper can't be reached, or does not answer as it should."""
+
+    reason = "zookeeper"
+
+
+class Refused(ZooKeeperError):
     """The servers answered, and nothing was done. `index` is the operation of a multi that did not fit."""
 
     def __init__(self, message: str, why: Why, index: int = 0, *, remedy: str = "") -> None:
@@ -18,19 +24,19 @@ class Refused(LockServiceError):
         self.index = index
 
 
-class Disconnected(LockServiceError):
+class Disconnected(ZooKeeperError):
     """There is no connection at present; nothing was asked for."""
 
 
-class OutcomeUnknown(LockServiceError):
+class OutcomeUnknown(ZooKeeperError):
     """The connection broke, or the time was over, before the answer came: what was asked for may be done or not."""
 
 
-class SessionOver(LockServiceError):
+class SessionOver(ZooKeeperError):
     """The session that this was meant for has ended, and with it every ephemeral node."""
 
 
-class NodeNameTaken(LockServiceError):
+class NodeNameTaken(ZooKeeperError):
     """Another live daemon goes by our name."""
 
     retriable = False

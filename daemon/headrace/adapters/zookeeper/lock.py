@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import structlog
 
-from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused, SessionOver
+from headrace.adapters.zookeeper.errors import OutcomeUnknown, Refused, SessionOver, ZooKeeperError
 from headrace.adapters.zookeeper.held_lock import HeldLock
 from headrace.adapters.zookeeper.lock_queue import LockQueue, View, holder_of
 from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set, read_json
@@ -287,7 +287,7 @@ class ZooKeeperLock(Lock):
         try:
             return int(node.data or b"0")
         except ValueError:
-            raise LockServiceError(
+            raise ZooKeeperError(
                 f"the ZooKeeper node {self._paths.epoch} holds {node.data[:40]!r}, which is no epoch",
                 remedy="set it to a number that is above all epochs before, or delete it",
             ) from None

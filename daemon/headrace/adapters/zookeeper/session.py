@@ -13,12 +13,18 @@ import structlog
 
 from headrace import __version__
 from headrace.adapters.zookeeper.client import Client
-from headrace.adapters.zookeeper.errors import Disconnected, NodeNameTaken, OutcomeUnknown, Refused, SessionOver
+from headrace.adapters.zookeeper.errors import (
+    Disconnected,
+    NodeNameTaken,
+    OutcomeUnknown,
+    Refused,
+    SessionOver,
+    ZooKeeperError,
+)
 from headrace.adapters.zookeeper.operations import Create, Link, Node, Op, Set, read_json
 from headrace.adapters.zookeeper.paths import Paths, node_name
 from headrace.adapters.zookeeper.proofs import Proofs
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
-from headrace.errors import LockServiceError
 from headrace.ports.cluster import ClusterCounts
 from headrace.tasks import set_within
 
@@ -46,7 +52,7 @@ class Session:
         self._member = member
         self.node = node
         self.paths = Paths(settings.root)
-        self.counts = ClusterCounts()
+        self.counts = ClusterCounts(settings.service)
         self.drained = False
         """Whether this daemon is to run nothing."""
         self.generation = 0
@@ -245,10 +251,10 @@ class Session:
         for listener in tuple(self._listeners):
             listener()
 
-    def _unreachable(self, limit: float) -> LockServiceError:
+    def _unreachable(self, limit: float) -> ZooKeeperError:
         problem = self._client.last_problem if self._client else ""
         why = f": {problem}" if problem else ""
-        return LockServiceError(
+        return ZooKeeperError(
             f"no ZooKeeper of {', '.join(self.settings.hosts)} could be reached within {limit:g} s{why}",
             remedy="look whether the ensemble runs and has a leader, at [zookeeper] hosts and at its TLS keys",
         )
@@ -347,7 +353,7 @@ class Session:
                 await self._look_drained()
                 await self.proofs.now()
                 problem = ""
-            except LockServiceError as error:
+            except ZooKeeperError as error:
                 if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and str(error) != problem:
                     problem = str(error)
                     _log.error("ZooKeeper does not do what is needed", error=problem)
