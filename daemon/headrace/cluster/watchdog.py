@@ -27,8 +27,8 @@ class Cover:
 
 
 class Watchdog:
-    """Started with the first limited lease. A loop that hangs, or a transport that can't be aborted, must not outlive the
-    session by which others know us: a dead process is the surest fence."""
+    """Started with the first limited lease. A loop that hangs, or a transport that can't be aborted, must not outlive
+    the session by which others know us: a dead process is the surest fence."""
 
     def __init__(self, end: Callable[[int], None] = os._exit) -> None:
         self._covers: set[Cover] = set()

@@ -82,8 +82,8 @@ class Publisher:
 
     async def rest(self, *, resent: bool) -> None:
         """Nothing more is handed over in this run. A sink with unconfirmed messages is aborted, because nobody looks at
-        the lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked messages
-        that were sent again are answered."""
+        the lease any more; an idle sink can do no harm, however long the end takes. `resent`: whether all parked
+        messages that were sent again are answered."""
         self.resending = None
         if self.idle and resent:
             self._uncover()
