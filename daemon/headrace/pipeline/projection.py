@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from headrace.errors import NotUnderstood
-from headrace.model import ABSENT, Column, Row, TableSchema
+from headrace.model import Column, Row, TableSchema
 from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
 from headrace.ports.format import KeyedFormat, PerSchema, ValueFormat
 from headrace.rules.columns import ColumnRules
@@ -38,8 +38,8 @@ class Projections:
     def __init__(self, settings: DestinationSettings, fmt: ValueFormat | KeyedFormat | None = None) -> None:
         self._format = fmt
         wanted = settings.filter
-        self._tables = settings.filter.include_patterns
-        self._not_tables = settings.filter.exclude_patterns
+        self._tables = compile_filter(wanted.include, "filter.include")
+        self._not_tables = compile_filter(wanted.exclude, "filter.exclude")
         route = settings.route
         self._topic, self._partition, self._partitions = route.topic, route.partition, route.partitions
         self._topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names)
@@ -194,14 +194,10 @@ def _index_of(schema: TableSchema, name: str) -> int:
 
 def _projector(kept: Sequence[int], maps: dict[int, Mapped]) -> Callable[[Row], Row]:
     """A function generated for the table schema; its source holds only numbers and identifiers made here."""
-    constants: dict[str, Any] = {f"f{i}": _guarded(function) for i, function in maps.items()}
+    constants: dict[str, Any] = {f"f{i}": function for i, function in maps.items()}
     cells = [f"f{i}(r[{i}])" if i in maps else f"r[{i}]" for i in kept]
     exec(
         compile(f"def project(r):\n    return ({''.join(f'{cell}, ' for cell in cells)})\n", "<row>", "exec"), constants
     )
     project: Callable[[Row], Row] = constants["project"]
     return project
-
-
-def _guarded(function: Mapped) -> Mapped:
-    return lambda value: value if value is None or value is ABSENT else function(value)

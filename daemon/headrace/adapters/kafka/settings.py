@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
-from headrace.settings.section import Topic
+from headrace.settings.values import Topic
 from headrace_common.section import KIB, MIB, Hosts, Int, Seconds, Size, TlsSection
 
 

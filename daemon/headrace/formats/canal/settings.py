@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
+from headrace.settings.values import readable
 
 
-def _check_zone(value: str) -> str:
+def _check_zone(value: str) -> None:
     try:
         ZoneInfo(value)
     except (KeyError, OSError, ValueError) as error:
         raise ValueError('should be a time zone such as "UTC" or "Asia/Shanghai"') from error
-    return value
 
 
 class CanalMessageSettings(MessageSettings):
@@ -29,7 +29,7 @@ class CanalMessageSettings(MessageSettings):
         description="Binary strings and geometries in base64, in hexadecimal digits, or as in Canal, each byte as the "
         "character of ISO 8859-1.",
     )
-    time_zone: Annotated[str, AfterValidator(_check_zone)] = Field(
+    time_zone: Annotated[str, readable(_check_zone)] = Field(
         default="UTC",
         description='The zone that TIMESTAMP is printed in, such as "UTC" or "Asia/Shanghai".',
     )

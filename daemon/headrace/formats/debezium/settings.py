@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
-from headrace.settings.section import Topic
+from headrace.settings.values import Topic
 from headrace_common.section import Section
 
 
