@@ -21,7 +21,7 @@ from headrace.ports.registry import Registry
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
-from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
+from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings, Settings
 
 ADAPTERS = Registry(
@@ -56,12 +56,13 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
     """What the sink has to know of the destination's other sections."""
     route = destination.route
     apart = destination.message.capabilities.topics - {route.topic}
-    counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+    counts = parse_partitions(route.dynamic_topic_partitions)
 
     def partitions(topic: str) -> int:
         if topic in apart:  # [route] does not count there
             return 1
-        return max(counts.of(topic) or route.partitions, route.partition + 1)
+        count = counts.first(topic)
+        return max(count.partitions if count is not None else route.partitions, route.partition + 1)
 
     fmt = new_format(destination, adapters)
     named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics

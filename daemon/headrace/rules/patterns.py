@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import regex
 
@@ -60,15 +61,6 @@ class Pattern:
                 "repeats of alternatives that begin alike, such as (a|aa)+",
             )
         return found
-
-    def __repr__(self) -> str:
-        return f"Pattern({self.pattern!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pattern) and (self.pattern, self.key) == (other.pattern, other.key)
-
-    def __hash__(self) -> int:
-        return hash((self.pattern, self.key))
 
 
 def _timed(fullmatch: Any, name: str) -> bool | None:
@@ -201,3 +193,45 @@ def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = 
         if character >= 0:
             raise ValueError(f"{what} is invalid at character {at + character + 1}: {sentence}") from None
         raise ValueError(f"{what}, from character {at + 1}, is invalid: {sentence}") from None
+
+
+def compile_table(part: str, at: int, what: str, key: str) -> Pattern:
+    """As compile_part(); a plain name has to be a table's, with its schema."""
+    plain = is_plain(part)
+    if plain and "." not in part:
+        raise ValueError(f"{what}, from character {at + 1}, should name a table, as in schema.{part} or {part}\\..*")
+    return compile_part(part, at, what, key, plain=plain)
+
+
+def only_colon(text: str, at: int, where: str) -> int | None:
+    """The index of a rule's colon; None without one. Raises ValueError for a second one."""
+    colons = list(top_level(text, ":"))
+    if len(colons) > 1:
+        raise ValueError(f"{where} has a second colon at character {at + colons[1] + 1} (write `\\:` within a regex)")
+    return colons[0] if colons else None
+
+
+class _Rule(Protocol):
+    @property
+    def rule(self) -> str:
+        """Its text."""
+
+
+_RuleT = TypeVar("_RuleT", bound=_Rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules(Generic[_RuleT]):
+    """Rules in order, each behind the pattern that it is for."""
+
+    entries: tuple[tuple[Pattern, _RuleT], ...]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The text of each rule, in order."""
+        return tuple(rule.rule for _, rule in self.entries)
+
+    def first(self, name: str) -> _RuleT | None:
+        """The first rule whose pattern matches the whole name; None when none does. Not cached. Raises
+        PatternTooSlow."""
+        return next((rule for pattern, rule in self.entries if pattern.fullmatch(name)), None)

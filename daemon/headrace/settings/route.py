@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from headrace.rules.columns import ColumnRules
-from headrace.rules.keys import KeyRules
+from headrace.rules.columns import parse_columns
+from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask, MaskKind
 from headrace.rules.patterns import compile_filter
 from headrace.rules.predicates import parse
-from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
+from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.values import Topic, readable
 from headrace_common.section import Int, Section
 
@@ -120,12 +120,12 @@ class FilterSettings(Section):
         description="When rows do not fit their table, or its schema is not known: halt stops the destination, skip "
         "leaves these rows out with a log line (Canal: canal.instance.filter.table.error).",
     )
-    include_columns: Annotated[str, readable(ColumnRules.parse)] = Field(
+    include_columns: Annotated[str, readable(parse_columns)] = Field(
         default="",
         description="The only columns that are published of some tables: `shop\\\\.items:id/name,shop\\\\.users:id`. "
         "Columns of the primary key always are (Canal: canal.instance.filter.field).",
     )
-    exclude_columns: Annotated[str, readable(ColumnRules.parse)] = Field(
+    exclude_columns: Annotated[str, readable(parse_columns)] = Field(
         default="",
         description="Columns of some tables that are not published, in the same way; never those of the primary key "
         "(Canal: canal.instance.filter.black.field).",
@@ -161,11 +161,11 @@ class RouteSettings(Section):
         le=MAX_PARTITIONS,
         description="Over how many partitions partition_hash spreads (canal.mq.partitionsNum).",
     )
-    dynamic_topic_partitions: Annotated[str, readable(TopicPartitions.parse)] = Field(
+    dynamic_topic_partitions: Annotated[str, readable(parse_partitions)] = Field(
         default="",
         description="The same for single topics: `orders:8,users:4` (canal.mq.dynamicTopicPartitionNum).",
     )
-    partition_hash: Annotated[str, readable(KeyRules.parse)] = Field(
+    partition_hash: Annotated[str, readable(parse_keys)] = Field(
         default="",
         description="What decides on the partition, in Canal's grammar (canal.mq.partitionHash): "
         "`schema\\\\.table:column^column`, `schema\\\\.table:$pk$` for the primary key, or a bare `schema\\\\.table` "
