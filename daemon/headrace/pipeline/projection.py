@@ -17,7 +17,8 @@ from headrace.rules.hashes import canal_table_partition, kafka_partition
 from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
-from headrace.rules.predicates import Predicate, parse
+from headrace.rules.predicate_parser import Node, parse_condition
+from headrace.rules.predicates import bind
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
@@ -55,7 +56,7 @@ class Projections:
         self.route = lru_cache(maxsize=10_000)(self._route)
         self._include = parse_columns(wanted.include_columns)
         self._exclude = parse_columns(wanted.exclude_columns, "filter.exclude_columns")
-        self._where = [(compile_filter(one.tables, "filter.where"), parse(one.rows)) for one in wanted.where]
+        self._where = [(compile_filter(one.tables, "filter.where"), parse_condition(one.rows)) for one in wanted.where]
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
         self._secret = "".join(one.salt.get_secret_value() for one in wanted.mask).encode()
         """Makes hashes of hidden keys, where there is one."""
@@ -96,8 +97,8 @@ class Projections:
         return None
 
     def _condition(self, schema: TableSchema) -> Callable[[Row], bool | None] | None:
-        predicate: Predicate | None = next((one for tables, one in self._where if _names(tables, schema)), None)
-        return predicate.bind(schema.columns) if predicate is not None else None
+        condition: Node | None = next((one for tables, one in self._where if _names(tables, schema)), None)
+        return bind(condition, schema.columns) if condition is not None else None
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
         """The published table schema, what makes its rows, and which columns are masked."""

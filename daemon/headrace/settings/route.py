@@ -11,7 +11,7 @@ from headrace.rules.columns import parse_columns
 from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask, MaskKind
 from headrace.rules.patterns import compile_filter
-from headrace.rules.predicates import parse
+from headrace.rules.predicate_parser import parse_condition
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.values import Topic, readable
 from headrace_common.section import Int, Section
@@ -32,7 +32,7 @@ class WhereSettings(Section):
     """[[filter.where]]: which rows of some tables are published."""
 
     tables: Tables = Field(description="The tables, as in include.")
-    rows: Annotated[str, readable(parse)] = Field(
+    rows: Annotated[str, readable(parse_condition)] = Field(
         description='A condition on a row\'s columns, such as `city = "北京" and price > 100`. An update that brings a '
         "row into it is an INSERT, one that takes a row out of it a DELETE."
     )
