@@ -8,7 +8,6 @@ import functools
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
 
 from headrace.cli.common import add_config
 from headrace.cli.decode import printing_settings
@@ -16,7 +15,7 @@ from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import HeadraceError
-from headrace.model import RowsChange, SchemaChange
+from headrace.model import RowsChange
 from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.second_opinion import Opinion, second_opinion
@@ -130,18 +129,6 @@ class _Changes(Output):
 
     def emit(self, change: RowsChange) -> None:
         self.changes.append(change)
-
-    def emit_schema(self, change: SchemaChange) -> None:
-        """Does nothing."""
-
-    def full(self) -> bool:
-        return False
-
-    def write(self, transactions: int, events: int) -> None:
-        """Does nothing."""
-
-    def finish(self, out: BinaryIO) -> None:
-        """Does nothing."""
 
 
 def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Sequence[RowsChange]:

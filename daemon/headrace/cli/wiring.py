@@ -14,7 +14,7 @@ from headrace.cluster.rebalance import Rebalancer
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
 from headrace.pipeline.projection import Projections
-from headrace.ports.cluster import Cluster, ClusterCounts, Lock, Member
+from headrace.ports.cluster import Cluster, Lock, Member
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
@@ -116,11 +116,6 @@ class Wiring:
             await self.cluster.close()
         for store in self._files.values():
             await store.close()
-
-    @property
-    def counts(self) -> ClusterCounts | None:
-        """Of the cluster service; None without one."""
-        return self.cluster.counts if self.cluster is not None else None
 
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
