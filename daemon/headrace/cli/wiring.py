@@ -40,7 +40,7 @@ ADAPTERS = Registry(
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
         "parking": {
-            "state": "headrace.parking.in_state:StateParkingAdapter",
+            "state": "headrace.ports.parking:ParkingAdapter",
             "mysql": "headrace.adapters.mysql_parking.adapter:MySqlParkingAdapter",
         },
     }
@@ -67,9 +67,7 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
     fmt = new_format(destination, adapters)
     named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
     topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
-    return (
-        SinkRouting(topics, partitions, fmt.split) if isinstance(fmt, ValueFormat) else SinkRouting(topics, partitions)
-    )
+    return SinkRouting(topics, partitions, fmt.split)
 
 
 class Wiring:

@@ -22,8 +22,6 @@ class Cover:
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
-        self.busy = True
-        """Whether something may be in the hands of a client library."""
         self.awake = 0.0
         """Seconds that the loop has had since the lease lapsed."""
 
@@ -63,7 +61,7 @@ class Watchdog:
         """One tick, `passed` seconds after the one before."""
         step = min(passed, _TICK) if passed > _TICK + _ASLEEP else passed
         for cover in self._covers:
-            if not cover.busy or cover.lease.deadline > time.monotonic():
+            if cover.lease.deadline > time.monotonic():
                 cover.awake = 0.0
                 continue
             cover.awake += step

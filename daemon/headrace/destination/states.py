@@ -10,23 +10,16 @@ from typing import Final
 
 from headrace.model import State
 
-_RUNNING = frozenset({State.STREAMING, State.DEGRADED, State.STALLED})
-_FAULTS = frozenset({State.STALLED, State.POSITION_LOST, State.SOURCE_CHANGED, State.SERVER_ID_TAKEN, State.FAILED})
-_ANY = _RUNNING | _FAULTS | {State.STARTING, State.STANDBY, State.STOPPED}
+_ANY = frozenset(State)
 _STAYS = _ANY - {State.STARTING}
 """From what an attempt alone does not lead out of: a monitor does not see the state come and go."""
 
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     {
-        State.STARTING: _ANY,
-        State.STANDBY: _ANY,
-        State.STREAMING: _ANY,
-        State.DEGRADED: _ANY,
-        State.STALLED: _ANY,
+        **dict.fromkeys(State, _ANY),
         State.POSITION_LOST: _STAYS,
         State.SOURCE_CHANGED: _STAYS,
         State.SERVER_ID_TAKEN: _STAYS,
-        State.FAILED: _ANY,
         State.STOPPED: frozenset({State.STARTING}),
     }
 )

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.errors import NotUnderstood
 from headrace.model import Column, Row, TableSchema
 from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
-from headrace.ports.format import KeyedFormat, PerSchema, ValueFormat
+from headrace.ports.format import KeyedFormat, ValueFormat, per_schema
 from headrace.rules.columns import parse_columns
 from headrace.rules.hashes import canal_table_partition, kafka_partition
 from headrace.rules.keys import parse_keys
@@ -60,7 +60,7 @@ class Projections:
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
         self._secret = "".join(one.salt.get_secret_value() for one in wanted.mask).encode()
         """Makes hashes of hidden keys, where there is one."""
-        self.of = PerSchema(self.project).of
+        self.of = per_schema(self.project)
 
     def project(self, schema: TableSchema) -> TableProjection:
         """The projection of one schema, made anew. Raises NotUnderstood."""

@@ -118,12 +118,12 @@ class ParkingStore(ABC):
         """Gives everything back; safe to call twice."""
 
 
-class ParkingAdapter(ABC):
+class ParkingAdapter:
     """A kind of parking store: its section of the configuration, and the store that is made of it. Registered under its
-    name."""
+    name; the base itself is for store = "state", whose store comes from the state store."""
 
-    section: ClassVar[type[ParkingSettings]]
+    section: ClassVar[type[ParkingSettings]] = ParkingSettings
 
-    @abstractmethod
     def store(self, settings: Any, destination: str) -> ParkingStore:
         """A new store, not opened. `settings` are of `section`."""
+        raise LookupError(f"[parking] store = {settings.store!r} is no store of its own")

@@ -11,8 +11,7 @@ from headrace.ports.format import FormatAdapter
 from headrace.ports.parking import ParkingAdapter
 from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
-from headrace.settings.adapters import ClusterSettings, MessageSettings, SinkSettings
-from headrace.settings.parking import ParkingSettings
+from headrace_common.section import Section
 
 Kind = Literal["sink", "message", "parking", "cluster", "state"]
 
@@ -62,16 +61,5 @@ class Registry:
         """The adapter of [state] store."""
         return cast(StateAdapter, self._find("state", store))
 
-    # -- Sections -------------------------------------------------------------------------------------------------
-
-    def sink(self, type: str) -> type[SinkSettings]:
-        return self.sink_adapter(type).section
-
-    def message(self, format: str) -> type[MessageSettings]:
-        return self.format_adapter(format).section
-
-    def parking(self, store: str) -> type[ParkingSettings]:
-        return self.parking_adapter(store).section
-
-    def cluster(self, service: str) -> type[ClusterSettings]:
-        return self.cluster_adapter(service).section
+    def section(self, kind: str, name: str) -> type[Section]:
+        return cast(type[Section], self._find(cast(Kind, kind), name).section)

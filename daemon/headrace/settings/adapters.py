@@ -101,17 +101,8 @@ class ClusterSettings(Section):
 class Sections(Protocol):
     """The sections that adapters bring along, found by the name under which each is registered."""
 
-    def sink(self, type: str) -> type[SinkSettings]:
-        """The section [sink] of a type. Raises LookupError."""
-
-    def message(self, format: str) -> type[MessageSettings]:
-        """The section [message] of a format. Raises LookupError."""
-
-    def parking(self, store: str) -> type[Section]:
-        """The section [parking] of a store. Raises LookupError."""
-
-    def cluster(self, service: str) -> type[ClusterSettings]:
-        """The section of a cluster service. Raises LookupError."""
+    def section(self, kind: str, name: str) -> type[Section]:
+        """The section of an adapter. Raises LookupError."""
 
     def names(self, kind: str) -> Sequence[str]:
         """What is registered under a kind: sink, message, parking, cluster or state."""

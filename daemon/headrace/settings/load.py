@@ -67,7 +67,6 @@ class Loader:
         destinations = {item.name: item for item in found if item is not None}
         problems += clashing(destinations.values(), folder).values()
         if main is not None:
-            problems += main_store_problems(path, main.state, main.service, self._sections)
             for one in destinations.values():
                 problems += destination_problems(one, folder, main.service, self._sections)
         if problems or main is None:
@@ -78,8 +77,6 @@ class Loader:
         """Reads headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
         problems: list[str] = []
         main = self._read_main(path, problems)
-        if main is not None:
-            problems += main_store_problems(path, main.state, main.service, self._sections)
         if problems or main is None:
             raise ConfigError(problems)
         return _complete(path, main, {})
@@ -106,7 +103,10 @@ class Loader:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _read_main(self, path: Path, problems: list[str]) -> MainSettings | None:
-        return self._read(path, MainSettings, problems, ("cluster",))
+        main = self._read(path, MainSettings, problems, ("cluster",))
+        if main is not None:
+            problems += main_store_problems(path, main.state, main.service, self._sections)
+        return main
 
     def _read_destination(self, file: Path, node: str, problems: list[str]) -> DestinationSettings | None:
         name = file.stem
@@ -161,7 +161,7 @@ class Loader:
         """The section of a cluster service goes into `cluster`."""
         names = [name for name in self._sections.names("cluster") if name in raw]
         for name in names:
-            section = _section(raw.pop(name), self._sections.cluster(name), name, tell)
+            section = _section(raw.pop(name), self._sections.section("cluster", name), name, tell)
             if name == names[0] and section is not None:
                 raw["cluster"] = section
         if len(names) > 1:
@@ -180,8 +180,8 @@ class Loader:
         elif name not in names:
             tell(key, f"should be one of {', '.join(names)}")
         else:
-            find = getattr(self._sections, choice.kind)
-            raw[choice.section] = _section(given, find(name), choice.section, tell, self._siblings(choice, name))
+            model = self._sections.section(choice.kind, name)
+            raw[choice.section] = _section(given, model, choice.section, tell, self._siblings(choice, name))
             return
         raw[choice.section] = None
 
@@ -189,9 +189,8 @@ class Loader:
         """Says of a key that a section does not know why it is not known, where another choice would know it."""
 
         def why(key: str) -> str:
-            find = getattr(self._sections, choice.kind)
             others = [name for name in self._sections.names(choice.kind) if name != chosen]
-            known = any(key in find(name).model_fields for name in others)
+            known = any(key in self._sections.section(choice.kind, name).model_fields for name in others)
             return f'has no meaning with {choice.key} = "{chosen}"' if known else ""
 
         return why
@@ -204,15 +203,7 @@ def destination_files(folder: Path) -> list[Path]:
 
 def _complete(path: Path, main: MainSettings, destinations: dict[str, DestinationSettings]) -> Settings:
     daemon = main.daemon.model_copy(update={"destinations": path.parent / main.daemon.destinations})
-    return Settings(
-        daemon=daemon,
-        state=main.state,
-        cluster=main.cluster,
-        http=main.http,
-        log=main.log,
-        file=path,
-        destinations=destinations,
-    )
+    return Settings(**{**dict(main), "daemon": daemon}, file=path, destinations=destinations)
 
 
 def _destination_files(folder: Path, main: Path, *, report_missing: bool, problems: list[str]) -> list[Path]:

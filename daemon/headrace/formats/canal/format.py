@@ -11,7 +11,7 @@ import orjson
 
 from headrace.formats.canal.text import TableText, Texts
 from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import Messages, PerSchema, ValueFormat
+from headrace.ports.format import Messages, ValueFormat, per_schema
 
 _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 """java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
@@ -44,7 +44,7 @@ class CanalFormat(ValueFormat):
 
     def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
         texts = Texts(binary)
-        self._table = PerSchema(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted)).of
+        self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted))
         self._id = 0
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:

@@ -14,7 +14,7 @@ from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import Printer, field_of
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import KeyedFormat, Messages, PerSchema
+from headrace.ports.format import KeyedFormat, Messages, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
@@ -87,7 +87,7 @@ class DebeziumFormat(KeyedFormat):
 
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
-        self._table = PerSchema(lambda schema: _Table(schema, settings)).of
+        self._table = per_schema(lambda schema: _Table(schema, settings))
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
