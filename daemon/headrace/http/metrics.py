@@ -80,28 +80,26 @@ class Metrics(Collector):
         yield state
 
     def _cluster(self) -> Iterator[Metric]:
-        sessions = CounterMetricFamily(
-            "headrace_zookeeper_sessions", "Sessions with ZooKeeper: the first, and one for each that was lost."
-        )
-        suspensions = CounterMetricFamily(
-            "headrace_zookeeper_suspensions", "Connections to ZooKeeper that broke, within a session or with it."
-        )
-        attempts = CounterMetricFamily("headrace_lock_attempts", "Attempts to take a lock that looked free.")
+        counts = self._counts
+        for name, text, count in (
+            ("zookeeper_sessions", "Sessions with ZooKeeper: the first, and one for each that was lost.", "sessions"),
+            (
+                "zookeeper_suspensions",
+                "Connections to ZooKeeper that broke, within a session or with it.",
+                "suspensions",
+            ),
+            ("lock_attempts", "Attempts to take a lock that looked free.", "attempts"),
+        ):
+            value = getattr(counts, count) if counts is not None else None
+            yield CounterMetricFamily(f"headrace_{name}", text, value=value)
         fenced = CounterMetricFamily(
             "headrace_fenced_writes",
             "Writes of the position that ZooKeeper refused, because another daemon has the destination.",
             labels=("destination",),
         )
-        counts = self._counts
         if counts is not None:
-            sessions.add_metric((), counts.sessions)
-            suspensions.add_metric((), counts.suspensions)
-            attempts.add_metric((), counts.attempts)
             for destination in self._statuses:
                 fenced.add_metric((destination,), counts.fenced_writes.get(destination, 0))
-        yield sessions
-        yield suspensions
-        yield attempts
         yield fenced
 
     def _round_trips(self) -> Metric:

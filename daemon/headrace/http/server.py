@@ -142,17 +142,8 @@ def _json(page: dict[str, Any]) -> bytes:
 async def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
-        made.setblocking(False)
-    except BaseException:
-        made.close()
-        raise
-    return made
+    family, _, _, _, address = found[0]
+    return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6)
 
 
 def _why(error: OSError) -> str:

@@ -12,7 +12,8 @@ from headrace import __version__
 from headrace.formats.debezium import schemas
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
-from headrace.formats.debezium.types import Printer, field_of
+from headrace.formats.debezium.types import field_of
+from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.ports.format import KeyedFormat, Messages, per_schema
 
@@ -23,14 +24,13 @@ NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _NO_VALUE = (None, ABSENT)
 
 
-class _Table:
+class _Table(RowText):
     """What is the same in every message of one table schema: schemas, names and printers."""
 
     def __init__(self, schema: TableSchema, settings: DebeziumSettings) -> None:
-        self.name = schema.name
-        self.names = [quote(column.name) + ":" for column in schema.columns]
         fields = [field_of(column, settings) for column in schema.columns]
-        self.printers: list[Printer] = [printer for _, printer in fields]
+        super().__init__(schema, [printer for _, printer in fields], {int.__repr__: ""})
+        self.name = schema.name
         self.keys = schema.keys
         self.value_head, self.key_head, self.tail = "", "", ""
         if settings.schemas:
@@ -42,16 +42,6 @@ class _Table:
             key = schemas.struct(f"{prefix}.Key", [columns[i] for i in schema.keys])
             self.value_head = f'{{"schema":{schemas.dump(schemas.envelope(prefix, columns))},"payload":'
             self.key_head, self.tail = f'{{"schema":{schemas.dump(key)},"payload":', "}"
-        self.row = _row_printer(self.names, self.printers)
-
-    def partial_row(self, row: Row) -> str:
-        """A row that lacks columns: they are not in the object."""
-        known = [
-            name + ("null" if cell is None else printer(cell))
-            for name, printer, cell in zip(self.names, self.printers, row, strict=True)
-            if cell is not ABSENT
-        ]
-        return "{" + ",".join(known) + "}"
 
     def key(self, row: Row) -> bytes | None:
         """The record's key; None for a table without a primary key."""
@@ -59,27 +49,6 @@ class _Table:
             return None
         parts = [self.names[i] + ("null" if row[i] in _NO_VALUE else self.printers[i](row[i])) for i in self.keys]
         return f"{self.key_head}{{{','.join(parts)}}}{self.tail}".encode()
-
-
-def _row_printer(names: list[str], printers: list[Printer]) -> Any:
-    """A function generated for the table schema: one f-string for a row without NULL, column by column for the others.
-    Column names come in as constants; the source holds only identifiers made here."""
-    constants: dict[str, Any] = {"names": names, "printers": printers, "zip": zip}
-    parts = []
-    for i, printer in enumerate(printers):
-        constants[f"k{i}"], constants[f"f{i}"] = ("," if i else "{") + names[i], printer
-        parts.append(f"{{k{i}}}{{c{i}}}" if printer is int.__repr__ else f"{{k{i}}}{{f{i}(c{i})}}")
-    targets = "".join(f"c{i}, " for i in range(len(names)))
-    source = (
-        "def row(r):\n"
-        "    if None in r:\n"
-        "        cells = [k + ('null' if v is None else f(v)) for k, f, v in zip(names, printers, r)]\n"
-        "        return '{' + ','.join(cells) + '}'\n"
-        f"    {f'{targets} = r' if names else 'pass'}\n"
-        f"    return f'{''.join(parts) or '{{'}}}}}'\n"
-    )
-    exec(compile(source, "<debezium row>", "exec"), constants)
-    return constants["row"]
 
 
 class DebeziumFormat(KeyedFormat):

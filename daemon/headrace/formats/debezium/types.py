@@ -11,11 +11,10 @@ from json.encoder import encode_basestring as quote
 from typing import Any
 
 from headrace.formats.debezium.settings import DebeziumSettings
+from headrace.formats.row_text import Printer
 from headrace.model import Column
 
 Schema = dict[str, Any]
-Printer = Callable[[Any], str]
-"""A value that is not NULL as JSON."""
 
 _INTS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
 _UNSIGNED = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64"}
