@@ -23,6 +23,7 @@ from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.tasks import cancel
 
 ADAPTERS = Registry(
     {
@@ -107,9 +108,7 @@ class Wiring:
 
     async def close(self) -> None:
         """Gives everything back; safe to call twice."""
-        if self._rebalancing is not None:
-            self._rebalancing.cancel()
-            await asyncio.gather(self._rebalancing, return_exceptions=True)
+        await cancel(self._rebalancing)
         if self.cluster is not None:
             await self.cluster.close()
         for store in self._files.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
@@ -156,7 +156,7 @@ class Destination:
                     await parking.open(self._checkpointer.guard)
                 await self._stream(source, publisher, heartbeats, StallDetector(self._context, second), stop)
             finally:
-                await heartbeats.close()
+                await second.close()
                 await source.close()
 
     async def _load(self, store: StateStore) -> Stored:
@@ -243,14 +243,10 @@ class Destination:
     async def _known_epoch(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
         stored, row = (await self._store.load(self.name)).epoch, 0
-        heartbeats = self._heartbeats()
-        try:
-            async with asyncio.timeout(_FLOOR_LIMIT):
-                row = await heartbeats.stored_epoch()
-        except TimeoutError:
-            pass  # the row is asked for again before the first heartbeat
-        finally:
-            await heartbeats.close()
+        async with self._heartbeats() as heartbeats:
+            with contextlib.suppress(TimeoutError):  # the row is asked for again before the first heartbeat
+                async with asyncio.timeout(_FLOOR_LIMIT):
+                    row = await heartbeats.stored_epoch()
         return max(stored, row)
 
     async def _ensure_alone(self, stop: asyncio.Event) -> None:
@@ -272,16 +268,19 @@ class Destination:
             )
         self._fenced = False
 
-    def _heartbeats(self) -> HeartbeatWriter:
-        return HeartbeatWriter(self._context, self._source.second_connection())
+    @contextlib.asynccontextmanager
+    async def _heartbeats(self) -> AsyncIterator[HeartbeatWriter]:
+        """A writer for one look at what stands there."""
+        second = self._source.second_connection()
+        try:
+            yield HeartbeatWriter(self._context, second)
+        finally:
+            await second.close()
 
     async def _signs(self) -> tuple[int, Heartbeat | None]:
         """What changes while somebody runs the destination: the version of what is stored, and the heartbeat row."""
-        heartbeats = self._heartbeats()
-        try:
+        async with self._heartbeats() as heartbeats:
             return (await self._store.load(self.name)).version, await heartbeats.stored()
-        finally:
-            await heartbeats.close()
 
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""

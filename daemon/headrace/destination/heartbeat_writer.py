@@ -115,7 +115,3 @@ class HeartbeatWriter:
         if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:
             self._foreign_at = 0.0
             self._status.clear(_FOREIGN)
-
-    async def close(self) -> None:
-        """Gives the connection back; it is made anew when needed."""
-        await self._connection.close()

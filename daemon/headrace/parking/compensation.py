@@ -17,6 +17,7 @@ from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState
 from headrace.ports.sink import MessageRefused, Sink
 from headrace.settings.parking import ParkingSettings
+from headrace.tasks import cancel
 
 _LOOK = 1.0
 """Seconds between two looks at what is due, and whether an operator has changed something."""
@@ -143,11 +144,8 @@ class Compensation:
         sendings = [asyncio.ensure_future(sink.resend(batch)) for batch in batches]
         try:
             await asyncio.wait(sendings) if sendings else None
-        except asyncio.CancelledError:
-            for sending in sendings:
-                sending.cancel()
-            await asyncio.gather(*sendings, return_exceptions=True)
-            raise
+        finally:
+            await cancel(*sendings)
         results = [_result(sending) for sending in sendings]
         self.idle = all(result is None or isinstance(result, MessageRefused) for result in results)
         return results

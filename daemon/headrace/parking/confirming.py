@@ -17,6 +17,7 @@ from headrace.parking.retries import Retries
 from headrace.parking.settings import RetrySettings
 from headrace.parking.window import Entry, Refusals, Window
 from headrace.ports.sink import Parking, Sink
+from headrace.tasks import cancel
 
 log = structlog.get_logger(__name__)
 
@@ -95,9 +96,7 @@ class ConfirmingSink(Sink):
         """To be called by abort() and close(). Whoever still waits, be it for room, is told."""
         self._lost(SinkError("the sink was ended"))
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
         self._window.cancel()
 
     @property

@@ -54,7 +54,7 @@ class Reloader:
         self.errors: list[str] = []
 
     async def watch(self) -> None:
-        """See supervisor.Reloading; never returns when watching is off."""
+        """Returns once files were added, changed or removed, and are complete; never when watching is off."""
         interval = self._settings.daemon.watch
         if not interval:
             await asyncio.Event().wait()
@@ -84,6 +84,10 @@ class Reloader:
     async def read(
         self, running: Mapping[str, DestinationSettings], *, everything: bool
     ) -> Mapping[str, DestinationSettings]:
+        """The destinations that are to run from now on; `running` are those that do.
+
+        Reads what watch() has found, or everything. A file that is refused leaves its destination as it is.
+        """
         try:
             now = await asyncio.to_thread(_look, self._folder)
         except OSError as error:
@@ -109,12 +113,10 @@ class Reloader:
 
     def _read(self, file: Path, stamp: Stamp) -> _File:
         try:
-            return _File(stamp, self._load(file))
+            node, service = self._settings.daemon.node, self._settings.service
+            return _File(stamp, self._loader.load_destination(file, node, service))
         except ConfigError as error:
             return _File(stamp, None, error.problems)
-
-    def _load(self, file: Path) -> DestinationSettings:
-        return self._loader.load_destination(file, self._settings.daemon.node, self._settings.service)
 
     def _read_main(self) -> list[str]:
         """The problems of headrace.toml; what is new in it is told, because it needs a restart."""

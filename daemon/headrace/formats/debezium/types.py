@@ -10,11 +10,10 @@ from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any
 
+from headrace.formats.debezium.schemas import Schema, field
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.row_text import Printer
 from headrace.model import Column
-
-Schema = dict[str, Any]
 
 _INTS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
 _UNSIGNED = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64"}
@@ -48,9 +47,9 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
     if kind == "json":
         return _named("string", "io.debezium.data.Json"), quote
     if kind in _GEOMETRIES:
-        return _struct("io.debezium.data.geometry.Geometry", _GEOMETRY), geometry
+        return {**_named("struct", "io.debezium.data.geometry.Geometry"), "fields": _GEOMETRY}, geometry
     if kind == "point":
-        return _struct("io.debezium.data.geometry.Point", _POINT), point
+        return {**_named("struct", "io.debezium.data.geometry.Point"), "fields": _POINT}, point
     if kind == "vector":
         array = {"type": "array", "items": {"type": "float", "optional": False}}
         return {**array, "name": "io.debezium.data.FloatVector", "version": 1}, str
@@ -62,10 +61,6 @@ def _named(kind: str, name: str, **parameters: str) -> Schema:
     if parameters:
         schema["parameters"] = {key.replace("_", "."): value for key, value in parameters.items()}
     return schema
-
-
-def _struct(name: str, fields: list[Schema]) -> Schema:
-    return {"type": "struct", "fields": fields, "name": name, "version": 1}
 
 
 def _text(value: Any) -> str:
@@ -126,11 +121,9 @@ def _binary(mode: str) -> tuple[Schema, Printer]:
     return {"type": "bytes" if mode == "bytes" else "string"}, lambda value: f'"{encode(value).decode()}"'
 
 
-_WKB = {"type": "bytes", "optional": False, "field": "wkb"}
-_SRID = {"type": "int32", "optional": True, "field": "srid"}
-_XY = [{"type": "double", "optional": False, "field": field} for field in ("x", "y")]
-_GEOMETRY = [_WKB, _SRID]
-_POINT = [*_XY, {**_WKB, "optional": True}, _SRID]
+_SRID = field("srid", "int32", optional=True)
+_GEOMETRY = [field("wkb", "bytes"), _SRID]
+_POINT = [field("x", "double"), field("y", "double"), field("wkb", "bytes", optional=True), _SRID]
 
 
 def geometry(value: bytes) -> str:
