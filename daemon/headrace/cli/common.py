@@ -110,11 +110,6 @@ async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterato
         await lock.release()
 
 
-async def holder(shared: Wiring, destination: DestinationSettings) -> str:
-    """Who runs the destination now; "" when nobody does."""
-    return await shared.lock(destination).look()
-
-
 def time_text(micros: int) -> str:
     """A time in microseconds since 1970 for people, in UTC; "-" for 0."""
     return times.time_text(micros) if micros else "-"

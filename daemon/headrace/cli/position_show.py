@@ -12,7 +12,6 @@ from headrace.cli.common import (
     coordinated,
     destination,
     duration_text,
-    holder,
     open_store,
     print_json,
     short,
@@ -61,7 +60,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
         for name in wanted:
             one = settings.destinations[name]
             store = await open_store(shared, one)
-            stored[name] = await store.load(name), await holder(shared, one)
+            stored[name] = await store.load(name), await shared.lock(one).look()
     asked = await asyncio.gather(
         *(_ask(settings.destinations[name].source, stored[name][0].position) for name in wanted)
     )

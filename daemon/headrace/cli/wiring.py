@@ -10,7 +10,7 @@ import os
 import socket
 from pathlib import Path
 
-from headrace.cluster.rebalance import Rebalancer
+from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
 from headrace.pipeline.projection import Projections
@@ -35,8 +35,8 @@ ADAPTERS = Registry(
             "null": "headrace.adapters.null.sink:NullAdapter",
         },
         "message": {
-            "canal": "headrace.formats.canal.adapter:CanalAdapter",
-            "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
+            "canal": "headrace.formats.canal.settings:CanalAdapter",
+            "debezium": "headrace.formats.debezium.settings:DebeziumAdapter",
         },
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
@@ -100,7 +100,7 @@ class Wiring:
         if self.cluster is not None:
             await self.cluster.start()
             if not self._command:
-                work = Rebalancer(self.cluster, self._node).run()
+                work = rebalance(self.cluster, self._node)
                 self._rebalancing = asyncio.create_task(work, name="rebalance")
         if not self._command:
             for destination in self._settings.destinations.values():

@@ -12,7 +12,7 @@ from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.parts import Parts
-from headrace.destination.publisher import Publisher, publishing
+from headrace.destination.publisher import publishing
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run
 from headrace.destination.stall import StallDetector
@@ -154,7 +154,12 @@ class Destination:
                 await self._store_start(store, stored, source)
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
-                await self._stream(source, publisher, heartbeats, StallDetector(self._context, second), stop)
+                epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
+                builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
+                run = Run(
+                    self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed
+                )
+                await run.run(stop)
             finally:
                 await second.close()
                 await source.close()
@@ -173,19 +178,6 @@ class Destination:
             store, self._lock.term, above=above, meanwhile="its source was opened"
         )
         self.status.epoch = heartbeats.epoch = epoch
-
-    async def _stream(
-        self,
-        source: OpenSource,
-        publisher: Publisher,
-        heartbeats: HeartbeatWriter,
-        stalls: StallDetector,
-        stop: asyncio.Event,
-    ) -> None:
-        epoch = self._checkpointer.guard.epoch
-        builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
-        run = Run(self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed)
-        await run.run(stop)
 
     # -- the source -----------------------------------------------------------------------------------------------
 

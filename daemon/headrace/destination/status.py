@@ -141,7 +141,11 @@ class DestinationStatus:
     def stand_by(self) -> None:
         """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
         self.lag_seconds, self.queue_bytes = 0.0, 0
-        self.last_event_at = self.oldest_unconfirmed_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
+        self.last_event_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
+        self._forget_troubles()
+
+    def _forget_troubles(self) -> None:
+        self.oldest_unconfirmed_at = 0.0
         self.retention_seconds = self.retention_bytes = None
         self.retention_warning = ""
         self.troubles.clear()
@@ -192,7 +196,4 @@ class DestinationStatus:
         self.state, self.since = State.STOPPED, time.monotonic()
         self.enter(State.STARTING)
         self.last_error, self.last_error_at_us, self.lost_kind = "", 0, ""
-        self.oldest_unconfirmed_at = 0.0
-        self.retention_seconds = self.retention_bytes = None
-        self.retention_warning = ""
-        self.troubles.clear()
+        self._forget_troubles()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.settings.adapters import Sections
-from headrace.settings.checks import clashing, destination_problems, main_store_problems
+from headrace.settings.checks import clashing, destination_problems, store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
 from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, validated
@@ -22,15 +22,15 @@ class _Choice(NamedTuple):
     """A section of a destination's file whose keys depend on one of them."""
 
     section: str
+    """Its name, which is also the kind of the adapters."""
     key: str
-    kind: str
     default: str
 
 
 _CHOICES = (
-    _Choice("message", "format", "message", "canal"),
-    _Choice("parking", "store", "parking", "state"),
-    _Choice("sink", "type", "sink", ""),
+    _Choice("message", "format", "canal"),
+    _Choice("parking", "store", "state"),
+    _Choice("sink", "type", ""),
 )
 _SECTIONS = frozenset(choice.section for choice in _CHOICES)
 """What is wrong with them as a whole is told by their own reading."""
@@ -105,7 +105,7 @@ class Loader:
     def _read_main(self, path: Path, problems: list[str]) -> MainSettings | None:
         main = self._read(path, MainSettings, problems, ("cluster",))
         if main is not None:
-            problems += main_store_problems(path, main.state, main.service, self._sections)
+            problems += [f"{path}: {one}" for one in store_problems(main.state, main.service, self._sections)]
         return main
 
     def _read_destination(self, file: Path, node: str, problems: list[str]) -> DestinationSettings | None:
@@ -170,7 +170,7 @@ class Loader:
     def _add_chosen(self, raw: dict[str, Any], choice: _Choice, tell: Tell) -> None:
         """A section whose keys depend on one of them."""
         given, key = raw.get(choice.section, {}), f"{choice.section}.{choice.key}"
-        names = self._sections.names(choice.kind)
+        names = self._sections.names(choice.section)
         if not isinstance(given, dict):
             tell(choice.section, f"should be a section, [{choice.section}]")
         elif choice.section not in raw and not choice.default:
@@ -180,7 +180,7 @@ class Loader:
         elif name not in names:
             tell(key, f"should be one of {', '.join(names)}")
         else:
-            model = self._sections.section(choice.kind, name)
+            model = self._sections.section(choice.section, name)
             raw[choice.section] = _section(given, model, choice.section, tell, self._siblings(choice, name))
             return
         raw[choice.section] = None
@@ -189,8 +189,8 @@ class Loader:
         """Says of a key that a section does not know why it is not known, where another choice would know it."""
 
         def why(key: str) -> str:
-            others = [name for name in self._sections.names(choice.kind) if name != chosen]
-            known = any(key in self._sections.section(choice.kind, name).model_fields for name in others)
+            others = [name for name in self._sections.names(choice.section) if name != chosen]
+            known = any(key in self._sections.section(choice.section, name).model_fields for name in others)
             return f'has no meaning with {choice.key} = "{chosen}"' if known else ""
 
         return why

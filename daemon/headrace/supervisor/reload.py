@@ -60,15 +60,11 @@ class Reloader:
             await asyncio.Event().wait()
         while True:
             await asyncio.sleep(interval)
-            before = self._looked
-            try:
-                self._looked = await asyncio.to_thread(_look, self._folder)
-            except OSError as error:
-                if not self._folder_problems:
-                    self._folder_problems = [self._no_folder(error)]
-                    self._tell([])
+            before, now = self._looked, await self._look()
+            if now is None:
                 continue
-            self._due = self._settled(before, self._looked) if before is not None else {}
+            self._looked = now
+            self._due = self._settled(before, now) if before is not None else {}
             if self._due or self._folder_problems:
                 return
 
@@ -88,12 +84,7 @@ class Reloader:
 
         Reads what watch() has found, or everything. A file that is refused leaves its destination as it is.
         """
-        try:
-            now = await asyncio.to_thread(_look, self._folder)
-        except OSError as error:
-            # Not the same as an empty folder: a mount that is away must not end every destination.
-            self._folder_problems = [self._no_folder(error)]
-            self._tell([])
+        if (now := await self._look()) is None:
             return running
         self._folder_problems = []
         due = {file: now.get(file) for file in self._files.keys() | now.keys()} if everything else self._due
@@ -173,13 +164,16 @@ class Reloader:
             log.info("the configuration is right again")
         self.errors[:] = now
 
-    def _no_folder(self, error: OSError) -> str:
-        return f"{self._settings.file}: daemon.destinations: the folder {self._folder} can't be read: {error.strerror}"
-
-
-def _look(folder: Path) -> dict[Path, Stamp]:
-    """The stamp of each destination's file. Raises OSError when the folder can't be listed."""
-    return {file: _stamp(file) for file in destination_files(folder)}
+    async def _look(self) -> dict[Path, Stamp] | None:
+        """The stamp of each destination's file. None, which is told, when the folder can't be listed: not the same as
+        an empty one, because a mount that is away must not end every destination."""
+        try:
+            return await asyncio.to_thread(lambda: {file: _stamp(file) for file in destination_files(self._folder)})
+        except OSError as error:
+            where = f"{self._settings.file}: daemon.destinations"
+            self._folder_problems = [f"{where}: the folder {self._folder} can't be read: {error.strerror}"]
+            self._tell([])
+            return None
 
 
 def _stamp(file: Path) -> Stamp:

@@ -1,4 +1,4 @@
-"""The section [message] with format = "canal"."""
+"""The adapter of [message] format = "canal", and its section."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
+from headrace.ports.format import FormatAdapter, ValueFormat
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
 from headrace.settings.values import readable
 
@@ -48,12 +49,21 @@ class CanalMessageSettings(MessageSettings):
         return self._chosen("enum", "index") == "index"
 
     @property
-    def binary_text(self) -> Literal["base64", "hex", "latin1"]:
+    def binary_text(self) -> str:
         """How Canal's format prints binary strings."""
-        chosen: Literal["base64", "hex", "latin1"] = self._chosen("binary", "latin1")  # type: ignore[assignment]
-        return chosen
+        return self._chosen("binary", "latin1")
 
     def _chosen(self, key: str, canals: str) -> str:
         """What is given counts before what `compat` says."""
         given = key in self.model_fields_set or self.compat == "none"
         return str(getattr(self, key)) if given else canals
+
+
+class CanalAdapter(FormatAdapter):
+    section = CanalMessageSettings
+
+    def format(self, settings: CanalMessageSettings, destination: str) -> ValueFormat:
+        from headrace.formats.canal.format import CanalFormat, CompatFormat
+
+        made = CompatFormat if settings.compat == "canal" else CanalFormat
+        return made(settings.binary_text, settings.enum_index)

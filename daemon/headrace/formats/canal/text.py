@@ -1,4 +1,4 @@
-"""Values as the JSON strings of Canal's messages, and rows of them."""
+"""Values as the JSON strings of Canal's messages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import Any
 
-from headrace.formats.row_text import Printer, RowText
-from headrace.model import ABSENT, Column, Row, TableSchema
+from headrace.formats.row_text import Printer
+from headrace.model import Column
 from headrace.rules.numbers import float_text
 
 _BINARY: dict[str, Callable[[bytes], str]] = {
@@ -25,7 +25,6 @@ _TIMES = frozenset({"date", "datetime", "timestamp", "time", "year"})
 _PLAIN = _NUMBERS | _TIMES
 """Types whose printed value needs no escape."""
 _TEXTS = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "json", "vector"})
-_LABELLED = frozenset({"enum", "set"})
 _FLOATS = frozenset({"float", "double"})
 _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
 
@@ -63,36 +62,16 @@ class Texts:
         """The function for a column's values that are not NULL."""
         kind = column.kind
         if kind in _PLAIN:
-            return _quotes
+            return quoted
         if kind in _TEXTS:
             return quote
-        if kind in _LABELLED:
-            return self.text_of  # labels, or numbers when asked for
         if found := _DECIMALS.match(column.mysql_type):
             return fixed_float(found[1], int(found[2]))
         if kind in _FLOATS:
             return lambda value: f'"{float_text(value)}"'
-        return self.text_of
+        return self.text_of  # as for ENUM and SET: labels, or numbers when asked for
 
 
-class TableText(RowText):
-    """Prints the rows of one table schema."""
-
-    def __init__(self, schema: TableSchema, texts: Texts) -> None:
-        super().__init__(schema, [texts.printer(column) for column in schema.columns], {_quotes: '"'})
-
-    def old(self, before: Row, after: Row) -> str:
-        """The old values of the columns that changed, as far as they are known."""
-        if before == after:
-            return "{}"
-        names, values = self.names, self.printers
-        changed = [
-            names[i] + (values[i](a) if a is not None else "null")
-            for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if a is not ABSENT and a != b
-        ]
-        return "{" + ",".join(changed) + "}"
-
-
-def _quotes(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """A value whose text needs no escape."""
     return f'"{value}"'
