@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headrace.destination import heartbeat_writer as writing
-from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.parts import Context
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
 from headrace.mysql import second_connection as module

@@ -91,7 +91,7 @@ async def _check_stores(settings: Settings, shared: Wiring) -> bool:
         seen = {shared.store(one).describe(): one for one in settings.destinations.values()}
         for name, destination in seen.items():
             problems = await shared.store(destination).problems(destination.name)
-            parked = shared.parking_store(destination)
+            parked, _ = shared.parking_stores(destination)
             if parked is not None:
                 problems += await parked.problems()
                 await parked.close()

@@ -146,7 +146,7 @@ def _told(given: argparse.Namespace, count: int, what: str) -> int:
 async def _opened(settings: Settings, name: str) -> AsyncIterator[ParkingStore]:
     destination = named(settings, name)
     async with coordinated(settings) as shared:
-        store = shared.parking_store(destination)
+        store, _ = shared.parking_stores(destination)
         if store is None:
             raise CommandRefused(_why_none(destination), remedy="see docs/sinks.md#parked-messages")
         if destination.parking.store == "state":

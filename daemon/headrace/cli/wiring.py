@@ -116,7 +116,7 @@ class Wiring:
 
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
-        parked, sink = self.parking_store(destination), self._adapters.sink_adapter(destination.sink.type)
+        (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store = self.store(destination)
 
@@ -135,7 +135,7 @@ class Wiring:
             lambda: self.probe_sink(destination),
             leased_store,
             parked,
-            self.former_parking_stores(destination),
+            former,
         )
 
     def source(self, destination: DestinationSettings) -> Source:
@@ -171,16 +171,9 @@ class Wiring:
         path = self._settings.state_of(destination).path
         return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
 
-    def parking_store(self, destination: DestinationSettings) -> ParkingStore | None:
-        """Where its parked messages are kept; None when its sink parks none."""
-        return self._parking_stores(destination)[0] if destination.parks else None
-
-    def former_parking_stores(self, destination: DestinationSettings) -> list[ParkingStore]:
-        """Where parked messages may wait that nobody looks for any more, because the configuration was another one."""
-        return self._parking_stores(destination)[1 if destination.parks else 0 :]
-
-    def _parking_stores(self, destination: DestinationSettings) -> list[ParkingStore]:
-        """The one that [parking] names, and others that the destination could have used."""
+    def parking_stores(self, destination: DestinationSettings) -> tuple[ParkingStore | None, list[ParkingStore]]:
+        """Where its parked messages are kept, None when its sink parks none; and where others may wait that nobody
+        looks for any more, because the configuration was another one."""
         sink, parking, stores = destination.sink, destination.parking, list[ParkingStore]()
         if parking.store != "state":
             stores.append(self._adapters.parking_adapter(parking.store).store(parking, destination.name))
@@ -190,4 +183,4 @@ class Wiring:
             adapter = self._adapters.state_adapter(self._settings.state_of(destination).store)
             inside = adapter.parking(self.store(destination), destination.name)
             stores += [inside] if inside is not None else []
-        return stores
+        return (stores[0], stores[1:]) if destination.parks else (None, stores)

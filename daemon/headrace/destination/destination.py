@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
-from headrace.destination.parts import Parts
+from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import publishing
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.destination.states import Trouble
 from headrace.errors import Fenced, HeadraceError
 from headrace.ports.source import Heartbeat, SecondConnection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.destination.states import Trouble
 from headrace.errors import HeadraceError
 from headrace.model import Position

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.stall import StallDetector
 from headrace.destination.unconfirmed import Unconfirmed

@@ -16,7 +16,7 @@ from headrace.parking.ordering import Blocks
 from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 from headrace.tasks import cancel
 
 _LOOK = 1.0

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 
 
 class ParkingState(StrEnum):
