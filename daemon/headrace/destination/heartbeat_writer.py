@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from headrace.destination.parts import Context
-from headrace.destination.states import Trouble
+from headrace.destination.status import Trouble
 from headrace.errors import Fenced, HeadraceError
 from headrace.ports.source import Heartbeat, SecondConnection
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.destination.parts import Context
-from headrace.destination.states import Trouble
+from headrace.destination.status import Trouble
 from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.ports.source import Retention, Source

@@ -18,11 +18,14 @@ from headrace import tasks
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http.health import describe, health, ready
-from headrace.http.loop_delay import LoopDelay
-from headrace.http.metrics import Metrics
+from headrace.http.metrics import LoopDelay, Metrics
 from headrace.ports.cluster import ClusterCounts
 
 _JSON, _TEXT = b"application/json", b"text/plain; version=0.0.4; charset=utf-8"
+_REMEDIES = {
+    errno.EADDRINUSE: "another program, perhaps another headrace, listens there: stop it or change [http] listen",
+    errno.EACCES: "ports below 1024 need a privilege: change [http] listen",
+}
 _START_LIMIT = 10.0
 _END_LIMIT = 3.0
 
@@ -73,7 +76,10 @@ class HttpServer:
         try:
             listening = await _listen(host, port)
         except OSError as error:
-            raise HttpError(f"HTTP can't listen on {host}:{port}: {_why(error)}", remedy=_remedy(error)) from error
+            raise HttpError(
+                f"HTTP can't listen on {host}:{port}: {_why(error)}",
+                remedy=_REMEDIES.get(error.errno or 0, "change [http] listen"),
+            ) from error
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             self._answer,
@@ -151,11 +157,3 @@ def _why(error: OSError) -> str:
         return "the host name is not known"
     # asyncio wraps the system's words in a longer sentence of its own.
     return os.strerror(error.errno).lower() if error.errno else str(error)
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "another program, perhaps another headrace, listens there: stop it or change [http] listen"
-    if error.errno == errno.EACCES:
-        return "ports below 1024 need a privilege: change [http] listen"
-    return "change [http] listen"

@@ -63,7 +63,10 @@ class Compensation:
             if not self._ending and self._parking.waiting() and self._sink() is not None:
                 began = time.monotonic()
                 try:
-                    await self._look_for_changes()
+                    changes = await self._store.changes()
+                    if self._changes not in (-1, changes):  # an operator discarded some, or asked for others to be sent
+                        await self._parking.reload()
+                    self._changes = changes
                     await self._pass()
                 except Fenced:
                     raise
@@ -81,13 +84,6 @@ class Compensation:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(_LOOK, 4 * took) if self._parking.waiting() else None):
                     await self._parking.changed.wait()
-
-    async def _look_for_changes(self) -> None:
-        """An operator may have discarded some, or asked for others to be sent."""
-        changes = await self._store.changes()
-        if self._changes not in (-1, changes):
-            await self._parking.reload()
-        self._changes = changes
 
     async def _pass(self) -> None:
         """Sends all that is due and stands behind nothing that is not delivered. What fails at one address holds up

@@ -11,7 +11,7 @@ from headrace.ports.finding import Finding
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.rules.columns import parse_columns
 from headrace.rules.keys import parse_keys
-from headrace.rules.patterns import Pattern, compile_filter
+from headrace.rules.patterns import compile_filter
 from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
@@ -45,9 +45,8 @@ def _misfits(projections: Projections, captured: Tables) -> list[Finding]:
 
 
 def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Tables) -> list[Finding]:
-    wanted, found = settings.filter, list[Finding]()
-    for key, text, among in (("include", wanted.include, tables), ("exclude", wanted.exclude, tables)):
-        found += [_idle(f"filter.{key}", one.pattern) for one in compile_filter(text) if not _any(one, among)]
+    wanted = settings.filter
+    found = _unused("filter.include", wanted.include, tables) + _unused("filter.exclude", wanted.exclude, tables)
     for number, where in enumerate(wanted.where):
         found += _unused(f"filter.where[{number}].tables", where.tables, captured)
     for number, mask in enumerate(wanted.mask):
@@ -76,12 +75,9 @@ def _idle_routes(settings: DestinationSettings, projections: Projections, captur
     return found + [_idle("route.dynamic_topic_partitions", rule) for rule in counts.rules if rule not in used]
 
 
-def _unused(key: str, text: str, captured: Tables) -> list[Finding]:
-    return [_idle(key, one.pattern) for one in compile_filter(text) if not _any(one, captured)]
-
-
-def _any(pattern: Pattern, tables: Tables) -> bool:
-    return any(pattern.fullmatch(f"{schema}.{table}") for schema, table in tables)
+def _unused(key: str, text: str, tables: Tables) -> list[Finding]:
+    names = [".".join(name) for name in tables]
+    return [_idle(key, one.pattern) for one in compile_filter(text) if not any(map(one.fullmatch, names))]
 
 
 def _has_column(text: str, column: str, captured: Tables) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from headrace.ports.cluster import ClusterAdapter
 from headrace.ports.format import FormatAdapter
@@ -13,25 +13,24 @@ from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
 from headrace_common.section import Section
 
-Kind = Literal["sink", "message", "parking", "cluster", "state"]
-
 
 class Registry:
-    """`adapters` has, by kind and name, `module:class` of each adapter. Every method raises LookupError for a name that
-    is not registered. It is also the `Sections` that the configuration is read with."""
+    """`adapters` has `module:class` of each adapter, by kind (sink, message, parking, cluster, state) and name. Every
+    method raises LookupError for a name that is not registered. It is also the `Sections` that the configuration is
+    read with."""
 
-    def __init__(self, adapters: Mapping[Kind, Mapping[str, str]]) -> None:
+    def __init__(self, adapters: Mapping[str, Mapping[str, str]]) -> None:
         self._adapters = adapters
         self._made: dict[tuple[str, str], Any] = {}
 
-    def plus(self, adapters: Mapping[Kind, Mapping[str, str]]) -> Registry:
+    def plus(self, adapters: Mapping[str, Mapping[str, str]]) -> Registry:
         """A registry with further adapters beside these."""
         return Registry({kind: {**known, **adapters.get(kind, {})} for kind, known in self._adapters.items()})
 
     def names(self, kind: str) -> Sequence[str]:
-        return [*self._adapters[cast(Kind, kind)]]
+        return [*self._adapters[kind]]
 
-    def _find(self, kind: Kind, name: str) -> Any:
+    def _find(self, kind: str, name: str) -> Any:
         made = self._made.get((kind, name))
         if made is None:
             known = self._adapters[kind]
@@ -62,4 +61,4 @@ class Registry:
         return cast(StateAdapter, self._find("state", store))
 
     def section(self, kind: str, name: str) -> type[Section]:
-        return cast(type[Section], self._find(cast(Kind, kind), name).section)
+        return cast(type[Section], self._find(kind, name).section)

@@ -103,22 +103,14 @@ def _truncate(column: Column, length: int) -> Change:
         raise ValueError(
             f"{column.name} ({column.mysql_type}) can't be truncated: it is neither text nor a binary string"
         )
-
-    def change(value: Any) -> Any:
-        return value if value is None or value is ABSENT else value[:length]
-
-    return change
+    return lambda value: value if value is None or value is ABSENT else value[:length]
 
 
 def _fixed(column: Column, text: str) -> Change:
     if column.kind == "enum":
         return _fixed_enum(column, text)
     value = _fixed_value(column, text)
-
-    def change(old: Any) -> Any:
-        return old if old is None or old is ABSENT else value
-
-    return change
+    return lambda old: old if old is None or old is ABSENT else value
 
 
 def _fixed_enum(column: Column, text: str) -> Change:

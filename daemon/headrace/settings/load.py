@@ -69,17 +69,13 @@ class Loader:
         if main is not None:
             for one in destinations.values():
                 problems += destination_problems(one, folder, main.service, self._sections)
-        if problems or main is None:
-            raise ConfigError(problems)
-        return _complete(path, main, destinations)
+        return _complete(path, _sound(main, problems), destinations)
 
     def load_main(self, path: Path) -> Settings:
         """Reads headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
         problems: list[str] = []
         main = self._read_main(path, problems)
-        if problems or main is None:
-            raise ConfigError(problems)
-        return _complete(path, main, {})
+        return _complete(path, _sound(main, problems), {})
 
     def load_destination(self, file: Path, node: str, service: str) -> DestinationSettings:
         """Reads one destination, as load() gives it; `service` is the name of the cluster service, "" without one.
@@ -88,17 +84,13 @@ class Loader:
         destination = self._read_destination(file, node, problems)
         if destination is not None:
             problems += destination_problems(destination, file.parent, service, self._sections)
-        if problems or destination is None:
-            raise ConfigError(problems)
-        return destination
+        return _sound(destination, problems)
 
     def make_destination(self, raw: dict[str, Any]) -> DestinationSettings:
         """Makes a destination of what a file would hold, and its `name`; nothing is filled in. Raises ConfigError."""
         problems: list[str] = []
         made = self._model(raw, DestinationSettings, lambda key, sentence: problems.append(f"{key}: {sentence}"))
-        if problems or made is None:
-            raise ConfigError(problems)
-        return made
+        return _sound(made, problems)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -199,6 +191,12 @@ class Loader:
 def destination_files(folder: Path) -> list[Path]:
     """The destinations' files, sorted by name. Raises OSError."""
     return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
+
+
+def _sound(made: ModelT | None, problems: list[str]) -> ModelT:
+    if problems or made is None:
+        raise ConfigError(problems)
+    return made
 
 
 def _complete(path: Path, main: MainSettings, destinations: dict[str, DestinationSettings]) -> Settings:

@@ -131,11 +131,7 @@ class DebeziumFormat(KeyedFormat):
 
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
         key = self._table(schema).key
-
-        def made(row: Row) -> bytes:
-            return key(row) or b""
-
-        return made
+        return lambda row: key(row) or b""
 
     def _delete(self, made: Messages, value: bytes, key: bytes | None, i: int) -> None:
         made.add(value, key, i)

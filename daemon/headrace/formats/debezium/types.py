@@ -205,12 +205,8 @@ def _time(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
 
 
 def _timestamp(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
-    zero = _zero(column, '"1970-01-01T00:00:00Z"')
-
-    def text(value: str) -> str:
-        return zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
-
-    return _named("string", "io.debezium.time.ZonedTimestamp"), text
+    zero, schema = _zero(column, '"1970-01-01T00:00:00Z"'), _named("string", "io.debezium.time.ZonedTimestamp")
+    return schema, lambda value: zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
 
 
 def _year(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
