@@ -22,8 +22,7 @@ from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.settings import daemon as main_file
 from headrace.settings import destination as daemon
 from headrace.settings import route
-from headrace.settings.adapters import MessageSettings
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import MessageSettings, ParkingSettings
 from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
 from headrace_documents.settings import ElasticsearchSettings
@@ -212,7 +211,7 @@ def document() -> str:
     parts = [HEAD, "## headrace.toml\n", DAEMON]
     parts += [
         section("[daemon]", main_file.DaemonSettings),
-        *(section(f"[{name}]", ADAPTERS.cluster(name)) for name in ADAPTERS.names("cluster")),
+        *(section(f"[{name}]", ADAPTERS.section("cluster", name)) for name in ADAPTERS.names("cluster")),
         section("[state]", main_file.StateSettings),
         section("[http]", main_file.HttpSettings),
         section("[log]", main_file.LogSettings),
@@ -228,22 +227,26 @@ def document() -> str:
         section("[message]", MessageSettings),
         *(
             section(
-                f'[message] format = "{name}"', ADAPTERS.message(name), skip=(*MessageSettings.model_fields, "debezium")
+                f'[message] format = "{name}"',
+                ADAPTERS.section("message", name),
+                skip=(*MessageSettings.model_fields, "debezium"),
             )
             for name in ADAPTERS.names("message")
-            if ADAPTERS.message(name).model_fields.keys() - MessageSettings.model_fields - {"debezium"}
+            if ADAPTERS.section("message", name).model_fields.keys() - MessageSettings.model_fields - {"debezium"}
         ),
         section("[message.debezium]", DebeziumSettings),
         section("[route]", route.RouteSettings),
         section("[queue]", daemon.QueueSettings),
         section("[parking]", ParkingSettings),
         *(
-            section(f'[parking] store = "{name}"', ADAPTERS.parking(name), skip=(*ParkingSettings.model_fields,))
+            section(
+                f'[parking] store = "{name}"', ADAPTERS.section("parking", name), skip=(*ParkingSettings.model_fields,)
+            )
             for name in ADAPTERS.names("parking")
-            if ADAPTERS.parking(name) is not ParkingSettings
+            if ADAPTERS.section("parking", name) is not ParkingSettings
         ),
     ]
-    parts += [section(f'[sink] type = "{name}"', ADAPTERS.sink(name)) for name in ADAPTERS.names("sink")]
+    parts += [section(f'[sink] type = "{name}"', ADAPTERS.section("sink", name)) for name in ADAPTERS.names("sink")]
     parts += [
         "## The Spark consumer's file\n",
         SPARK,

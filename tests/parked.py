@@ -11,7 +11,7 @@ from headrace.model import MessageBatch, Unit
 from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkingStore
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 
 
 def unit(*keys: str, table: str = "shop.t") -> Unit:

@@ -13,7 +13,7 @@ from headrace.cli.wiring import new_format
 from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination import run as module
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.stall import StallDetector
 from headrace.destination.status import DestinationStatus

@@ -119,7 +119,7 @@ class Lease:
         while (rest := self.remaining) > 0:
             try:
                 async with asyncio.timeout(min(rest, 1.0) if self.limited else None):  # a jump wakes nobody
-                    await self._change()
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 
@@ -128,7 +128,7 @@ class Lease:
         while not self.remaining:
             if self._lost:
                 raise Fenced(self._lost)
-            await self._change()
+            await self._changed.wait()
 
     def _notice_jump(self) -> None:
         """After SIGSTOP the deadline has passed by itself; a paused machine's monotonic clock may have stood still."""
@@ -141,6 +141,3 @@ class Lease:
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-    async def _change(self) -> None:
-        await self._changed.wait()

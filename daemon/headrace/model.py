@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -84,16 +84,9 @@ class Position:
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
         return {
-            "server_uuid": self.server_uuid,
-            "file": self.file,
-            "offset": self.offset,
-            "gtid_set": self.gtid_set,
-            "events_done": self.events_done,
-            "open_xa": [[xa.xid, xa.file, xa.offset, xa.gtid] for xa in self.open_xa],
+            **asdict(self),
+            "open_xa": [list(astuple(xa)) for xa in self.open_xa],
             "last_pos": str(self.last_pos),
-            "commit_time_us": self.commit_time_us,
-            "own_gtids": self.own_gtids,
-            "last_transaction": self.last_transaction,
         }
 
     @classmethod
@@ -108,8 +101,8 @@ class Position:
             open_xa=tuple(OpenXa(str(x), str(f), int(o), str(g)) for x, f, o, g in raw["open_xa"]),
             last_pos=int(raw["last_pos"]),
             commit_time_us=int(raw["commit_time_us"]),
-            own_gtids=str(raw.get("own_gtids", "")),  # stores of earlier versions do not have these two
-            last_transaction=str(raw.get("last_transaction", "")),
+            own_gtids=str(raw["own_gtids"]),
+            last_transaction=str(raw["last_transaction"]),
         )
 
     def with_last_pos(self, last_pos: int) -> Position:
@@ -144,17 +137,14 @@ class Gap:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {
-            "reason": self.reason,
-            "from": self.start,
-            "to": self.end,
-            "backward": self.backward,
-            "bytes": self.bytes,
-            "files": self.files,
-            "transactions": self.transactions,
-            "gtids": self.gtids,
-            "at_us": self.at_us,
-        }
+        raw = asdict(self)
+        return {"reason": raw.pop("reason"), "from": raw.pop("start"), "to": raw.pop("end"), **raw}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Gap:
+        """Reads what to_dict() returned."""
+        rest = dict(raw)
+        return cls(start=rest.pop("from"), end=rest.pop("to"), **rest)
 
     def __str__(self) -> str:
         """One sentence for logs and people."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cluster.rebalance import Rebalancer, choose
+from headrace.cluster.rebalance import choose, rebalance
 from headrace.errors import Fenced
 from headrace.ports.state import StateChange
 from headrace.tasks import beside, cancel
@@ -140,7 +140,7 @@ async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_clust
 async def test_rebalancing_outlives_a_service_that_does_not_answer(make_cluster: Any) -> None:
     one = await make_cluster("one")
     await one.close()
-    running = asyncio.create_task(Rebalancer(one, "one", interval=0.02).run())
+    running = asyncio.create_task(rebalance(one, "one", interval=0.02))
     await asyncio.sleep(0.2)
     assert not running.done()
     await cancel(running)

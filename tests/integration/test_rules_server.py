@@ -10,7 +10,8 @@ import pymysql
 import pytest
 
 from headrace.model import Column
-from headrace.rules.predicates import parse
+from headrace.rules.predicate_parser import parse_condition
+from headrace.rules.predicates import bind
 
 pytestmark = pytest.mark.server
 
@@ -136,7 +137,7 @@ def test_random_conditions_are_answered_as_by_the_server(server: str, request: p
                 cursor.execute(f"SELECT {', '.join(f'({one})' for one in conditions)} FROM t ORDER BY id")
                 theirs = list(zip(*cursor.fetchall(), strict=True))
                 for text, answers in zip(conditions, theirs, strict=True):
-                    match = parse(text).bind(columns)
+                    match = bind(parse_condition(text), columns)
                     ours = [match(row) for row in rows]
                     wanted = [None if answer is None else answer == "1" for answer in answers]
                     wrong = [row for row, got, want in zip(rows, ours, wanted, strict=True) if got is not want]

@@ -21,7 +21,7 @@ from headrace.parking.compensation import Compensation
 from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkingState
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 from tests.brokers import FakeSink
 from tests.parked import RefusingSink, batch, new_parking, unit, until
 

@@ -12,8 +12,7 @@ import pytest
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LostKind
 from headrace.http.health import health
-from headrace.http.loop_delay import LoopDelay
-from headrace.http.metrics import Metrics
+from headrace.http.metrics import LoopDelay, Metrics
 from headrace.model import Gap, Position, State
 from headrace.ports.cluster import ClusterCounts
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read

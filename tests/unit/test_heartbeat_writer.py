@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headrace.destination import heartbeat_writer as writing
-from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.parts import Context
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
 from headrace.mysql import second_connection as module
@@ -108,7 +108,7 @@ class Beating:
         assert not self._task.done()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self._writer.close()
+        await self._writer._connection.close()
 
 
 def failed(errno: int) -> QueryFailed:
@@ -226,7 +226,7 @@ async def test_the_epoch_of_the_row_is_found_and_no_error_stands_in_the_way(serv
     assert await writer.stored_epoch() == 0
     server.away = SourceUnreachable("away")
     assert await writer.stored_epoch() == 0
-    await writer.close()
+    await writer._connection.close()
     assert server.opened == server.closed
 
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
-from headrace.http.loop_delay import WINDOW, LoopDelay
+from headrace.http.metrics import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State

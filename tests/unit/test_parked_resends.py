@@ -20,7 +20,7 @@ from headrace.parking.compensation import Compensation
 from headrace.parking.ordering import Blocks
 from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkingState
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 from tests.parked import RefusingSink, batch, new_parking, unit, until
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable

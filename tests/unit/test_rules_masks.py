@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from headrace.model import ABSENT, Column
 from headrace.rules.masks import Mask
+from headrace.settings.route import MaskSettings
 
 NAME = Column("name", "varchar(5)", 12, charset="utf8mb4", length=5, nullable=False, default="x", comment="who")
 BODY = Column("body", "text", 2005, charset="utf8mb4")
@@ -188,6 +190,6 @@ def test_a_primary_key_can_only_be_hashed(mask: Mask) -> None:
 
 def test_a_mask_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="salt should not be empty"):
-        Mask("hash")
-    with pytest.raises(ValueError, match="length should be 0 or more"):
-        Mask("truncate", length=-1)
+        MaskSettings(tables="shop.people", columns=("name",), mask="hash", salt=SecretStr(""))
+    with pytest.raises(ValueError, match=r"length\n.*greater than or equal to 0"):
+        MaskSettings(tables="shop.people", columns=("name",), mask="truncate", length=-1)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from headrace.rules.keys import KeyRule, KeyRules
-from headrace.rules.topics import ANY_NAME, ROCKETMQ, TopicChoice, TopicNotAllowed, TopicPartitions, TopicRules
+from headrace.rules.keys import KeyRule, parse_keys
+from headrace.rules.topics import ANY_NAME, ROCKETMQ, TopicChoice, TopicNotAllowed, TopicRules, parse_partitions
 
 DEFAULT = None
 """The table goes to the default topic, or has a fixed partition."""
@@ -160,17 +160,18 @@ def test_a_topic_that_the_sink_does_not_take_is_not_made() -> None:
     ],
 )
 def test_a_topic_has_its_number_of_partitions(rules: str, topic: str, partitions: int | None) -> None:
-    assert TopicPartitions.parse(rules).of(topic) == partitions
+    found = parse_partitions(rules).first(topic)
+    assert (found.partitions if found else None) == partitions
 
 
 @pytest.mark.parametrize("rule", ["a", "a:", ":4", "a:0", "a:-1", "a:x", "a:4 5", "a:1234567", "a:四"])
 def test_a_wrong_number_of_partitions_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match=r"^rule 2, from character 6, should be a topic and its number of partitions"):
-        TopicPartitions.parse(f"ok:1,{rule}")
+        parse_partitions(f"ok:1,{rule}")
 
 
 def test_rules_of_partitions_can_be_listed() -> None:
-    assert TopicPartitions.parse("a:1 , b.*:2").rules == ("a:1", "b.*:2")
+    assert parse_partitions("a:1 , b.*:2").rules == ("a:1", "b.*:2")
 
 
 COLUMNS, PK, TABLE = "columns", "primary_key", "table"
@@ -208,14 +209,14 @@ COLUMNS, PK, TABLE = "columns", "primary_key", "table"
     ],
 )
 def test_a_table_is_spread_by_its_key(rules: str, table: str, found: tuple[Any, ...] | None) -> None:
-    rule = KeyRules.parse(rules).choose(*table.split(".", 1))
+    rule = parse_keys(rules).first(table)
     assert ((rule.kind, rule.columns) if rule else DEFAULT) == found
 
 
 def test_the_rule_of_a_key_is_told_and_all_can_be_listed() -> None:
-    rules = KeyRules.parse(r" shop\.orders : id , .*\..* ")
+    rules = parse_keys(r" shop\.orders : id , .*\..* ")
     assert rules.rules == (r"shop\.orders : id", r".*\..*")
-    assert rules.choose("shop", "orders") == KeyRule("columns", ("id",), r"shop\.orders : id")
+    assert rules.first("shop.orders") == KeyRule("columns", ("id",), r"shop\.orders : id")
 
 
 @pytest.mark.parametrize(
@@ -232,4 +233,4 @@ def test_the_rule_of_a_key_is_told_and_all_can_be_listed() -> None:
 )
 def test_a_wrong_rule_of_keys_is_refused_with_its_place(rules: str, problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
-        KeyRules.parse(rules)
+        parse_keys(rules)

@@ -13,6 +13,7 @@ from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.errors import ConfigError
 from headrace.formats.canal.settings import CanalMessageSettings
 from headrace.formats.debezium.settings import DebeziumSettings
+from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import Settings
 from headrace.settings.load import derive_server_id
 from headrace.settings.values import StartLatest
@@ -62,7 +63,7 @@ def test_the_shipped_files_load_and_hide_the_password() -> None:
     assert shop.source.password.get_secret_value() == "geheim-4711"
     assert isinstance(shop.sink, KafkaSinkSettings)
     assert shop.sink.bootstrap_servers == ("127.0.0.1:9092",)
-    assert shop.filter.include_patterns[0].fullmatch("SHOP.serve_sync")
+    assert compile_filter(shop.filter.include)[0].fullmatch("SHOP.serve_sync")
     assert "geheim" not in repr(settings) + str(settings) + settings.model_dump_json()
 
 

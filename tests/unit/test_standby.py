@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.wiring import ADAPTERS
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LockServiceError, SourceUnreachable, StateStoreError

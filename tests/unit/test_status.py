@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.destination.states import Trouble
-from headrace.destination.status import DestinationStatus
+from headrace.destination.status import DestinationStatus, Trouble
 from headrace.errors import (
     Fenced,
     HeadraceError,

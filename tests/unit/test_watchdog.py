@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headrace.cluster.watchdog import EXIT_STATUS, Watchdog
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease

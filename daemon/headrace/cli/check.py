@@ -8,7 +8,6 @@ import functools
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
 
 from headrace.cli.common import add_config
 from headrace.cli.decode import printing_settings
@@ -16,7 +15,7 @@ from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import HeadraceError
-from headrace.model import RowsChange, SchemaChange
+from headrace.model import RowsChange
 from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.second_opinion import Opinion, second_opinion
@@ -92,7 +91,7 @@ async def _check_stores(settings: Settings, shared: Wiring) -> bool:
         seen = {shared.store(one).describe(): one for one in settings.destinations.values()}
         for name, destination in seen.items():
             problems = await shared.store(destination).problems(destination.name)
-            parked = shared.parking_store(destination)
+            parked, _ = shared.parking_stores(destination)
             if parked is not None:
                 problems += await parked.problems()
                 await parked.close()
@@ -130,18 +129,6 @@ class _Changes(Output):
 
     def emit(self, change: RowsChange) -> None:
         self.changes.append(change)
-
-    def emit_schema(self, change: SchemaChange) -> None:
-        """Does nothing."""
-
-    def full(self) -> bool:
-        return False
-
-    def write(self, transactions: int, events: int) -> None:
-        """Does nothing."""
-
-    def finish(self, out: BinaryIO) -> None:
-        """Does nothing."""
 
 
 def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Sequence[RowsChange]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
-import socket
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from headrace.cli.common import CommandRefused, add_config, aligned, coordinated, print_json, time_text
-from headrace.cli.wiring import ADAPTERS, Wiring
+from headrace.cli.common import CommandRefused, add_config, aligned, coordinated, operator, print_json, time_text
+from headrace.cli.wiring import ADAPTERS
 from headrace.ports.cluster import Cluster, View
 from headrace.settings.destination import Settings
 
@@ -42,20 +41,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.set_defaults(call=lambda settings, given: drain(settings, given.node, given.timeout, undo=given.undo))
 
 
-def _shared(settings: Settings) -> AbstractAsyncContextManager[Wiring]:
+@asynccontextmanager
+async def _cluster(settings: Settings) -> AsyncIterator[Cluster]:
     if settings.cluster is None:
         raise CommandRefused(
             f"there is no section [{'] or ['.join(ADAPTERS.names('cluster'))}] in the configuration: one daemon runs "
             "everything",
             remedy="see docs/running.md#several-daemons",
         )
-    return coordinated(settings)
+    async with coordinated(settings) as shared:
+        assert shared.cluster is not None
+        yield shared.cluster
+
+
+def _ensure_alive(view: View, node: str) -> None:
+    if node not in view.members:
+        raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
 
 
 async def show(settings: Settings, *, as_json: bool) -> int:
     """Prints the cluster; 1 when a destination is run by nobody."""
-    async with _shared(settings) as shared:
-        view = await _cluster(shared).look()
+    async with _cluster(settings) as cluster:
+        view = await cluster.look()
     if as_json:
         print_json(_facts(view))
     else:
@@ -65,8 +72,7 @@ async def show(settings: Settings, *, as_json: bool) -> int:
 
 async def move(settings: Settings, destination: str, node: str, limit: float) -> int:
     """Has `node` run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
-    async with _shared(settings) as shared:
-        cluster = _cluster(shared)
+    async with _cluster(settings) as cluster:
         view = await cluster.look()
         assignment = view.assignments.get(destination)
         if assignment is None:
@@ -75,15 +81,14 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
         if assignment.holder == node:
             print(f"{destination}: run by {node} already")
             return 0
-        if node not in view.members:
-            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
+        _ensure_alive(view, node)
         if node in view.drained:
             raise CommandRefused(f"{node} is to run nothing", remedy=f"headrace drain {node} --undo")
         if node not in assignment.waiting:
             raise CommandRefused(
                 f"{node} does not wait for {destination}: it lacks its file, runs as many as it may, or has just failed"
             )
-        await cluster.ask_to_move(destination, node, _who())
+        await cluster.ask_to_move(destination, node, operator())
         deadline = time.monotonic() + limit
         while (assignment := (await cluster.look()).assignments[destination]).holder != node:
             if time.monotonic() > deadline:
@@ -99,16 +104,14 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
 
 async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> int:
     """Has a daemon run nothing, or lets it again. What nobody else could run it keeps: 1 then."""
-    async with _shared(settings) as shared:
-        cluster = _cluster(shared)
+    async with _cluster(settings) as cluster:
         view = await cluster.look()
         if undo:
             await cluster.undrain(node)
             print(f"{node}: may run destinations again")
             return 0
-        if node not in view.members:
-            raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
-        await cluster.drain(node, _who())
+        _ensure_alive(view, node)
+        await cluster.drain(node, operator())
         deadline = time.monotonic() + limit
         while left := [
             assignment for assignment in (await cluster.look()).assignments.values() if assignment.holder == node
@@ -122,15 +125,6 @@ async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> i
             await asyncio.sleep(_LOOK)
     print(f"{node}: runs nothing, and stays so until headrace drain {node} --undo")
     return 0
-
-
-def _cluster(shared: Wiring) -> Cluster:
-    assert shared.cluster is not None
-    return shared.cluster
-
-
-def _who() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def _facts(view: View) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import getpass
+import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,19 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
     )
+
+
+Call = Callable[[Settings, argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def add_command(commands: Any, name: str, text: str, call: Call) -> argparse.ArgumentParser:
+    """One of the commands below another; `commands` is what argparse's add_subparsers() returned."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
+    )
+    add_config(command)
+    command.set_defaults(call=call)
+    return command
 
 
 class CommandRefused(HeadraceError):
@@ -95,11 +110,6 @@ async def held(shared: Wiring, destination: DestinationSettings) -> AsyncIterato
         await lock.release()
 
 
-async def holder(shared: Wiring, destination: DestinationSettings) -> str:
-    """Who runs the destination now; "" when nobody does."""
-    return await shared.lock(destination).look()
-
-
 def time_text(micros: int) -> str:
     """A time in microseconds since 1970 for people, in UTC; "-" for 0."""
     return times.time_text(micros) if micros else "-"
@@ -121,19 +131,12 @@ def short(text: str, limit: int = 200) -> str:
 def gap_of(details: dict[str, Any]) -> Gap | None:
     """The gap that an entry of the position history carries."""
     raw = details.get("gap")
-    if not isinstance(raw, dict):
-        return None
-    return Gap(
-        str(raw.get("reason", "")),
-        str(raw.get("from", "")),
-        str(raw.get("to", "")),
-        bool(raw.get("backward")),
-        raw.get("bytes"),
-        raw.get("files"),
-        raw.get("transactions"),
-        str(raw.get("gtids", "")),
-        int(raw.get("at_us", 0)),
-    )
+    return Gap.from_dict(raw) if isinstance(raw, dict) else None
+
+
+def operator() -> str:
+    """Who gives the command."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> str:

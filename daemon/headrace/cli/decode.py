@@ -19,9 +19,10 @@ from headrace.cli.decode_output import Lines, Output, Stats
 from headrace.cli.decode_read import Window, read_files, read_server
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
+from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
-from headrace.settings.values import Start, StartAt, StartTime, compile_filter, parse_file_position, parse_start
+from headrace.settings.values import Start, StartAt, StartTime, parse_file_position, parse_start
 
 DESCRIPTION = (
     "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "

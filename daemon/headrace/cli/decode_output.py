@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from typing import BinaryIO
 
@@ -16,26 +15,22 @@ _NOWHERE = Position("", "", 0)
 """Nobody stores how far the output has come."""
 
 
-class Output(ABC):
-    """Takes the changes that are read."""
+class Output:
+    """Takes the changes that are read. What is left to this base does nothing."""
 
-    @abstractmethod
     def emit(self, change: RowsChange) -> None:
         """Changes of rows."""
 
-    @abstractmethod
     def emit_schema(self, change: SchemaChange) -> None:
         """A statement."""
 
-    @abstractmethod
     def full(self) -> bool:
         """Whether write() should be called before more comes."""
+        return False
 
-    @abstractmethod
     def write(self, transactions: int, events: int) -> None:
         """Prints what came so far; the counts are of all that was read."""
 
-    @abstractmethod
     def finish(self, out: BinaryIO) -> None:
         """At the end, also after an error."""
 
@@ -65,9 +60,6 @@ class Lines(Output):
                 self._out.flush()
         self._builder.tick()
 
-    def finish(self, out: BinaryIO) -> None:
-        """Does nothing."""
-
 
 class Stats(Output):
     """Events and rows by table and kind."""
@@ -85,9 +77,6 @@ class Stats(Output):
     def emit_schema(self, change: SchemaChange) -> None:
         name = f"{change.schema}.{change.table}" if change.table else change.schema or "-"
         self._events[name, str(change.kind)] += 1
-
-    def full(self) -> bool:
-        return False
 
     def write(self, transactions: int, events: int) -> None:
         self._read = transactions, events

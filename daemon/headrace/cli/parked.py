@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 
 from headrace.cli.common import (
+    Call,
     CommandRefused,
-    add_config,
+    add_command,
     aligned,
     confirmed,
     coordinated,
@@ -40,11 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(name: str, text: str, call: Any) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-        add_config(command)
+    def add(name: str, text: str, call: Call) -> argparse.ArgumentParser:
+        command = add_command(commands, name, text, call)
         command.add_argument("name", metavar="DEST", help="the destination")
-        command.set_defaults(call=call)
         return command
 
     listing = add("list", "list the messages, in the order in which they wait", _list)
@@ -147,7 +146,7 @@ def _told(given: argparse.Namespace, count: int, what: str) -> int:
 async def _opened(settings: Settings, name: str) -> AsyncIterator[ParkingStore]:
     destination = named(settings, name)
     async with coordinated(settings) as shared:
-        store = shared.parking_store(destination)
+        store, _ = shared.parking_stores(destination)
         if store is None:
             raise CommandRefused(_why_none(destination), remedy="see docs/sinks.md#parked-messages")
         if destination.parking.store == "state":

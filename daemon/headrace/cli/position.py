@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
-from headrace.cli import position_history, position_set, position_show
-from headrace.cli.common import add_config
-from headrace.mysql.position.move import Where, parse_where
+from headrace.cli import position_set, position_show
+from headrace.cli.common import (
+    add_command,
+    aligned,
+    coordinated,
+    destination,
+    gap_of,
+    open_store,
+    print_json,
+    short,
+    time_text,
+)
+from headrace.mysql.position.move import Where, parse_where, position_text
+from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import Settings
 
 DESCRIPTION = (
     "Shows and moves the positions that destinations go on from. Exit status 0: done, or all is well; 1: something "
     "failed, is refused, or is not well; 2: the configuration or the command is wrong."
 )
+_ALL = 1_000_000
+_MOVES, _CHECKPOINTS = 20, 5
 WHERE = (
     "FILE:OFFSET, a GTID set, a time such as 2026-01-31T12:00:00Z (the first transaction committed then or later), "
     "earliest, latest, or next-file (the start of the binlog behind the one that the position is in)"
@@ -24,24 +37,19 @@ WHERE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands below `headrace position`."""
     parser.description = DESCRIPTION
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(name: str, text: str, call: Call) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-        add_config(command)
-        command.set_defaults(call=call)
-        return command
-
-    show = add("show", "show what is stored, and whether the source can serve it", _show)
+    add = partial(add_command, parser.add_subparsers(metavar="COMMAND", required=True))
+    show = add("show", "show what is stored, and whether the source can serve it", position_show.command)
     show.add_argument("names", nargs="*", metavar="DEST", help="destinations (default: all)")
     show.add_argument("--json", action="store_true", help="as JSON, with nothing left out")
 
-    move = add("set", "move the position of a destination that is not running", _set)
+    move = add("set", "move the position of a destination that is not running", position_set.move)
     move.add_argument("name", metavar="DEST", help="the destination")
     move.add_argument("where", type=_where, metavar="WHERE", help=WHERE)
     move.add_argument("--yes", action="store_true", help="do not ask")
 
-    reset = add("reset", "take the position of a destination away, so that it begins by [source] start", _reset)
+    reset = add(
+        "reset", "take the position of a destination away, so that it begins by [source] start", position_set.reset
+    )
     reset.add_argument("name", metavar="DEST", help="the destination")
     reset.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -56,26 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-Call = Callable[[Settings, argparse.Namespace], Coroutine[Any, Any, int]]
-
-
-async def _show(settings: Settings, arguments: argparse.Namespace) -> int:
-    return await position_show.command(settings, arguments.names, as_json=arguments.json)
-
-
-async def _set(settings: Settings, arguments: argparse.Namespace) -> int:
-    text, where = arguments.where
-    return await position_set.move(settings, arguments.name, text, where, yes=arguments.yes)
-
-
-async def _reset(settings: Settings, arguments: argparse.Namespace) -> int:
-    return await position_set.reset(settings, arguments.name, yes=arguments.yes)
-
-
-async def _history(settings: Settings, arguments: argparse.Namespace) -> int:
-    return await position_history.command(settings, arguments.name, limit=arguments.limit, as_json=arguments.json)
-
-
 def _where(text: str) -> tuple[str, Where]:
     try:
         return text, parse_where(text)
@@ -84,6 +72,62 @@ def _where(text: str) -> tuple[str, Where]:
 
 
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1_000_000:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _ALL:
         raise argparse.ArgumentTypeError(f"'{text}' should be a whole number of 1 or more")
     return int(text)
+
+
+async def _history(settings: Settings, given: argparse.Namespace) -> int:
+    """Prints the last changes of a position, newest first, and who made them."""
+    asked = destination(settings, given.name)
+    async with coordinated(settings) as shared:
+        store = await open_store(shared, asked)
+        entries = await store.history(given.name, given.limit or _ALL)
+    if given.limit is None:
+        entries = _telling(entries)
+    if given.json:
+        print_json([_dict(entry) for entry in entries])
+    elif not entries:
+        print(f"{given.name}: nothing was stored yet")
+    else:
+        print(_table(entries))
+    return 0
+
+
+def _telling(entries: list[HistoryEntry]) -> list[HistoryEntry]:
+    """The last moves by people and policies, and the last checkpoints, of which there are many; newest first."""
+    moves = [entry for entry in entries if entry.actor != "checkpoint"][:_MOVES]
+    checkpoints = [entry for entry in entries if entry.actor == "checkpoint"][:_CHECKPOINTS]
+    return sorted(moves + checkpoints, key=lambda entry: entry.version, reverse=True)
+
+
+def _dict(entry: HistoryEntry) -> dict[str, Any]:
+    return {
+        "changed_us": entry.changed_us,
+        "actor": entry.actor,
+        "epoch": entry.epoch,
+        "version": entry.version,
+        "position": entry.position.to_dict() if entry.position is not None else None,
+        "details": entry.details,
+    }
+
+
+def _table(entries: list[HistoryEntry]) -> str:
+    rows = [("time", "actor", "epoch", "position", "")]
+    for entry in entries:
+        position = short(position_text(entry.position), 80) if entry.position is not None else "taken away"
+        rows.append((time_text(entry.changed_us), entry.actor, str(entry.epoch), position, _what(entry)))
+    return aligned(rows, "")
+
+
+def _what(entry: HistoryEntry) -> str:
+    """Why the position changed, and what that cost."""
+    parts = []
+    gap = gap_of(entry.details)
+    if entry.position is None and gap is not None:
+        parts.append(f"{gap.start} -> {gap.end}")
+    elif gap is not None:
+        parts.append(str(gap) if gap.reason == entry.actor else f"{gap.reason}: {gap}")
+    if entry.details.get("by"):
+        parts.append(f"by {entry.details['by']}")
+    return ", ".join(parts)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
+import argparse
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from headrace.cli.common import (
     destination,
     held,
     open_store,
+    operator,
     require_answer,
     short,
     time_text,
@@ -36,10 +36,11 @@ from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, S
 _ALL = 1_000_000
 
 
-async def move(settings: Settings, name: str, text: str, where: Where, *, yes: bool) -> int:
-    """Moves a position to `where`, written `text`; the exit status. Raises HeadraceError."""
+async def move(settings: Settings, given: argparse.Namespace) -> int:
+    """Moves a position; the exit status. Raises HeadraceError."""
+    name, (text, where) = given.name, given.where
     moved = destination(settings, name)
-    require_answer(yes)
+    require_answer(given.yes)
     async with coordinated(settings) as shared:
         store = await open_store(shared, moved)
         # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
@@ -47,7 +48,7 @@ async def move(settings: Settings, name: str, text: str, where: Where, *, yes: b
             stored = await store.load(name)
             made = await _relocate(store, name, moved.source, where, stored)
         print(_shown(name, stored, made))
-        if not await confirmed(yes):
+        if not await confirmed(given.yes):
             return 1
         details = {"gap": made.gap.to_dict(), "where": text}
         async with held(shared, moved) as term:
@@ -56,11 +57,12 @@ async def move(settings: Settings, name: str, text: str, where: Where, *, yes: b
     return 0
 
 
-async def reset(settings: Settings, name: str, *, yes: bool) -> int:
+async def reset(settings: Settings, given: argparse.Namespace) -> int:
     """Takes a position away; the exit status. Raises HeadraceError."""
+    name = given.name
     moved = destination(settings, name)
     start = start_text(moved.source.start)
-    require_answer(yes)
+    require_answer(given.yes)
     async with coordinated(settings) as shared:
         store = await open_store(shared, moved)
         async with held(shared, moved):
@@ -70,7 +72,7 @@ async def reset(settings: Settings, name: str, *, yes: bool) -> int:
             return 0
         to = f"nothing stored: it begins by [source] start ({start})"
         print(f"{name}:\n{aligned([('from', _position_text(stored.position)), ('to', to)])}")
-        if not await confirmed(yes):
+        if not await confirmed(given.yes):
             return 1
         gap = Gap("operator", position_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
         anew = back_entry(-1, "reset")  # nothing of the schema history counts any more
@@ -144,7 +146,7 @@ async def _commit(
     guard = await store.begin_epoch(name, term=term)
     if guard.version != stored.version:
         raise CommandRefused(f"the stored position of {name} was changed meanwhile; look at it again")
-    details = {**details, "by": f"{getpass.getuser()}@{socket.gethostname()}"}
+    details = {**details, "by": operator()}
     await store.commit(name, guard, StateChange(position, entries, actor="operator", details=details))
 
 

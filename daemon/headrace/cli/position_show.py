@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ from headrace.cli.common import (
     coordinated,
     destination,
     duration_text,
-    holder,
     open_store,
     print_json,
     short,
@@ -51,9 +50,9 @@ class _Source:
     """What came of going on at the position, as the destination does."""
 
 
-async def command(settings: Settings, names: Sequence[str], *, as_json: bool) -> int:
+async def command(settings: Settings, given: argparse.Namespace) -> int:
     """Prints the positions; 1 when a source can't be asked or can't serve what is stored."""
-    wanted = list(names) or list(settings.destinations)
+    wanted = given.names or list(settings.destinations)
     for name in wanted:
         destination(settings, name)
     stored: dict[str, tuple[Stored, str]] = {}
@@ -61,7 +60,7 @@ async def command(settings: Settings, names: Sequence[str], *, as_json: bool) ->
         for name in wanted:
             one = settings.destinations[name]
             store = await open_store(shared, one)
-            stored[name] = await store.load(name), await holder(shared, one)
+            stored[name] = await store.load(name), await shared.lock(one).look()
     asked = await asyncio.gather(
         *(_ask(settings.destinations[name].source, stored[name][0].position) for name in wanted)
     )
@@ -70,7 +69,7 @@ async def command(settings: Settings, names: Sequence[str], *, as_json: bool) ->
         state, verdict = judge(settings.destinations[name].source, stored[name][0].position, source)
         well &= state == "ok"
         shown[name] = _facts(*stored[name], source, state, verdict, remedy(name, state))
-    if as_json:
+    if given.json:
         print_json(shown)
     else:
         print("\n\n".join(f"{name}\n{_table(facts)}" for name, facts in shown.items()))

@@ -63,8 +63,8 @@ async def command(settings: Settings) -> int:
         if address:
             from headrace.http.server import HttpServer  # a daemon without HTTP needs none of its libraries
 
-            node, counts = settings.daemon.node, wiring.counts
-            server = HttpServer(address, supervisor.statuses, node, reloader.errors, counts)
+            counts = wiring.cluster.counts if wiring.cluster is not None else None
+            server = HttpServer(address, supervisor.statuses, settings.daemon.node, reloader.errors, counts)
             await server.start()
             log.info("http listens", host=address[0], port=server.port)
         return await supervisor.run()

@@ -10,19 +10,20 @@ import os
 import socket
 from pathlib import Path
 
-from headrace.cluster.rebalance import Rebalancer
+from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
 from headrace.pipeline.projection import Projections
-from headrace.ports.cluster import Cluster, ClusterCounts, Lock, Member
+from headrace.ports.cluster import Cluster, Lock, Member
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
-from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
+from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.tasks import cancel
 
 ADAPTERS = Registry(
     {
@@ -34,8 +35,8 @@ ADAPTERS = Registry(
             "null": "headrace.adapters.null.sink:NullAdapter",
         },
         "message": {
-            "canal": "headrace.formats.canal.adapter:CanalAdapter",
-            "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
+            "canal": "headrace.formats.canal.settings:CanalAdapter",
+            "debezium": "headrace.formats.debezium.settings:DebeziumAdapter",
         },
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
@@ -56,19 +57,18 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
     """What the sink has to know of the destination's other sections."""
     route = destination.route
     apart = destination.message.capabilities.topics - {route.topic}
-    counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+    counts = parse_partitions(route.dynamic_topic_partitions)
 
     def partitions(topic: str) -> int:
         if topic in apart:  # [route] does not count there
             return 1
-        return max(counts.of(topic) or route.partitions, route.partition + 1)
+        count = counts.first(topic)
+        return max(count.partitions if count is not None else route.partitions, route.partition + 1)
 
     fmt = new_format(destination, adapters)
     named = TopicRules.parse(route.dynamic_topic, names=ANY_NAME).topics
     topics = tuple(dict.fromkeys((route.topic, *sorted(apart), *named)))
-    return (
-        SinkRouting(topics, partitions, fmt.split) if isinstance(fmt, ValueFormat) else SinkRouting(topics, partitions)
-    )
+    return SinkRouting(topics, partitions, fmt.split)
 
 
 class Wiring:
@@ -100,7 +100,7 @@ class Wiring:
         if self.cluster is not None:
             await self.cluster.start()
             if not self._command:
-                work = Rebalancer(self.cluster, self._node).run()
+                work = rebalance(self.cluster, self._node)
                 self._rebalancing = asyncio.create_task(work, name="rebalance")
         if not self._command:
             for destination in self._settings.destinations.values():
@@ -108,22 +108,15 @@ class Wiring:
 
     async def close(self) -> None:
         """Gives everything back; safe to call twice."""
-        if self._rebalancing is not None:
-            self._rebalancing.cancel()
-            await asyncio.gather(self._rebalancing, return_exceptions=True)
+        await cancel(self._rebalancing)
         if self.cluster is not None:
             await self.cluster.close()
         for store in self._files.values():
             await store.close()
 
-    @property
-    def counts(self) -> ClusterCounts | None:
-        """Of the cluster service; None without one."""
-        return self.cluster.counts if self.cluster is not None else None
-
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
-        parked, sink = self.parking_store(destination), self._adapters.sink_adapter(destination.sink.type)
+        (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store = self.store(destination)
 
@@ -142,7 +135,7 @@ class Wiring:
             lambda: self.probe_sink(destination),
             leased_store,
             parked,
-            self.former_parking_stores(destination),
+            former,
         )
 
     def source(self, destination: DestinationSettings) -> Source:
@@ -178,16 +171,9 @@ class Wiring:
         path = self._settings.state_of(destination).path
         return FileLock(path.parent / f"{destination.name}.lock", self._settings.daemon.node)
 
-    def parking_store(self, destination: DestinationSettings) -> ParkingStore | None:
-        """Where its parked messages are kept; None when its sink parks none."""
-        return self._parking_stores(destination)[0] if destination.parks else None
-
-    def former_parking_stores(self, destination: DestinationSettings) -> list[ParkingStore]:
-        """Where parked messages may wait that nobody looks for any more, because the configuration was another one."""
-        return self._parking_stores(destination)[1 if destination.parks else 0 :]
-
-    def _parking_stores(self, destination: DestinationSettings) -> list[ParkingStore]:
-        """The one that [parking] names, and others that the destination could have used."""
+    def parking_stores(self, destination: DestinationSettings) -> tuple[ParkingStore | None, list[ParkingStore]]:
+        """Where its parked messages are kept, None when its sink parks none; and where others may wait that nobody
+        looks for any more, because the configuration was another one."""
         sink, parking, stores = destination.sink, destination.parking, list[ParkingStore]()
         if parking.store != "state":
             stores.append(self._adapters.parking_adapter(parking.store).store(parking, destination.name))
@@ -197,4 +183,4 @@ class Wiring:
             adapter = self._adapters.state_adapter(self._settings.state_of(destination).store)
             inside = adapter.parking(self.store(destination), destination.name)
             stores += [inside] if inside is not None else []
-        return stores
+        return (stores[0], stores[1:]) if destination.parks else (None, stores)

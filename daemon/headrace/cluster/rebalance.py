@@ -57,27 +57,22 @@ def choose(view: View, node: str, now_us: int) -> tuple[str, str] | None:
     return None
 
 
-class Rebalancer:
-    """Looks from time to time, and gives one destination away at a time."""
-
-    def __init__(self, cluster: Cluster, node: str, *, interval: float = _INTERVAL) -> None:
-        self._cluster, self._node, self._interval = cluster, node, interval
-
-    async def run(self) -> None:
-        """Until cancelled. What goes wrong here is tried again: the destinations themselves do not depend on it."""
-        problem = ""
-        while True:
-            await asyncio.sleep(self._interval * random.uniform(0.8, 1.2))
-            try:
-                chosen = choose(await self._cluster.look(), self._node, time.time_ns() // 1000)
-                if chosen is not None:
-                    destination, taker = chosen
-                    log.info("gives a destination away, to even things out", destination=destination, to=taker)
-                    await self._cluster.ask_to_move(destination, taker, BALANCE)
-                problem = ""
-            except LockServiceError as error:
-                if str(error) != problem:
-                    problem = str(error)
-                    log.warning("could not look at the cluster", error=problem)
-            except Exception:
-                log.exception("unexpected error while looking at the cluster")
+async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL) -> None:
+    """Looks from time to time, and gives one destination away at a time, until cancelled. What goes wrong here is tried
+    again: the destinations themselves do not depend on it."""
+    problem = ""
+    while True:
+        await asyncio.sleep(interval * random.uniform(0.8, 1.2))
+        try:
+            chosen = choose(await cluster.look(), node, time.time_ns() // 1000)
+            if chosen is not None:
+                destination, taker = chosen
+                log.info("gives a destination away, to even things out", destination=destination, to=taker)
+                await cluster.ask_to_move(destination, taker, BALANCE)
+            problem = ""
+        except LockServiceError as error:
+            if str(error) != problem:
+                problem = str(error)
+                log.warning("could not look at the cluster", error=problem)
+        except Exception:
+            log.exception("unexpected error while looking at the cluster")

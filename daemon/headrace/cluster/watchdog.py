@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace.lease import Lease
 
@@ -17,13 +18,13 @@ _ASLEEP = 1.0
 """A tick that took this much longer than asked for, in seconds: the process was stopped, and the loop too."""
 
 
+@dataclass(slots=True, eq=False)
 class Cover:
     """One user of a lease, as the thread sees it."""
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-        self.awake = 0.0
-        """Seconds that the loop has had since the lease lapsed."""
+    lease: Lease
+    awake: float = 0.0
+    """Seconds that the loop has had since the lease lapsed."""
 
 
 class Watchdog:

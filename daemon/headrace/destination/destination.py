@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
-from headrace.destination.parts import Parts
-from headrace.destination.publisher import Publisher, publishing
+from headrace.destination.parts import Context, Parts
+from headrace.destination.publisher import publishing
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run
 from headrace.destination.stall import StallDetector
@@ -154,9 +153,14 @@ class Destination:
                 await self._store_start(store, stored, source)
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
-                await self._stream(source, publisher, heartbeats, StallDetector(self._context, second), stop)
+                epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
+                builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
+                run = Run(
+                    self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed
+                )
+                await run.run(stop)
             finally:
-                await heartbeats.close()
+                await second.close()
                 await source.close()
 
     async def _load(self, store: StateStore) -> Stored:
@@ -173,19 +177,6 @@ class Destination:
             store, self._lock.term, above=above, meanwhile="its source was opened"
         )
         self.status.epoch = heartbeats.epoch = epoch
-
-    async def _stream(
-        self,
-        source: OpenSource,
-        publisher: Publisher,
-        heartbeats: HeartbeatWriter,
-        stalls: StallDetector,
-        stop: asyncio.Event,
-    ) -> None:
-        epoch = self._checkpointer.guard.epoch
-        builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
-        run = Run(self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed)
-        await run.run(stop)
 
     # -- the source -----------------------------------------------------------------------------------------------
 
@@ -243,14 +234,10 @@ class Destination:
     async def _known_epoch(self) -> int:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
         stored, row = (await self._store.load(self.name)).epoch, 0
-        heartbeats = self._heartbeats()
-        try:
-            async with asyncio.timeout(_FLOOR_LIMIT):
-                row = await heartbeats.stored_epoch()
-        except TimeoutError:
-            pass  # the row is asked for again before the first heartbeat
-        finally:
-            await heartbeats.close()
+        async with self._heartbeats() as heartbeats:
+            with contextlib.suppress(TimeoutError):  # the row is asked for again before the first heartbeat
+                async with asyncio.timeout(_FLOOR_LIMIT):
+                    row = await heartbeats.stored_epoch()
         return max(stored, row)
 
     async def _ensure_alone(self, stop: asyncio.Event) -> None:
@@ -270,16 +257,19 @@ class Destination:
             )
         self._fenced = False
 
-    def _heartbeats(self) -> HeartbeatWriter:
-        return HeartbeatWriter(self._context, self._source.second_connection())
+    @contextlib.asynccontextmanager
+    async def _heartbeats(self) -> AsyncIterator[HeartbeatWriter]:
+        """A writer for one look at what stands there."""
+        second = self._source.second_connection()
+        try:
+            yield HeartbeatWriter(self._context, second)
+        finally:
+            await second.close()
 
     async def _signs(self) -> tuple[int, Heartbeat | None]:
         """What changes while somebody runs the destination: the version of what is stored, and the heartbeat row."""
-        heartbeats = self._heartbeats()
-        try:
+        async with self._heartbeats() as heartbeats:
             return (await self._store.load(self.name)).version, await heartbeats.stored()
-        finally:
-            await heartbeats.close()
 
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headrace.destination.context import Context
-from headrace.destination.states import Trouble
+from headrace.destination.parts import Context
+from headrace.destination.status import Trouble
 from headrace.errors import Fenced, HeadraceError
 from headrace.ports.source import Heartbeat, SecondConnection
 
@@ -115,7 +115,3 @@ class HeartbeatWriter:
         if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:
             self._foreign_at = 0.0
             self._status.clear(_FOREIGN)
-
-    async def close(self) -> None:
-        """Gives the connection back; it is made anew when needed."""
-        await self._connection.close()

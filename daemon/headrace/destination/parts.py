@@ -1,10 +1,14 @@
-"""What one destination is put together of: made by wiring, which alone knows the adapters."""
+"""What one destination is put together of, and what every part of it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import structlog
+
+from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
 from headrace.ports.cluster import Lock
 from headrace.ports.format import KeyedFormat, ValueFormat
@@ -12,11 +16,33 @@ from headrace.ports.parking import ParkingStore
 from headrace.ports.sink import Parking, Sink
 from headrace.ports.source import Source
 from headrace.ports.state import StateStore
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One destination as it is configured, and its live facts."""
+
+    settings: DestinationSettings
+    daemon: DaemonSettings
+    status: DestinationStatus
+
+    @property
+    def name(self) -> str:
+        """The destination's name."""
+        return self.settings.name
+
+    @property
+    def log(self) -> Any:
+        """A log whose lines name the destination."""
+        return structlog.get_logger("headrace.destination").bind(destination=self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The ports of one destination. What is a function makes a new one each time."""
+    """The ports of one destination, made by wiring, which alone knows the adapters. What is a function makes a new one
+    each time."""
 
     store: StateStore
     """To be opened before it is used."""

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from headrace.cluster.watchdog import WATCHDOG, Cover, Watchdog
-from headrace.destination.context import Context
-from headrace.destination.parts import Parts
+from headrace.destination.parts import Context, Parts
 from headrace.errors import LeaseLapsed
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.destination.context import Context
-from headrace.destination.states import Trouble
+from headrace.destination.parts import Context
+from headrace.destination.status import Trouble
 from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.ports.source import Retention, Source

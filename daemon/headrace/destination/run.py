@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 
 from headrace.destination.checkpointer import Checkpointer
-from headrace.destination.context import Context
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.stall import StallDetector
 from headrace.destination.unconfirmed import Unconfirmed
@@ -47,7 +47,15 @@ class Run:
         self._status, self._log = context.status, context.log
         self._builder, self._publisher, self._checkpointer = builder, publisher, checkpointer
         self._heartbeats, self._stalls, self._unconfirmed = heartbeats, stalls, unconfirmed
-        self._compensation = self._make_compensation()
+        self._compensation = None
+        if publisher.parking is not None:
+            self._compensation = Compensation(
+                self._settings.parking,
+                publisher.parking,
+                lambda: publisher.resending,
+                lambda: checkpointer.guard,
+                self._log,
+            )
         self._failing = False
         self._blocked_until = 0.0
         self._opened_at = time.monotonic()
@@ -65,18 +73,6 @@ class Run:
         self._told = Progress("", 0, 0)
         """What the status knows of the stream."""
         checkpointer.begin_run(publisher)
-
-    def _make_compensation(self) -> Compensation | None:
-        publisher, checkpointer = self._publisher, self._checkpointer
-        if publisher.parking is None:
-            return None
-        return Compensation(
-            self._settings.parking,
-            publisher.parking,
-            lambda: publisher.resending,
-            lambda: checkpointer.guard,
-            self._log,
-        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Streams; after `stop` it reads nothing more and waits for what is in flight, within drain_timeout."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headrace.destination.context import Context
+from headrace.destination.parts import Context
 from headrace.errors import HeadraceError, SourceSilent
 from headrace.model import State
 from headrace.ports.source import ChangeStream, SecondConnection

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.destination.context import Context
-from headrace.destination.parts import Parts
+from headrace.destination.parts import Context, Parts
 from headrace.errors import HeadraceError
 from headrace.lease import KnownEpoch
 from headrace.model import State

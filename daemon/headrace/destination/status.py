@@ -1,18 +1,52 @@
-"""What a destination says of itself: written by its actor, read by health, metrics and logs."""
+"""What a destination says of itself: written by its actor, read by health, metrics and logs.
+
+`TRANSITIONS` is the table of its states. `DestinationStatus.enter` is the one place that enters a state; what the table
+does not allow leaves the state as it is.
+"""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
-from headrace.destination.states import TRANSITIONS, Trouble
 from headrace.errors import HeadraceError, PositionLost
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
 
 _MANUAL = "docs/troubleshooting.md#"
+
+_ANY = frozenset(State)
+_STAYS = _ANY - {State.STARTING}
+"""From what an attempt alone does not lead out of: a monitor does not see the state come and go."""
+
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        **dict.fromkeys(State, _ANY),
+        State.POSITION_LOST: _STAYS,
+        State.SOURCE_CHANGED: _STAYS,
+        State.SERVER_ID_TAKEN: _STAYS,
+        State.STOPPED: frozenset({State.STARTING}),
+    }
+)
+"""Where each state may lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is not as it should be although changes flow: makes STREAMING DEGRADED as long as it lasts."""
+
+    reason: str
+    """One word for a monitor."""
+    text: str
+    """A sentence."""
+    remedy: str = ""
+    """What mends it; DESTINATION in it stands for the destination's name, which its owner knows."""
+
 
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
@@ -141,7 +175,11 @@ class DestinationStatus:
     def stand_by(self) -> None:
         """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
         self.lag_seconds, self.queue_bytes = 0.0, 0
-        self.last_event_at = self.oldest_unconfirmed_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
+        self.last_event_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
+        self._forget_troubles()
+
+    def _forget_troubles(self) -> None:
+        self.oldest_unconfirmed_at = 0.0
         self.retention_seconds = self.retention_bytes = None
         self.retention_warning = ""
         self.troubles.clear()
@@ -192,7 +230,4 @@ class DestinationStatus:
         self.state, self.since = State.STOPPED, time.monotonic()
         self.enter(State.STARTING)
         self.last_error, self.last_error_at_us, self.lost_kind = "", 0, ""
-        self.oldest_unconfirmed_at = 0.0
-        self.retention_seconds = self.retention_bytes = None
-        self.retention_warning = ""
-        self.troubles.clear()
+        self._forget_troubles()

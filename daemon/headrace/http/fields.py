@@ -23,8 +23,8 @@ class Field:
     health: str
     read: Read
     metric: str = ""
-    kind: Literal["counter", "gauge"] = "gauge"
     text: str = ""
+    kind: Literal["counter", "gauge"] = "gauge"
 
 
 def age(at: float) -> float | None:
@@ -42,16 +42,12 @@ def _plain(health: str, attribute: str = "") -> Field:
 
 
 def _count(health: str, text: str, *, metric: str = "", attribute: str = "") -> Field:
-    return Field(health, attrgetter(attribute or health), metric or health, "counter", text)
-
-
-def _gauge(health: str, metric: str, text: str, read: Read) -> Field:
-    return Field(health, read, metric, "gauge", text)
+    return Field(health, attrgetter(attribute or health), metric or health, text, "counter")
 
 
 def _age(health: str, metric: str, attribute: str, text: str) -> Field:
     read = attrgetter(attribute)
-    return Field(health, lambda status: age(read(status)), metric, "gauge", text)
+    return Field(health, lambda status: age(read(status)), metric, text)
 
 
 def _rounded(attribute: str, digits: int) -> Read:
@@ -86,32 +82,32 @@ FIELDS = (
     _plain("state", "state.value"),
     _plain("role"),
     _plain("holder"),
-    Field("healthy", attrgetter("state.healthy"), "healthy", "gauge", "1 in a healthy state."),
-    _gauge("", "active", "1 while this daemon holds the destination's lock.", _active),
+    Field("healthy", attrgetter("state.healthy"), "healthy", "1 in a healthy state."),
+    Field("", _active, "active", "1 while this daemon holds the destination's lock."),
     _plain("reason"),
     _plain("message"),
     _age("state_seconds", "state_seconds", "since", "Seconds in the present state."),
     Field("position", lambda status: status.position.to_dict() if status.position else None),
-    _gauge(
+    Field(
         "",
+        lambda status: status.position.offset if status.position else None,
         "position_offset",
         "Offset of the confirmed position in its file.",
-        lambda status: status.position.offset if status.position else None,
     ),
-    _gauge("", "position_file_number", "Number of the confirmed position's binlog.", _file_number),
-    _gauge(
+    Field("", _file_number, "position_file_number", "Number of the confirmed position's binlog."),
+    Field(
         "",
+        _commit_time,
         "position_commit_timestamp_seconds",
         "Commit time of the last confirmed transaction, since 1970.",
-        _commit_time,
     ),
     _plain("received.file", "received_file"),
     _plain("received.offset", "received_offset"),
-    _gauge(
+    Field(
         "lag_seconds",
+        _rounded("lag_seconds", 3),
         "lag_seconds",
         "Age of the newest change when it was read: now minus its commit time.",
-        _rounded("lag_seconds", 3),
     ),
     _count("rows", "Rows published and confirmed."),
     _count("messages", "Messages published and confirmed."),
@@ -119,15 +115,15 @@ FIELDS = (
     _count("events", "Binlog events received."),
     _count("bytes_received", "Bytes received from the source.", metric="received_bytes"),
     _count("bytes_published", "Bytes of messages published and confirmed.", metric="published_bytes"),
-    _gauge("queue_bytes", "queue_bytes", "Bytes read and not yet confirmed.", attrgetter("queue_bytes")),
+    Field("queue_bytes", attrgetter("queue_bytes"), "queue_bytes", "Bytes read and not yet confirmed."),
     _count("restarts", "Restarts after a failure."),
     _count("skipped_events", "Events and tables passed over because the configuration says so."),
-    _gauge("epoch", "epoch", "Epoch that the destination is held under.", attrgetter("epoch")),
-    _gauge(
+    Field("epoch", attrgetter("epoch"), "epoch", "Epoch that the destination is held under."),
+    Field(
         "lease_seconds",
+        _lease,
         "lease_remaining_seconds",
         "Time until the lock has to be proved again; none for a file lock.",
-        _lease,
     ),
     _count("takeovers", "How often this daemon got the destination's lock."),
     _count("lease_resumes", "Lapsed leases after which the stream went on in place.", attribute="resumes"),
@@ -141,11 +137,11 @@ FIELDS = (
         "last_event_at",
         "Seconds since the last event or heartbeat from the source.",
     ),
-    _gauge(
+    Field(
         "oldest_unconfirmed_seconds",
+        lambda status: age(status.oldest_unconfirmed_at) or 0.0,
         "oldest_unconfirmed_seconds",
         "Age of the oldest unconfirmed message; 0 without one.",
-        lambda status: age(status.oldest_unconfirmed_at) or 0.0,
     ),
     _age(
         "last_checkpoint_seconds",
@@ -166,31 +162,31 @@ FIELDS = (
         "heartbeat_seen_at",
         "Seconds since our own heartbeat came back in the binlog.",
     ),
-    _gauge(
+    Field(
         "retention.seconds",
+        attrgetter("retention_seconds"),
         "binlog_retention_seconds",
         "Time until the source purges the binlog that we need.",
-        attrgetter("retention_seconds"),
     ),
-    _gauge(
+    Field(
         "retention.bytes",
+        attrgetter("retention_bytes"),
         "binlog_retention_bytes",
         "Binlog between the oldest that the source keeps and our position.",
-        attrgetter("retention_bytes"),
     ),
     _plain("retention.warning", "retention_warning"),
-    _gauge(
+    Field(
         "parked.messages",
+        attrgetter("parked.messages"),
         "parked_messages",
         "Messages that the sink refused and those behind them, to be sent again.",
-        attrgetter("parked.messages"),
     ),
-    _gauge("parked.bytes", "parked_bytes", "Bytes of these messages.", attrgetter("parked.bytes")),
-    _gauge(
+    Field("parked.bytes", attrgetter("parked.bytes"), "parked_bytes", "Bytes of these messages."),
+    Field(
         "parked.need_operator",
+        attrgetter("parked.needs_operator"),
         "parked_need_operator",
         "Those of them that need an operator.",
-        attrgetter("parked.needs_operator"),
     ),
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
     _plain("lost", "lost_kind"),

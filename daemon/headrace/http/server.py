@@ -18,11 +18,14 @@ from headrace import tasks
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http.health import describe, health, ready
-from headrace.http.loop_delay import LoopDelay
-from headrace.http.metrics import Metrics
+from headrace.http.metrics import LoopDelay, Metrics
 from headrace.ports.cluster import ClusterCounts
 
 _JSON, _TEXT = b"application/json", b"text/plain; version=0.0.4; charset=utf-8"
+_REMEDIES = {
+    errno.EADDRINUSE: "another program, perhaps another headrace, listens there: stop it or change [http] listen",
+    errno.EACCES: "ports below 1024 need a privilege: change [http] listen",
+}
 _START_LIMIT = 10.0
 _END_LIMIT = 3.0
 
@@ -73,7 +76,10 @@ class HttpServer:
         try:
             listening = await _listen(host, port)
         except OSError as error:
-            raise HttpError(f"HTTP can't listen on {host}:{port}: {_why(error)}", remedy=_remedy(error)) from error
+            raise HttpError(
+                f"HTTP can't listen on {host}:{port}: {_why(error)}",
+                remedy=_REMEDIES.get(error.errno or 0, "change [http] listen"),
+            ) from error
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             self._answer,
@@ -142,17 +148,8 @@ def _json(page: dict[str, Any]) -> bytes:
 async def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
-        made.setblocking(False)
-    except BaseException:
-        made.close()
-        raise
-    return made
+    family, _, _, _, address = found[0]
+    return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6)
 
 
 def _why(error: OSError) -> str:
@@ -160,11 +157,3 @@ def _why(error: OSError) -> str:
         return "the host name is not known"
     # asyncio wraps the system's words in a longer sentence of its own.
     return os.strerror(error.errno).lower() if error.errno else str(error)
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "another program, perhaps another headrace, listens there: stop it or change [http] listen"
-    if error.errno == errno.EACCES:
-        return "ports below 1024 need a privilege: change [http] listen"
-    return "change [http] listen"

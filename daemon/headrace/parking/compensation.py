@@ -15,8 +15,8 @@ from headrace.parking.ordering import Blocks
 from headrace.parking.parking import OrderedParking
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState
 from headrace.ports.sink import MessageRefused, Sink
-from headrace.settings.parking import ParkingSettings
-from headrace.tasks import set_within
+from headrace.settings.adapters import ParkingSettings
+from headrace.tasks import cancel, set_within
 
 _LOOK = 1.0
 """Seconds between two looks at what is due, and whether an operator has changed something."""
@@ -62,7 +62,10 @@ class Compensation:
             if not self._ending and self._parking.waiting() and self._sink() is not None:
                 began = time.monotonic()
                 try:
-                    await self._look_for_changes()
+                    changes = await self._store.changes()
+                    if self._changes not in (-1, changes):  # an operator discarded some, or asked for others to be sent
+                        await self._parking.reload()
+                    self._changes = changes
                     await self._pass()
                 except Fenced:
                     raise
@@ -78,13 +81,6 @@ class Compensation:
             if self._ending:
                 return
             await set_within(self._parking.changed, max(_LOOK, 4 * took) if self._parking.waiting() else None)
-
-    async def _look_for_changes(self) -> None:
-        """An operator may have discarded some, or asked for others to be sent."""
-        changes = await self._store.changes()
-        if self._changes not in (-1, changes):
-            await self._parking.reload()
-        self._changes = changes
 
     async def _pass(self) -> None:
         """Sends all that is due and stands behind nothing that is not delivered. What fails at one address holds up
@@ -141,11 +137,8 @@ class Compensation:
         sendings = [asyncio.ensure_future(sink.resend(batch)) for batch in batches]
         try:
             await asyncio.wait(sendings) if sendings else None
-        except asyncio.CancelledError:
-            for sending in sendings:
-                sending.cancel()
-            await asyncio.gather(*sendings, return_exceptions=True)
-            raise
+        finally:
+            await cancel(*sendings)
         results = [_result(sending) for sending in sendings]
         self.idle = all(result is None or isinstance(result, MessageRefused) for result in results)
         return results

@@ -15,7 +15,7 @@ from headrace.model import MessageBatch, Unit
 from headrace.parking.ordering import Blocks
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingState, ParkingStore
 from headrace.ports.sink import Parking
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 
 log = structlog.get_logger(__name__)
 

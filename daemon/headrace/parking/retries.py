@@ -63,9 +63,6 @@ class Retries:
         self.due: float | None = None
         """When the next refused message is to be sent again, on the loop's clock."""
 
-    def __bool__(self) -> bool:
-        return bool(self._held)
-
     def takes(self, batch: MessageBatch) -> bool:
         """Whether a new batch may go on, past what is held or behind it. One whose messages are not told apart would
         have to wait behind it as a whole."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
 from headrace.pipeline.projection import Projections
@@ -220,7 +221,8 @@ class MessageBuilder:
             units = [Unit(tables, keys[row]) for row in firsts]
         else:
             ends = [*firsts[1:], len(keys)]
-            units = [Unit(tables, _joined(keys[i:end])) for i, end in zip(firsts, ends, strict=True)]
+            spans = zip(firsts, ends, strict=True)
+            units = [Unit(tables, tuple(dict.fromkeys(chain(*keys[i:end])))) for i, end in spans]
         _extend_units(batch, units)
 
     # -- what is not rows ------------------------------------------------------------------------------------------
@@ -306,10 +308,6 @@ def _unit_of(change: SchemaChange) -> Unit:
     if change.table:
         names[f"{change.schema}.{change.table}"] = None
     return Unit(tuple(names) or (f"{change.schema}.*",))
-
-
-def _joined(keys: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple({key: None for row in keys for key in row})
 
 
 def _extend_units(batch: MessageBatch, units: list[Unit]) -> None:

@@ -11,14 +11,15 @@ from typing import Any
 from headrace.errors import NotUnderstood
 from headrace.model import Column, Row, TableSchema
 from headrace.pipeline.table_projection import KeyBytes, Route, TableProjection
-from headrace.ports.format import KeyedFormat, PerSchema, ValueFormat
-from headrace.rules.columns import ColumnRules
+from headrace.ports.format import KeyedFormat, ValueFormat, per_schema
+from headrace.rules.columns import parse_columns
 from headrace.rules.hashes import canal_table_partition, kafka_partition
-from headrace.rules.keys import KeyRules
+from headrace.rules.keys import parse_keys
 from headrace.rules.masks import Mask
 from headrace.rules.patterns import Pattern, compile_filter
-from headrace.rules.predicates import Predicate, parse
-from headrace.rules.topics import TopicPartitions, TopicRules
+from headrace.rules.predicate_parser import Node, parse_condition
+from headrace.rules.predicates import bind
+from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
 OWN_SCHEMA = "headrace"
@@ -38,27 +39,28 @@ class Projections:
     def __init__(self, settings: DestinationSettings, fmt: ValueFormat | KeyedFormat | None = None) -> None:
         self._format = fmt
         wanted = settings.filter
-        self._tables = settings.filter.include_patterns
-        self._not_tables = settings.filter.exclude_patterns
+        self._tables = compile_filter(wanted.include, "filter.include")
+        self._not_tables = compile_filter(wanted.exclude, "filter.exclude")
         route = settings.route
         self._topic, self._partition, self._partitions = route.topic, route.partition, route.partitions
         self._topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names)
-        self._keys = KeyRules.parse(route.partition_hash)
-        self._counts = TopicPartitions.parse(route.dynamic_topic_partitions)
+        self._keys = parse_keys(route.partition_hash)
+        self._counts = parse_partitions(route.dynamic_topic_partitions)
         self.hash, self.hashes_database = route.hash, route.canal_hash_database
         self._ddl_everywhere = route.ddl_partition == "all"
         self._address = settings.sink.capabilities.address
-        self.widest = max(self._partitions, self._counts.most) if route.partition_hash else 1
+        counts = [self._partitions, *(one.partitions for _, one in self._counts.entries)]
+        self.widest = max(counts) if route.partition_hash else 1
         """Over how many partitions a topic is spread at most."""
         self.captures = lru_cache(maxsize=10_000)(self._captures)
         self.route = lru_cache(maxsize=10_000)(self._route)
-        self._include = ColumnRules.parse(wanted.include_columns)
-        self._exclude = ColumnRules.parse(wanted.exclude_columns, "filter.exclude_columns")
-        self._where = [(compile_filter(one.tables, "filter.where"), parse(one.rows)) for one in wanted.where]
+        self._include = parse_columns(wanted.include_columns)
+        self._exclude = parse_columns(wanted.exclude_columns, "filter.exclude_columns")
+        self._where = [(compile_filter(one.tables, "filter.where"), parse_condition(one.rows)) for one in wanted.where]
         self._masks = [(compile_filter(one.tables, "filter.mask"), one.columns, one.rule) for one in wanted.mask]
         self._secret = "".join(one.salt.get_secret_value() for one in wanted.mask).encode()
         """Makes hashes of hidden keys, where there is one."""
-        self.of = PerSchema(self.project).of
+        self.of = per_schema(self.project)
 
     def project(self, schema: TableSchema) -> TableProjection:
         """The projection of one schema, made anew. Raises NotUnderstood."""
@@ -95,8 +97,8 @@ class Projections:
         return None
 
     def _condition(self, schema: TableSchema) -> Callable[[Row], bool | None] | None:
-        predicate: Predicate | None = next((one for tables, one in self._where if _names(tables, schema)), None)
-        return predicate.bind(schema.columns) if predicate is not None else None
+        condition: Node | None = next((one for tables, one in self._where if _names(tables, schema)), None)
+        return bind(condition, schema.columns) if condition is not None else None
 
     def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
         """The published table schema, what makes its rows, and which columns are masked."""
@@ -116,8 +118,9 @@ class Projections:
         return published, _projector(kept, maps), set(maps)
 
     def _kept(self, schema: TableSchema) -> list[int]:
-        wanted = self._include.choose(schema.schema, schema.table)
-        unwanted = self._exclude.choose(schema.schema, schema.table) or frozenset()
+        include, exclude = self._include.first(schema.name), self._exclude.first(schema.name)
+        wanted = include.columns if include is not None else None
+        unwanted = exclude.columns if exclude is not None else frozenset()
         for name in sorted((wanted or frozenset()) | unwanted):
             _index_of(schema, name)
         return [
@@ -148,11 +151,11 @@ class Projections:
         """Of a table, or with "" of what is about the whole schema, or about none."""
         choice = self._topics.choose(schema, table) if schema else None
         topic, rule = (choice.topic, choice.rule) if choice is not None else (self._topic, "")
-        partitions = self._counts.of(topic) or self._partitions
-        key = self._keys.choose(schema, table) if table and partitions > 1 else None
+        count, name = self._counts.first(topic), f"{schema}.{table}"
+        partitions = count.partitions if count is not None else self._partitions
+        key = self._keys.first(name) if table and partitions > 1 else None
         partition = self._partition
         if key is not None and key.kind == "table":
-            name = f"{schema}.{table}"
             if self.hash == "canal":
                 partition = canal_table_partition(table, partitions)
             else:

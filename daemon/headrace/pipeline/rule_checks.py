@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from headrace.errors import HeadraceError
 from headrace.model import TableSchema
 from headrace.pipeline.projection import Projections
 from headrace.ports.finding import Finding
 from headrace.ports.format import KeyedFormat, ValueFormat
-from headrace.rules.columns import ColumnRules
-from headrace.rules.keys import KeyRules
-from headrace.rules.patterns import Pattern, compile_filter
-from headrace.rules.topics import TopicPartitions, TopicRules
+from headrace.rules.columns import parse_columns
+from headrace.rules.keys import parse_keys
+from headrace.rules.patterns import compile_filter
+from headrace.rules.topics import TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings
 
 Tables = Mapping[tuple[str, str], TableSchema]
@@ -45,9 +45,8 @@ def _misfits(projections: Projections, captured: Tables) -> list[Finding]:
 
 
 def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Tables) -> list[Finding]:
-    wanted, found = settings.filter, list[Finding]()
-    for key, text, among in (("include", wanted.include, tables), ("exclude", wanted.exclude, tables)):
-        found += [_idle(f"filter.{key}", one.pattern) for one in compile_filter(text) if not _any(one, among)]
+    wanted = settings.filter
+    found = _unused("filter.include", wanted.include, tables) + _unused("filter.exclude", wanted.exclude, tables)
     for number, where in enumerate(wanted.where):
         found += _unused(f"filter.where[{number}].tables", where.tables, captured)
     for number, mask in enumerate(wanted.mask):
@@ -56,8 +55,8 @@ def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Table
             if not _has_column(mask.tables, name, captured):
                 found.append(_note(f"filter.mask[{number}].columns", f"no table that it names has a column {name}"))
     for key in ("include_columns", "exclude_columns"):
-        rules = ColumnRules.parse(getattr(wanted, key))
-        used = {rule.rule for name in captured if (rule := rules.choose_rule(*name)) is not None}
+        rules = parse_columns(getattr(wanted, key))
+        used = {rule.rule for name in captured if (rule := rules.first(".".join(name))) is not None}
         found += [_idle(f"filter.{key}", rule) for rule in rules.rules if rule not in used]
     return found
 
@@ -69,19 +68,16 @@ def _idle_routes(settings: DestinationSettings, projections: Projections, captur
     used = {one.topic_rule for one in chosen}
     found = [_idle("route.dynamic_topic", rule) for rule in topics if rule not in used]
     used = {one.key.rule for one in chosen if one.key is not None}
-    keys = KeyRules.parse(route.partition_hash).rules
+    keys = parse_keys(route.partition_hash).rules
     found += [_idle("route.partition_hash", rule) for rule in keys if rule not in used]
-    counts = TopicPartitions.parse(route.dynamic_topic_partitions)
-    used = {counts.rule_of(one.topic) for one in chosen}
+    counts = parse_partitions(route.dynamic_topic_partitions)
+    used = {count.rule for one in chosen if (count := counts.first(one.topic)) is not None}
     return found + [_idle("route.dynamic_topic_partitions", rule) for rule in counts.rules if rule not in used]
 
 
-def _unused(key: str, text: str, captured: Tables) -> list[Finding]:
-    return [_idle(key, one.pattern) for one in compile_filter(text) if not _any(one, captured)]
-
-
-def _any(pattern: Pattern, tables: Tables) -> bool:
-    return any(pattern.fullmatch(f"{schema}.{table}") for schema, table in tables)
+def _unused(key: str, text: str, tables: Tables) -> list[Finding]:
+    names = [".".join(name) for name in tables]
+    return [_idle(key, one.pattern) for one in compile_filter(text) if not any(map(one.fullmatch, names))]
 
 
 def _has_column(text: str, column: str, captured: Tables) -> bool:
@@ -94,8 +90,7 @@ def _has_column(text: str, column: str, captured: Tables) -> bool:
 
 
 def _why_nothing(settings: DestinationSettings) -> str:
-    doubled: Sequence[str] = [text for text in (settings.filter.include,) if "\\\\" in text]
-    if doubled:
+    if "\\\\" in settings.filter.include:
         return r"filter.include has \\ in it: in TOML a backslash is doubled in \"...\", and single in '...'"
     return "look at [filter] include and exclude"
 

@@ -156,7 +156,7 @@ class TableProjection:
             if not kept:
                 return []
         if spread is None:
-            return [(self.partition, self._chosen(change, kept))]
+            return [(self.partition, self._made(change, change.operation, kept, change.pos + kept[0]))]
         groups: dict[int, list[int]] = {}
         for i, partition in zip(kept, spread([rows[i] for i in kept]), strict=True):
             group = groups.get(partition)
@@ -164,22 +164,10 @@ class TableProjection:
                 groups[partition] = [i]
             else:
                 group.append(i)
-        return [(partition, self._chosen(change, row_indexes)) for partition, row_indexes in groups.items()]
-
-    def _chosen(self, change: RowsChange, row_indexes: Sequence[int]) -> RowsChange:
-        """Some rows of a change without before images."""
-        rows = change.rows
-        if len(row_indexes) == len(rows):
-            return change
-        return self._part(
-            change,
-            change.operation,
-            [rows[i] for i in row_indexes],
-            None,
-            change.pos + row_indexes[0],
-            row_indexes,
-            raw=True,
-        )
+        return [
+            (partition, self._made(change, change.operation, row_indexes, change.pos + row_indexes[0]))
+            for partition, row_indexes in groups.items()
+        ]
 
     def _slice_update(self, change: RowsChange, before: list[Row]) -> list[Part]:
         keeps, spread, same, name = self._keeps, self._spread, self._key_columns, self._primary_key
@@ -212,19 +200,19 @@ class TableProjection:
                 runs.pop(here, None)
             number += 1
         return [
-            (partition, self._made(change, before, operation, row_indexes, pos))
+            (partition, self._made(change, operation, row_indexes, pos))
             for partition, operation, row_indexes, pos in parts
         ]
 
-    def _made(
-        self, change: RowsChange, before: list[Row], operation: Operation, row_indexes: list[int], pos: int
-    ) -> RowsChange:
-        rows = change.rows
-        if operation is Operation.UPDATE:
+    def _made(self, change: RowsChange, operation: Operation, row_indexes: Sequence[int], pos: int) -> RowsChange:
+        """Some rows of a change; or, with another operation than its own, half of what one row's update became."""
+        rows, before = change.rows, change.before
+        if operation is change.operation:
             if len(row_indexes) == len(rows):
                 return change
-            old, new = [before[i] for i in row_indexes], [rows[i] for i in row_indexes]
-            return self._part(change, operation, new, old, pos, row_indexes, raw=True)
+            old = [before[i] for i in row_indexes] if before is not None else None
+            return self._part(change, operation, [rows[i] for i in row_indexes], old, pos, row_indexes, raw=True)
+        assert before is not None
         i = row_indexes[0]
         gone = operation is Operation.DELETE
         row, other = (before[i], rows[i]) if gone else (rows[i], before[i])

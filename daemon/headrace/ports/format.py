@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from headrace.model import Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.settings.adapters import MessageSettings
@@ -47,6 +47,11 @@ class Format(ABC):
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         """The messages of a transaction's begin or end."""
 
+    def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
+        """A finished message as messages of fewer rows, each with the number of its first row, and of `room` bytes at
+        most unless it has one row only; none when it can't be cut. Slow: for the few that are too large."""
+        return []
+
 
 class ValueFormat(Format):
     """A format whose messages have values only, of one row or many."""
@@ -58,11 +63,6 @@ class ValueFormat(Format):
     @abstractmethod
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """One message a row, in order."""
-
-    def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
-        """A finished message as messages of fewer rows, each with the number of its first row, and of `room` bytes at
-        most unless it has one row only; none when it can't be split. Slow: for the few that are too large."""
-        return []
 
 
 class KeyedFormat(Format):
@@ -88,18 +88,17 @@ class FormatAdapter(ABC):
         """A new format. `settings` are of `section`."""
 
 
-class PerSchema(Generic[_Made]):
-    """What a format works out once a table schema, made when a table schema is first seen."""
+def per_schema(make: Callable[[TableSchema], _Made]) -> Callable[[TableSchema], _Made]:
+    """What `make` works out, once a table schema. It is found by identity, which is quick: an entry holds its schema,
+    so the id can't be used again."""
+    known: dict[int, tuple[TableSchema, _Made]] = {}
 
-    def __init__(self, make: Callable[[TableSchema], _Made]) -> None:
-        self._make = make
-        self._made: dict[int, tuple[TableSchema, _Made]] = {}
-
-    def of(self, schema: TableSchema) -> _Made:
-        """By identity, which is quick: an entry holds its schema, so the id can't be used again."""
-        entry = self._made.get(id(schema))
+    def of(schema: TableSchema) -> _Made:
+        entry = known.get(id(schema))
         if entry is None:
-            if len(self._made) > 10_000:
-                self._made.clear()
-            entry = self._made[id(schema)] = (schema, self._make(schema))
+            if len(known) > 10_000:
+                known.clear()
+            entry = known[id(schema)] = (schema, make(schema))
         return entry[1]
+
+    return of

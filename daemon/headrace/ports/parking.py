@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from headrace.lease import Guard
 from headrace.model import Unit
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 
 
 class ParkingState(StrEnum):
@@ -119,10 +119,10 @@ class ParkingStore(ABC):
 
 class ParkingAdapter:
     """A kind of parking store: its section of the configuration, and the store that is made of it. Registered under its
-    name; this itself is that of messages which the destination's state store keeps."""
+    name; the base itself is for store = "state", whose store comes from the state store."""
 
     section: ClassVar[type[ParkingSettings]] = ParkingSettings
 
     def store(self, settings: Any, destination: str) -> ParkingStore:
         """A new store, not opened. `settings` are of `section`."""
-        raise LookupError('store = "state" is no store of its own')
+        raise LookupError(f"[parking] store = {settings.store!r} is no store of its own")

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from headrace.ports.cluster import ClusterAdapter
 from headrace.ports.format import FormatAdapter
 from headrace.ports.parking import ParkingAdapter
 from headrace.ports.sink import SinkAdapter
 from headrace.ports.state import StateAdapter
-from headrace.settings.adapters import ClusterSettings, MessageSettings, SinkSettings
-from headrace.settings.parking import ParkingSettings
-
-Kind = Literal["sink", "message", "parking", "cluster", "state"]
+from headrace_common.section import Section
 
 
 class Registry:
-    """`adapters` has, by kind and name, `module:class` of each adapter. Every method raises LookupError for a name that
-    is not registered. It is also the `Sections` that the configuration is read with."""
+    """`adapters` has `module:class` of each adapter, by kind (sink, message, parking, cluster, state) and name. Every
+    method raises LookupError for a name that is not registered. It is also the `Sections` that the configuration is
+    read with."""
 
-    def __init__(self, adapters: Mapping[Kind, Mapping[str, str]]) -> None:
+    def __init__(self, adapters: Mapping[str, Mapping[str, str]]) -> None:
         self._adapters = adapters
         self._made: dict[tuple[str, str], Any] = {}
 
-    def plus(self, adapters: Mapping[Kind, Mapping[str, str]]) -> Registry:
+    def plus(self, adapters: Mapping[str, Mapping[str, str]]) -> Registry:
         """A registry with further adapters beside these."""
         return Registry({kind: {**known, **adapters.get(kind, {})} for kind, known in self._adapters.items()})
 
     def names(self, kind: str) -> Sequence[str]:
-        return [*self._adapters[cast(Kind, kind)]]
+        return [*self._adapters[kind]]
 
-    def _find(self, kind: Kind, name: str) -> Any:
+    def _find(self, kind: str, name: str) -> Any:
         made = self._made.get((kind, name))
         if made is None:
             known = self._adapters[kind]
@@ -62,16 +60,5 @@ class Registry:
         """The adapter of [state] store."""
         return cast(StateAdapter, self._find("state", store))
 
-    # -- Sections -------------------------------------------------------------------------------------------------
-
-    def sink(self, type: str) -> type[SinkSettings]:
-        return self.sink_adapter(type).section
-
-    def message(self, format: str) -> type[MessageSettings]:
-        return self.format_adapter(format).section
-
-    def parking(self, store: str) -> type[ParkingSettings]:
-        return self.parking_adapter(store).section
-
-    def cluster(self, service: str) -> type[ClusterSettings]:
-        return self.cluster_adapter(service).section
+    def section(self, kind: str, name: str) -> type[Section]:
+        return cast(type[Section], self._find(kind, name).section)

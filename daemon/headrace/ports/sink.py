@@ -99,24 +99,16 @@ class Sink(ABC):
         """What stands in the way of publishing, a sentence each; empty when all is well."""
 
 
-def _one(_: str) -> int:
-    return 1
-
-
-def _whole(_value: bytes, _room: int) -> list[tuple[int, bytes]]:
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class SinkRouting:
     """What a sink has to know of sections other than its own; without one it knows its own only."""
 
     topics: tuple[str, ...] = ()
     """Those that are known before any table is."""
-    partitions: Callable[[str], int] = _one
+    partitions: Callable[[str], int] = lambda _: 1
     """How many a topic needs at least."""
-    split: Callable[[bytes, int], list[tuple[int, bytes]]] = _whole
-    """See ValueFormat.split; nothing where messages have one row each."""
+    split: Callable[[bytes, int], list[tuple[int, bytes]]] = lambda _value, _room: []
+    """See Format.split."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,6 @@ class Heartbeat:
         return cls(str(row[0]), int(row[1]), str(row[2]), int(row[3]), int(row[4]))
 
 
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    """Most receivers prepare nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """Who takes what a stream gives. All of it is called from within read(), in the order of the binlog, and must be
@@ -46,9 +38,9 @@ class Receiver:
     mark: Callable[[TransactionMark], None] | None = None
     """With it no position lies within a transaction."""
     heartbeat: Callable[[Heartbeat], None] | None = None
-    begin: Callable[[], None] = _nothing
+    begin: Callable[[], None] = lambda: None
     """Something may be given from now on: called once each read(), behind its waits."""
-    full: Callable[[], bool] = _never
+    full: Callable[[], bool] = lambda: False
     """Whether read() is to return before it gives more. Asked after each few events."""
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.rules.patterns import Pattern, compile_table, first_match, split_patterns, top_level
+from headrace.rules.patterns import Pattern, Rules, compile_table, only_colon, split_patterns
 
 KeyKind = Literal["columns", "primary_key", "table"]
 
@@ -31,37 +31,19 @@ class KeyRule:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRules:
-    """The entries of a partition hash, in order."""
-
-    _entries: tuple[tuple[Pattern, KeyRule], ...]
-
-    @classmethod
-    def parse(cls, text: str, key: str = "route.partition_hash") -> KeyRules:
-        """Raises ValueError with the rule's number and position."""
-        parts = split_patterns(text, ",;")
-        return cls(tuple(_entry(part, at, f"rule {number}", key) for number, (at, part) in enumerate(parts, 1)))
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The text of each entry, in order."""
-        return tuple(rule.rule for _, rule in self._entries)
-
-    def choose(self, schema: str, table: str) -> KeyRule | None:
-        """The first rule that matches; None: the table has one fixed partition. Not cached. Raises PatternTooSlow."""
-        return first_match(self._entries, f"{schema}.{table}")
+def parse_keys(text: str, key: str = "route.partition_hash") -> Rules[KeyRule]:
+    """The entries of a partition hash. Raises ValueError with the rule's number and position."""
+    parts = split_patterns(text, ",;")
+    return Rules(tuple(_entry(part, at, f"rule {number}", key) for number, (at, part) in enumerate(parts, 1)))
 
 
 def _entry(text: str, at: int, what: str, key: str) -> tuple[Pattern, KeyRule]:
     where = f"{what}, from character {at + 1},"
-    colons = list(top_level(text, ":"))
-    if len(colons) > 1:
-        raise ValueError(f"{where} has a second colon at character {at + colons[1] + 1} (write `\\:` within a regex)")
-    pattern = text[: colons[0]].strip() if colons else text
+    colon = only_colon(text, at, where)
+    pattern = text[:colon].strip()
     if not pattern:
         raise ValueError(f"{where} should have a table before its colon")
-    rule = _rule(text, text[colons[0] + 1 :].strip(), where) if colons else KeyRule("table", (), text)
+    rule = KeyRule("table", (), text) if colon is None else _rule(text, text[colon + 1 :].strip(), where)
     return compile_table(pattern, at, what, key), rule
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import regex
 
@@ -24,7 +25,6 @@ process's CPU time, so that a process that was stopped, or waited for a processo
 _MS = round(MATCH_LIMIT * 1000)
 MAX_PATTERN = 20_000
 """Characters of one regex."""
-_Rule = TypeVar("_Rule")
 _WILD = frozenset("*?+|(){}[]\\$^")
 _REPEAT = re.compile(r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}")
 _NAME_LENGTH = 64
@@ -61,15 +61,6 @@ class Pattern:
                 "repeats of alternatives that begin alike, such as (a|aa)+",
             )
         return found
-
-    def __repr__(self) -> str:
-        return f"Pattern({self.pattern!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pattern) and (self.pattern, self.key) == (other.pattern, other.key)
-
-    def __hash__(self) -> int:
-        return hash((self.pattern, self.key))
 
 
 def _timed(fullmatch: Any, name: str) -> bool | None:
@@ -205,13 +196,42 @@ def compile_part(part: str, at: int, what: str, key: str = "", *, plain: bool = 
 
 
 def compile_table(part: str, at: int, what: str, key: str) -> Pattern:
-    """The same for a rule about tables: a plain name has to be that of one."""
+    """As compile_part(); a plain name has to be a table's, with its schema."""
     plain = is_plain(part)
     if plain and "." not in part:
         raise ValueError(f"{what}, from character {at + 1}, should name a table, as in schema.{part} or {part}\\..*")
     return compile_part(part, at, what, key, plain=plain)
 
 
-def first_match(entries: Iterable[tuple[Pattern, _Rule]], name: str) -> _Rule | None:
-    """The rule of the first pattern that matches the whole name. Raises PatternTooSlow."""
-    return next((rule for pattern, rule in entries if pattern.fullmatch(name)), None)
+def only_colon(text: str, at: int, where: str) -> int | None:
+    """The index of a rule's colon; None without one. Raises ValueError for a second one."""
+    colons = list(top_level(text, ":"))
+    if len(colons) > 1:
+        raise ValueError(f"{where} has a second colon at character {at + colons[1] + 1} (write `\\:` within a regex)")
+    return colons[0] if colons else None
+
+
+class _Rule(Protocol):
+    @property
+    def rule(self) -> str:
+        """Its text."""
+
+
+_RuleT = TypeVar("_RuleT", bound=_Rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules(Generic[_RuleT]):
+    """Rules in order, each behind the pattern that it is for."""
+
+    entries: tuple[tuple[Pattern, _RuleT], ...]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The text of each rule, in order."""
+        return tuple(rule.rule for _, rule in self.entries)
+
+    def first(self, name: str) -> _RuleT | None:
+        """The first rule whose pattern matches the whole name; None when none does. Not cached. Raises
+        PatternTooSlow."""
+        return next((rule for pattern, rule in self.entries if pattern.fullmatch(name)), None)

@@ -68,12 +68,7 @@ def _temporal(key: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 def _enum_text(labels: tuple[str, ...]) -> Callable[[Any], str]:
     table = ("", *labels)
-
-    def text(value: Any) -> str:
-        label: str = table[value] if value.__class__ is int else value
-        return label
-
-    return text
+    return lambda value: table[value] if value.__class__ is int else value
 
 
 def _set_text(labels: tuple[str, ...]) -> Callable[[Any], str]:

@@ -15,27 +15,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.model import ABSENT, Column, Row
 from headrace.rules.likes import like
-from headrace.rules.predicate_parser import Compare, In, IsNull, Like, Literal, Many, Node, Not, parse_condition
+from headrace.rules.predicate_parser import Compare, In, IsNull, Like, Literal, Many, Node, Not
 from headrace.rules.predicate_types import Family, family_of
 
 Match = Callable[[Row], bool | None]
 # Truth as two bits, so that "and" is &, "or" is | and both can stop early: 0 false, 1 unknown, 3 true
 _NOT = (3, 1, None, 0)
 _TRUTH = (False, None, None, True)
-
-
-class UnknownColumn(ValueError):
-    """A condition names a column that the table does not have."""
-
-
-class LiteralMismatch(ValueError):
-    """A condition compares a column with something that its type does not fit."""
 
 
 class ColumnAbsent(HeadraceError):
@@ -52,33 +43,13 @@ class ColumnAbsent(HeadraceError):
         self.name = name
 
 
-@dataclass(frozen=True, slots=True)
-class Predicate:
-    """A condition. `columns` are the names that it asks for, in lower case."""
+def bind(condition: Node, columns: Sequence[Column]) -> Match:
+    """The condition for rows with these columns: True, False or None (unknown).
 
-    text: str
-    columns: frozenset[str]
-    _root: Node = field(repr=False)
-
-    def bind(self, columns: Sequence[Column]) -> Match:
-        """The condition for rows with these columns: True, False or None (unknown).
-
-        Raises UnknownColumn or LiteralMismatch, both ValueErrors. The function raises ColumnAbsent for a row that lacks
-        one of the condition's columns, whatever the others hold.
-        """
-        return _Binder(columns).bind(self._root)
-
-
-def parse(text: str) -> Predicate:
-    """Reads a condition. Raises ValueError with the character's position and what was expected there."""
-    root = parse_condition(text)
-    return Predicate(text, frozenset(_names(root)), root)
-
-
-def _names(node: Node) -> set[str]:
-    if isinstance(node, Many):
-        return set().union(*map(_names, node.parts))
-    return _names(node.part) if isinstance(node, Not) else {node.column.lower()}
+    Raises ValueError when it does not fit them. The function raises ColumnAbsent for a row that lacks one of the
+    condition's columns, whatever the others hold.
+    """
+    return _Binder(columns).bind(condition)
 
 
 class _Binder:
@@ -145,7 +116,7 @@ class _Binder:
         literal = _first_literal(node)
         family = family_of(column)
         if family is None:
-            raise LiteralMismatch(
+            raise ValueError(
                 f"{column.name} ({column.kind}) can't be compared with {literal.text[:60]}, only be asked for null"
             )
         value = f"v{index}"
@@ -156,7 +127,7 @@ class _Binder:
             return f"{value} in {self._constant(values)}"
         if isinstance(node, Like):
             if not family.likes:
-                raise LiteralMismatch(f"{column.name} ({column.kind}) is {family.said}, and like is for texts")
+                raise ValueError(f"{column.name} ({column.kind}) is {family.said}, and like is for texts")
             return f"{self._constant(like(str(literal.value)))}({value})"
         return f"{value} {node.operator} {self._constant(self._literal(column, family, literal))}"
 
@@ -164,7 +135,7 @@ class _Binder:
         try:
             return family.literal(literal.value)
         except ValueError as error:
-            raise LiteralMismatch(
+            raise ValueError(
                 f"{literal.text[:60]} at character {literal.at + 1}, compared with {column.name} ({column.kind}), "
                 f"{error}"
             ) from None
@@ -180,7 +151,7 @@ class _Binder:
             near = difflib.get_close_matches(name.lower(), self._indexes, 3)
             names = [self._columns[self._indexes[each]].name for each in near]
             hint = f"did you mean {' or '.join(names)}?" if names else f"it has {', '.join(list(self._indexes)[:10])}"
-            raise UnknownColumn(f"the table has no column {name}; {hint}")
+            raise ValueError(f"the table has no column {name}; {hint}")
         self._used[index] = None
         return index
 

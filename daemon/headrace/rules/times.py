@@ -38,7 +38,7 @@ def date_key(text: str) -> str:
     date, time, fraction = datetime_parts(text)
     if time == "00:00:00" and not fraction:
         return date
-    return f"{date} {time}" + (f".{fraction}" if fraction else "")
+    return datetime_key(text)
 
 
 def datetime_key(text: str) -> str:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
-from headrace.rules.patterns import Pattern, compile_part, is_plain, split_patterns, top_level
+from headrace.rules.patterns import Pattern, Rules, compile_part, is_plain, only_colon, split_patterns
 from headrace.rules.templates import Template
 
 PLACEHOLDERS = ("schema", "table")
@@ -146,61 +146,36 @@ def _entry(text: str, at: int, what: str, key: str, names: TopicNames) -> _Entry
 
 def _split(text: str, at: int, where: str) -> tuple[str | None, str, int]:
     """The topic (None without one), the pattern, and the index of the pattern's first character."""
-    colons = list(top_level(text, ":"))
-    if not colons:
+    colon = only_colon(text, at, where)
+    if colon is None:
         return None, text, at
-    if len(colons) > 1:
-        raise ValueError(f"{where} has a second colon at character {at + colons[1] + 1} (write `\\:` within a regex)")
-    topic, rest = text[: colons[0]].strip(), text[colons[0] + 1 :]
+    topic, rest = text[:colon].strip(), text[colon + 1 :]
     if not topic:
         raise ValueError(f"{where} should have a topic before its colon, or no colon")
     if not rest.strip():
         raise ValueError(f"{where} should have a schema or table behind its colon")
-    return topic, rest.strip(), at + colons[0] + 1 + len(rest) - len(rest.lstrip())
+    return topic, rest.strip(), at + colon + 1 + len(rest) - len(rest.lstrip())
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """How many partitions single topics have: (text, pattern, number) in order."""
+    """How many partitions a topic has, and the text of the rule that says so."""
 
-    _entries: tuple[tuple[str, Pattern, int], ...]
+    partitions: int
+    rule: str
 
-    @classmethod
-    def parse(cls, text: str, key: str = "route.dynamic_topic_partitions") -> TopicPartitions:
-        """Entries `topic:number`, the topic a name or a regex. Raises ValueError with the rule's number and
-        position."""
-        entries = []
-        for number, (at, part) in enumerate(split_patterns(text, ",;"), 1):
-            topic, colon, count = part.rpartition(":")
-            topic, count = topic.strip(), count.strip()
-            if not colon or not topic or not re.fullmatch(r"[0-9]{1,6}", count) or int(count) == 0:
-                raise ValueError(
-                    f"rule {number}, from character {at + 1}, should be a topic and its number of partitions, as in "
-                    "orders:8"
-                )
-            pattern = compile_part(topic, at, f"rule {number}", key, plain=is_plain(topic))
-            entries.append((part, pattern, int(count)))
-        return cls(tuple(entries))
 
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The text of each entry, in order."""
-        return tuple(text for text, _, _ in self._entries)
-
-    @property
-    def most(self) -> int:
-        """The largest number of them all; 0 without entries."""
-        return max((count for _, _, count in self._entries), default=0)
-
-    def of(self, topic: str) -> int | None:
-        """The partitions of a topic by the first entry that matches its whole name; None: as for all others."""
-        entry = self._first(topic)
-        return entry[2] if entry is not None else None
-
-    def rule_of(self, topic: str) -> str:
-        """The text of that entry; "" when there is none."""
-        entry = self._first(topic)
-        return entry[0] if entry is not None else ""
-
-    def _first(self, topic: str) -> tuple[str, Pattern, int] | None:
-        return next((entry for entry in self._entries if entry[1].fullmatch(topic)), None)
+def parse_partitions(text: str, key: str = "route.dynamic_topic_partitions") -> Rules[TopicPartitions]:
+    """Entries `topic:number`, the topic a name or a regex. Raises ValueError with the rule's number and position."""
+    entries = []
+    for number, (at, part) in enumerate(split_patterns(text, ",;"), 1):
+        topic, colon, count = part.rpartition(":")
+        topic, count = topic.strip(), count.strip()
+        if not colon or not topic or not re.fullmatch(r"[0-9]{1,6}", count) or int(count) == 0:
+            raise ValueError(
+                f"rule {number}, from character {at + 1}, should be a topic and its number of partitions, as in "
+                "orders:8"
+            )
+        pattern = compile_part(topic, at, f"rule {number}", key, plain=is_plain(topic))
+        entries.append((pattern, TopicPartitions(int(count), part)))
+    return Rules(tuple(entries))

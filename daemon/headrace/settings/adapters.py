@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
 
 from headrace.rules.templates import Template
 from headrace.rules.topics import ANY_NAME, TopicNames
-from headrace_common.section import Int, Section
+from headrace_common.section import MIB, Int, Seconds, Section, Size
 
 TOPIC = Template.parse("{topic}", ("topic",))
 
@@ -92,6 +92,31 @@ class MessageSettings(Section):
         """What the format asks of others under these settings."""
 
 
+class ParkingSettings(Section):
+    """[parking]: messages that the sink refuses, where it says `park`."""
+
+    store: str = Field(
+        default="state",
+        description="state: the destination's state store; mysql: the table headrace_parked_message of a MySQL server, "
+        "which daemons of several machines share. With ZooKeeper it has to be mysql.",
+    )
+    max_messages: Int = Field(
+        default=100_000, ge=1, le=100_000_000, description="When so many wait, the destination stops instead."
+    )
+    max_bytes: Size = Field(default=1024 * MIB, description="The same in bytes of their bodies.")
+    delay: Seconds = Field(default=10.0, description="Before a message is sent again for the first time.")
+    delay_factor: Annotated[float, Field(ge=1, le=10)] = Field(
+        default=2.0, description="Each further wait is longer by this factor."
+    )
+    max_delay: Seconds = Field(default=600.0, description="And never longer than this.")
+    attempts: Int = Field(
+        default=20,
+        ge=1,
+        le=1_000_000,
+        description="After so many attempts a message waits for an operator (NEEDS_OPERATOR).",
+    )
+
+
 class ClusterSettings(Section):
     """The section of a service by which several daemons share the destinations; its name is the service's."""
 
@@ -101,17 +126,8 @@ class ClusterSettings(Section):
 class Sections(Protocol):
     """The sections that adapters bring along, found by the name under which each is registered."""
 
-    def sink(self, type: str) -> type[SinkSettings]:
-        """The section [sink] of a type. Raises LookupError."""
-
-    def message(self, format: str) -> type[MessageSettings]:
-        """The section [message] of a format. Raises LookupError."""
-
-    def parking(self, store: str) -> type[Section]:
-        """The section [parking] of a store. Raises LookupError."""
-
-    def cluster(self, service: str) -> type[ClusterSettings]:
-        """The section of a cluster service. Raises LookupError."""
+    def section(self, kind: str, name: str) -> type[Section]:
+        """The section of an adapter. Raises LookupError."""
 
     def names(self, kind: str) -> Sequence[str]:
         """What is registered under a kind: sink, message, parking, cluster or state."""

@@ -59,7 +59,7 @@ def _state_problems(destination: DestinationSettings, service: str, sections: Se
         return []
     if state is None:
         return []
-    return _store_problems(state, service, sections)
+    return store_problems(state, service, sections)
 
 
 def _parking_problems(destination: DestinationSettings, service: str) -> list[str]:
@@ -103,12 +103,8 @@ def _route_problems(destination: DestinationSettings) -> list[str]:
     return problems
 
 
-def main_store_problems(file: Path, state: StateSettings, service: str, sections: Sections) -> list[str]:
-    """What is wrong with [state] of headrace.toml."""
-    return [f"{file}: {problem}" for problem in _store_problems(state, service, sections)]
-
-
-def _store_problems(state: StateSettings, service: str, sections: Sections) -> list[str]:
+def store_problems(state: StateSettings, service: str, sections: Sections) -> list[str]:
+    """What is wrong with a section [state], a sentence each."""
     store, services, alone = state.store, sections.names("cluster"), sections.names("state")
     if store == "auto" or (service and store == service):
         return []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
+from headrace.settings.values import readable
 from headrace_common.section import Folder, Int, NewFile, Seconds, SecondsOrOff, Section
 from headrace_common.values import parse_host_port
 
@@ -71,16 +72,9 @@ class StateSettings(Section):
 class HttpSettings(Section):
     """[http]: health and metrics."""
 
-    listen: str = Field(
+    listen: Annotated[str, readable(lambda value: value and parse_host_port(value))] = Field(
         default="127.0.0.1:9180", description='Address and port of /health and /metrics; "" turns them off.'
     )
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str) -> str:
-        if value:
-            parse_host_port(value)
-        return value
 
     @property
     def address(self) -> tuple[str, int] | None:

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, SerializeAsAny
 
-from headrace.settings.adapters import ClusterSettings, MessageSettings, SinkSettings
+from headrace.settings.adapters import ClusterSettings, MessageSettings, ParkingSettings, SinkSettings
 from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings
-from headrace.settings.parking import ParkingSettings
 from headrace.settings.route import FilterSettings, RouteSettings
 from headrace.settings.values import Start, StartLatest, parse_file_position, parse_start
 from headrace_common.section import MIB, HostName, Int, OptionalTls, Seconds, SecondsOrOff, Section, Size

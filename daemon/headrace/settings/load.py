@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.settings.adapters import Sections
-from headrace.settings.checks import clashing, destination_problems, main_store_problems
+from headrace.settings.checks import clashing, destination_problems, store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
 from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, validated
@@ -22,15 +22,15 @@ class _Choice(NamedTuple):
     """A section of a destination's file whose keys depend on one of them."""
 
     section: str
+    """Its name, which is also the kind of the adapters."""
     key: str
-    kind: str
     default: str
 
 
 _CHOICES = (
-    _Choice("message", "format", "message", "canal"),
-    _Choice("parking", "store", "parking", "state"),
-    _Choice("sink", "type", "sink", ""),
+    _Choice("message", "format", "canal"),
+    _Choice("parking", "store", "state"),
+    _Choice("sink", "type", ""),
 )
 _SECTIONS = frozenset(choice.section for choice in _CHOICES)
 """What is wrong with them as a whole is told by their own reading."""
@@ -67,22 +67,15 @@ class Loader:
         destinations = {item.name: item for item in found if item is not None}
         problems += clashing(destinations.values(), folder).values()
         if main is not None:
-            problems += main_store_problems(path, main.state, main.service, self._sections)
             for one in destinations.values():
                 problems += destination_problems(one, folder, main.service, self._sections)
-        if problems or main is None:
-            raise ConfigError(problems)
-        return _complete(path, main, destinations)
+        return _complete(path, _sound(main, problems), destinations)
 
     def load_main(self, path: Path) -> Settings:
         """Reads headrace.toml at `path` alone, without destinations. Raises ConfigError with every problem."""
         problems: list[str] = []
         main = self._read_main(path, problems)
-        if main is not None:
-            problems += main_store_problems(path, main.state, main.service, self._sections)
-        if problems or main is None:
-            raise ConfigError(problems)
-        return _complete(path, main, {})
+        return _complete(path, _sound(main, problems), {})
 
     def load_destination(self, file: Path, node: str, service: str) -> DestinationSettings:
         """Reads one destination, as load() gives it; `service` is the name of the cluster service, "" without one.
@@ -91,22 +84,21 @@ class Loader:
         destination = self._read_destination(file, node, problems)
         if destination is not None:
             problems += destination_problems(destination, file.parent, service, self._sections)
-        if problems or destination is None:
-            raise ConfigError(problems)
-        return destination
+        return _sound(destination, problems)
 
     def make_destination(self, raw: dict[str, Any]) -> DestinationSettings:
         """Makes a destination of what a file would hold, and its `name`; nothing is filled in. Raises ConfigError."""
         problems: list[str] = []
         made = self._model(raw, DestinationSettings, lambda key, sentence: problems.append(f"{key}: {sentence}"))
-        if problems or made is None:
-            raise ConfigError(problems)
-        return made
+        return _sound(made, problems)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _read_main(self, path: Path, problems: list[str]) -> MainSettings | None:
-        return self._read(path, MainSettings, problems, ("cluster",))
+        main = self._read(path, MainSettings, problems, ("cluster",))
+        if main is not None:
+            problems += [f"{path}: {one}" for one in store_problems(main.state, main.service, self._sections)]
+        return main
 
     def _read_destination(self, file: Path, node: str, problems: list[str]) -> DestinationSettings | None:
         name = file.stem
@@ -161,7 +153,7 @@ class Loader:
         """The section of a cluster service goes into `cluster`."""
         names = [name for name in self._sections.names("cluster") if name in raw]
         for name in names:
-            section = _section(raw.pop(name), self._sections.cluster(name), name, tell)
+            section = _section(raw.pop(name), self._sections.section("cluster", name), name, tell)
             if name == names[0] and section is not None:
                 raw["cluster"] = section
         if len(names) > 1:
@@ -170,7 +162,7 @@ class Loader:
     def _add_chosen(self, raw: dict[str, Any], choice: _Choice, tell: Tell) -> None:
         """A section whose keys depend on one of them."""
         given, key = raw.get(choice.section, {}), f"{choice.section}.{choice.key}"
-        names = self._sections.names(choice.kind)
+        names = self._sections.names(choice.section)
         if not isinstance(given, dict):
             tell(choice.section, f"should be a section, [{choice.section}]")
         elif choice.section not in raw and not choice.default:
@@ -180,8 +172,8 @@ class Loader:
         elif name not in names:
             tell(key, f"should be one of {', '.join(names)}")
         else:
-            find = getattr(self._sections, choice.kind)
-            raw[choice.section] = _section(given, find(name), choice.section, tell, self._siblings(choice, name))
+            model = self._sections.section(choice.section, name)
+            raw[choice.section] = _section(given, model, choice.section, tell, self._siblings(choice, name))
             return
         raw[choice.section] = None
 
@@ -189,9 +181,8 @@ class Loader:
         """Says of a key that a section does not know why it is not known, where another choice would know it."""
 
         def why(key: str) -> str:
-            find = getattr(self._sections, choice.kind)
-            others = [name for name in self._sections.names(choice.kind) if name != chosen]
-            known = any(key in find(name).model_fields for name in others)
+            others = [name for name in self._sections.names(choice.section) if name != chosen]
+            known = any(key in self._sections.section(choice.section, name).model_fields for name in others)
             return f'has no meaning with {choice.key} = "{chosen}"' if known else ""
 
         return why
@@ -202,17 +193,15 @@ def destination_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
 
 
+def _sound(made: ModelT | None, problems: list[str]) -> ModelT:
+    if problems or made is None:
+        raise ConfigError(problems)
+    return made
+
+
 def _complete(path: Path, main: MainSettings, destinations: dict[str, DestinationSettings]) -> Settings:
     daemon = main.daemon.model_copy(update={"destinations": path.parent / main.daemon.destinations})
-    return Settings(
-        daemon=daemon,
-        state=main.state,
-        cluster=main.cluster,
-        http=main.http,
-        log=main.log,
-        file=path,
-        destinations=destinations,
-    )
+    return Settings(**{**dict(main), "daemon": daemon}, file=path, destinations=destinations)
 
 
 def _destination_files(folder: Path, main: Path, *, report_missing: bool, problems: list[str]) -> list[Path]:

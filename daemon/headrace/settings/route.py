@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from headrace.rules.columns import ColumnRules
-from headrace.rules.keys import KeyRules
-from headrace.rules.masks import Mask
-from headrace.rules.patterns import Pattern, compile_filter
-from headrace.rules.predicates import parse
-from headrace.rules.topics import ANY_NAME, TopicPartitions, TopicRules
+from headrace.rules.columns import parse_columns
+from headrace.rules.keys import parse_keys
+from headrace.rules.masks import Mask, MaskKind
+from headrace.rules.patterns import compile_filter
+from headrace.rules.predicate_parser import parse_condition
+from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
+from headrace.settings.values import readable
 from headrace_common.section import Int, Section, Topic
 
 MAX_PARTITIONS = 10_000
@@ -30,16 +32,10 @@ class WhereSettings(Section):
     """[[filter.where]]: which rows of some tables are published."""
 
     tables: Tables = Field(description="The tables, as in include.")
-    rows: str = Field(
+    rows: Annotated[str, readable(parse_condition)] = Field(
         description='A condition on a row\'s columns, such as `city = "北京" and price > 100`. An update that brings a '
         "row into it is an INSERT, one that takes a row out of it a DELETE."
     )
-
-    @field_validator("rows")
-    @classmethod
-    def _check_rows(cls, value: str) -> str:
-        parse(value)
-        return value
 
 
 def _split_columns(value: Any) -> Any:
@@ -59,7 +55,7 @@ class MaskSettings(Section):
     columns: Annotated[tuple[str, ...], BeforeValidator(_split_columns)] = Field(
         description="The columns that are masked in those of these tables that have them."
     )
-    mask: Literal["fixed", "hash", "truncate", "null"] = Field(
+    mask: MaskKind = Field(
         description="fixed: `value` in their place; hash: HMAC-SHA-256 under `salt`, in hexadecimal digits; truncate: "
         "the first `length` characters, of binary strings bytes; null: NULL."
     )
@@ -89,8 +85,12 @@ class MaskSettings(Section):
 class FilterSettings(Section):
     """[filter]: what is published. Tables: comma-separated regexes that match the whole of schema.table."""
 
-    include: str = Field(default=r".*\..*", description="Tables that are published.")
-    exclude: str = Field(default="", description="Tables that are not, even when include matches.")
+    include: Annotated[str, readable(compile_filter)] = Field(
+        default=r".*\..*", description="Tables that are published."
+    )
+    exclude: Annotated[str, readable(compile_filter)] = Field(
+        default="", description="Tables that are not, even when include matches."
+    )
     ddl: bool = Field(
         default=True,
         description="Schema changes of these tables, and of databases that hold some, as messages (Canal: "
@@ -120,12 +120,12 @@ class FilterSettings(Section):
         description="When rows do not fit their table, or its schema is not known: halt stops the destination, skip "
         "leaves these rows out with a log line (Canal: canal.instance.filter.table.error).",
     )
-    include_columns: str = Field(
+    include_columns: Annotated[str, readable(parse_columns)] = Field(
         default="",
         description="The only columns that are published of some tables: `shop\\\\.items:id/name,shop\\\\.users:id`. "
         "Columns of the primary key always are (Canal: canal.instance.filter.field).",
     )
-    exclude_columns: str = Field(
+    exclude_columns: Annotated[str, readable(parse_columns)] = Field(
         default="",
         description="Columns of some tables that are not published, in the same way; never those of the primary key "
         "(Canal: canal.instance.filter.black.field).",
@@ -137,28 +137,6 @@ class FilterSettings(Section):
         default=(), description="What is hidden, [[filter.mask]]; of two for one column the first counts."
     )
 
-    @field_validator("include", "exclude")
-    @classmethod
-    def _check_patterns(cls, value: str) -> str:
-        compile_filter(value)
-        return value
-
-    @field_validator("include_columns", "exclude_columns")
-    @classmethod
-    def _check_columns(cls, value: str) -> str:
-        ColumnRules.parse(value)
-        return value
-
-    @property
-    def include_patterns(self) -> tuple[Pattern, ...]:
-        """Compiled anew at each call; for fullmatch on schema.table. Empty means every table, as in Canal."""
-        return compile_filter(self.include, "filter.include")
-
-    @property
-    def exclude_patterns(self) -> tuple[Pattern, ...]:
-        """Compiled anew at each call; for fullmatch on schema.table. Empty means none."""
-        return compile_filter(self.exclude, "filter.exclude")
-
 
 class RouteSettings(Section):
     """[route]: where messages go within the sink."""
@@ -166,7 +144,8 @@ class RouteSettings(Section):
     topic: Topic = Field(
         default="", description="The topic; required for Kafka, else by default the destination's name."
     )
-    dynamic_topic: str = Field(
+    # Which names the sink takes is looked at with the sink.
+    dynamic_topic: Annotated[str, readable(partial(TopicRules.parse, names=ANY_NAME))] = Field(
         default="",
         description="Topics by table, in Canal's grammar (canal.mq.dynamicTopic): `topic:schema\\\\.table`, a bare "
         "`schema` or `schema\\\\.table` regex (the topic is then the matched name, with `_` for the dot), "
@@ -182,11 +161,11 @@ class RouteSettings(Section):
         le=MAX_PARTITIONS,
         description="Over how many partitions partition_hash spreads (canal.mq.partitionsNum).",
     )
-    dynamic_topic_partitions: str = Field(
+    dynamic_topic_partitions: Annotated[str, readable(parse_partitions)] = Field(
         default="",
         description="The same for single topics: `orders:8,users:4` (canal.mq.dynamicTopicPartitionNum).",
     )
-    partition_hash: str = Field(
+    partition_hash: Annotated[str, readable(parse_keys)] = Field(
         default="",
         description="What decides on the partition, in Canal's grammar (canal.mq.partitionHash): "
         "`schema\\\\.table:column^column`, `schema\\\\.table:$pk$` for the primary key, or a bare `schema\\\\.table` "
@@ -206,21 +185,3 @@ class RouteSettings(Section):
         description="Where the schema changes of a topic with partition_hash go: into `partition`, or a copy into each "
         "partition. Either waits until all rows before it are confirmed, and the rows behind it wait for it.",
     )
-
-    @field_validator("dynamic_topic")
-    @classmethod
-    def _check_topics(cls, value: str) -> str:
-        TopicRules.parse(value, names=ANY_NAME)  # which names the sink takes is looked at with the sink
-        return value
-
-    @field_validator("dynamic_topic_partitions")
-    @classmethod
-    def _check_partitions(cls, value: str) -> str:
-        TopicPartitions.parse(value)
-        return value
-
-    @field_validator("partition_hash")
-    @classmethod
-    def _check_keys(cls, value: str) -> str:
-        KeyRules.parse(value)
-        return value

@@ -1,14 +1,14 @@
-"""Where a destination begins, and binlog positions, as the configuration writes them."""
+"""Types of values, where a destination begins, and binlog positions, as the configuration writes them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from headrace.rules.patterns import compile_filter as compile_filter
-from headrace.rules.patterns import split_patterns as split_patterns
+from pydantic import AfterValidator
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _INTERVAL = r"[1-9][0-9]*(?:-[1-9][0-9]*)?"
@@ -16,6 +16,16 @@ _TAG = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
 _GTID_MYSQL = re.compile(rf"{_UUID}(?::(?:{_TAG}:)?{_INTERVAL})+")
 _GTID_MARIADB = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _FILE_OFFSET = re.compile(r"([^\s:/]+\.[0-9]{6,}):([0-9]+)")
+
+
+def readable(read: Callable[[str], object]) -> AfterValidator:
+    """Returns the check of a text that stays a text: that `read`, which raises ValueError, can read it."""
+
+    def check(value: str) -> str:
+        read(value)
+        return value
+
+    return AfterValidator(check)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,21 +54,17 @@ class Reloader:
         self.errors: list[str] = []
 
     async def watch(self) -> None:
-        """See supervisor.Reloading; never returns when watching is off."""
+        """Returns once files were added, changed or removed, and are complete; never when watching is off."""
         interval = self._settings.daemon.watch
         if not interval:
             await asyncio.Event().wait()
         while True:
             await asyncio.sleep(interval)
-            before = self._looked
-            try:
-                self._looked = await asyncio.to_thread(_look, self._folder)
-            except OSError as error:
-                if not self._folder_problems:
-                    self._folder_problems = [self._no_folder(error)]
-                    self._tell([])
+            before, now = self._looked, await self._look()
+            if now is None:
                 continue
-            self._due = self._settled(before, self._looked) if before is not None else {}
+            self._looked = now
+            self._due = self._settled(before, now) if before is not None else {}
             if self._due or self._folder_problems:
                 return
 
@@ -84,12 +80,11 @@ class Reloader:
     async def read(
         self, running: Mapping[str, DestinationSettings], *, everything: bool
     ) -> Mapping[str, DestinationSettings]:
-        try:
-            now = await asyncio.to_thread(_look, self._folder)
-        except OSError as error:
-            # Not the same as an empty folder: a mount that is away must not end every destination.
-            self._folder_problems = [self._no_folder(error)]
-            self._tell([])
+        """The destinations that are to run from now on; `running` are those that do.
+
+        Reads what watch() has found, or everything. A file that is refused leaves its destination as it is.
+        """
+        if (now := await self._look()) is None:
             return running
         self._folder_problems = []
         due = {file: now.get(file) for file in self._files.keys() | now.keys()} if everything else self._due
@@ -109,16 +104,14 @@ class Reloader:
 
     def _read(self, file: Path, stamp: Stamp) -> _File:
         try:
-            return _File(stamp, self._load(file))
+            node, service = self._settings.daemon.node, self._settings.service
+            return _File(stamp, self._loader.load_destination(file, node, service))
         except ConfigError as error:
             return _File(stamp, None, error.problems)
         except Exception as error:
             # A fault of ours: no other file waits for it.
             log.exception("a file can't be read", file=str(file))
             return _File(stamp, None, [f"{file}: can't be read: {type(error).__name__}"])
-
-    def _load(self, file: Path) -> DestinationSettings:
-        return self._loader.load_destination(file, self._settings.daemon.node, self._settings.service)
 
     def _read_main(self) -> list[str]:
         """The problems of headrace.toml; what is new in it is told, because it needs a restart."""
@@ -175,13 +168,16 @@ class Reloader:
             log.info("the configuration is right again")
         self.errors[:] = now
 
-    def _no_folder(self, error: OSError) -> str:
-        return f"{self._settings.file}: daemon.destinations: the folder {self._folder} can't be read: {error.strerror}"
-
-
-def _look(folder: Path) -> dict[Path, Stamp]:
-    """The stamp of each destination's file. Raises OSError when the folder can't be listed."""
-    return {file: _stamp(file) for file in destination_files(folder)}
+    async def _look(self) -> dict[Path, Stamp] | None:
+        """The stamp of each destination's file. None, which is told, when the folder can't be listed: not the same as
+        an empty one, because a mount that is away must not end every destination."""
+        try:
+            return await asyncio.to_thread(lambda: {file: _stamp(file) for file in destination_files(self._folder)})
+        except OSError as error:
+            where = f"{self._settings.file}: daemon.destinations"
+            self._folder_problems = [f"{where}: the folder {self._folder} can't be read: {error.strerror}"]
+            self._tell([])
+            return None
 
 
 def _stamp(file: Path) -> Stamp:

@@ -7,11 +7,11 @@ import gc
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from headrace import tasks
+from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, ServerIdTaken
 from headrace.model import State
@@ -23,20 +23,7 @@ END_LIMIT = 5.0
 log = structlog.get_logger(__name__)
 
 
-class Actor(Protocol):
-    """What runs one destination; `headrace.destination.destination.Destination` is the real one."""
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Returns after a drained stop, asked for by `stop`; raises HeadraceError otherwise. May be called again."""
-
-    async def observe(self) -> None:
-        """Looks after what matters also while run() fails and waits; until it is cancelled."""
-
-    async def changed(self) -> None:
-        """Between two runs: returns as soon as somebody outside did what makes another attempt worth while at once."""
-
-
-ActorFactory = Callable[[DestinationSettings, DestinationStatus], Actor]
+ActorFactory = Callable[[DestinationSettings, DestinationStatus], Destination]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +77,7 @@ class Supervised:
         self._taken = 0
         """How often the source disconnected us for another replica, over a longer time."""
         self._factory, self._policy = factory, policy
-        self._actor: Actor | None = None
+        self._actor: Destination | None = None
         self._observer: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._try_now = asyncio.Event()
@@ -197,7 +184,7 @@ class Supervised:
             works["changed"] = self._changed(self._actor)
         await tasks.first(works, limit=delay)
 
-    async def _changed(self, actor: Actor) -> None:
+    async def _changed(self, actor: Destination) -> None:
         try:
             await actor.changed()
             self._log.info("tries again at once: something was changed from outside")
@@ -207,7 +194,7 @@ class Supervised:
                 self._log.exception("unexpected error while waiting")
         await asyncio.Event().wait()  # so the delay alone counts
 
-    async def _observe(self, actor: Actor) -> None:
+    async def _observe(self, actor: Destination) -> None:
         """Keeps observe() running: whatever goes wrong there, the destination itself goes on."""
         while True:
             try:

@@ -6,34 +6,19 @@ import asyncio
 import signal
 import time
 from collections.abc import Mapping
-from typing import Protocol
 
 import structlog
 
 from headrace.destination.status import DestinationStatus
 from headrace.settings.destination import DestinationSettings, Settings
-from headrace.supervisor.supervised import END_LIMIT, Actor, ActorFactory, RestartPolicy, Supervised
+from headrace.supervisor.reload import Reloader
+from headrace.supervisor.supervised import END_LIMIT, ActorFactory, RestartPolicy, Supervised
 from headrace.supervisor.systemd import Notifier
 from headrace.tasks import cancel, first
-
-__all__ = ["Actor", "ActorFactory", "Reloading", "RestartPolicy", "Supervisor"]
 
 log = structlog.get_logger(__name__)
 
 Wanted = Mapping[str, DestinationSettings]
-
-
-class Reloading(Protocol):
-    """What brings new settings while the daemon runs; `headrace.supervisor.reload.Reloader` is the real one."""
-
-    async def watch(self) -> None:
-        """Returns once files were added, changed or removed, and are complete."""
-
-    async def read(self, running: Wanted, *, everything: bool) -> Wanted:
-        """The destinations that are to run from now on; `running` are those that do.
-
-        Reads what watch() has found, or everything. A file that is refused leaves its destination as it is.
-        """
 
 
 class Supervisor:
@@ -46,7 +31,7 @@ class Supervisor:
         *,
         notifier: Notifier | None = None,
         policy: RestartPolicy | None = None,
-        reloading: Reloading | None = None,
+        reloading: Reloader | None = None,
         tick: float = 1.0,
         grace: float = 3.0,
     ) -> None:
@@ -131,7 +116,7 @@ class Supervisor:
         """Seconds that a destination has to drain and close."""
         return self._settings.daemon.drain_timeout + self._grace
 
-    async def _reload(self, reloading: Reloading) -> None:
+    async def _reload(self, reloading: Reloader) -> None:
         """Takes over new settings, when the files change and at SIGHUP; one change at a time."""
         while True:
             try:
@@ -149,7 +134,7 @@ class Supervisor:
             if self._ready:
                 self._notifier.ready()
 
-    async def _asked(self, reloading: Reloading) -> bool:
+    async def _asked(self, reloading: Reloader) -> bool:
         """Waits for a change of the files or a SIGHUP; whether it was the latter."""
         await first({"watch the configuration": reloading.watch(), "SIGHUP": self._hangup.wait()})
         asked = self._hangup.is_set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
-from headrace.settings.parking import ParkingSettings
+from headrace.settings.adapters import ParkingSettings
 from headrace_common.section import HostName, Int, OptionalTls
 
 

@@ -9,19 +9,20 @@ from typing import Any, TypeVar
 
 import orjson
 
-from headrace.formats.canal.text import TableText, Texts
-from headrace.model import DdlKind, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import Messages, PerSchema, ValueFormat
+from headrace.formats.canal.text import Texts, quoted
+from headrace.formats.row_text import RowText
+from headrace.model import ABSENT, DdlKind, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.ports.format import Messages, ValueFormat, per_schema
 
 _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 """java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
 
 
-class _Table(TableText):
+class _Table(RowText):
     """What is the same in every message of one table schema."""
 
     def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, keys_sorted: bool) -> None:
-        super().__init__(schema, texts)
+        super().__init__(schema, [texts.printer(column) for column in schema.columns], {quoted: '"'})
         types = {column.name: column.mysql_type for column in schema.columns}
         special = _INDEX_SQL_TYPES if enum_index else {}
         numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
@@ -30,6 +31,18 @@ class _Table(TableText):
         self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
         pk = _json(keys) if keys else "null"
         self.tail = f',"pkNames":{pk},"sql":"","sqlType":{_json(numbers)},"table":{_json(schema.table)},"ts":'
+
+    def old(self, before: Row, after: Row) -> str:
+        """The old values of the columns that changed, as far as they are known."""
+        if before == after:
+            return "{}"
+        names, values = self.names, self.printers
+        changed = [
+            names[i] + (values[i](a) if a is not None else "null")
+            for i, (a, b) in enumerate(zip(before, after, strict=True))
+            if a is not ABSENT and a != b
+        ]
+        return "{" + ",".join(changed) + "}"
 
 
 def _json(value: object) -> str:
@@ -44,7 +57,7 @@ class CanalFormat(ValueFormat):
 
     def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
         texts = Texts(binary)
-        self._table = PerSchema(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted)).of
+        self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted))
         self._id = 0
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:

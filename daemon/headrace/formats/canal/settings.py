@@ -1,21 +1,22 @@
-"""The section [message] with format = "canal"."""
+"""The adapter of [message] format = "canal", and its section."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
+from headrace.ports.format import FormatAdapter, ValueFormat
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
+from headrace.settings.values import readable
 
 
-def _check_zone(value: str) -> str:
+def _check_zone(value: str) -> None:
     try:
         ZoneInfo(value)
     except (KeyError, OSError, ValueError) as error:
         raise ValueError('should be a time zone such as "UTC" or "Asia/Shanghai"') from error
-    return value
 
 
 class CanalMessageSettings(MessageSettings):
@@ -29,7 +30,7 @@ class CanalMessageSettings(MessageSettings):
         description="Binary strings and geometries in base64, in hexadecimal digits, or as in Canal, each byte as the "
         "character of ISO 8859-1.",
     )
-    time_zone: Annotated[str, AfterValidator(_check_zone)] = Field(
+    time_zone: Annotated[str, readable(_check_zone)] = Field(
         default="UTC",
         description='The zone that TIMESTAMP is printed in, such as "UTC" or "Asia/Shanghai".',
     )
@@ -48,12 +49,21 @@ class CanalMessageSettings(MessageSettings):
         return self._chosen("enum", "index") == "index"
 
     @property
-    def binary_text(self) -> Literal["base64", "hex", "latin1"]:
+    def binary_text(self) -> str:
         """How Canal's format prints binary strings."""
-        chosen: Literal["base64", "hex", "latin1"] = self._chosen("binary", "latin1")  # type: ignore[assignment]
-        return chosen
+        return self._chosen("binary", "latin1")
 
     def _chosen(self, key: str, canals: str) -> str:
         """What is given counts before what `compat` says."""
         given = key in self.model_fields_set or self.compat == "none"
         return str(getattr(self, key)) if given else canals
+
+
+class CanalAdapter(FormatAdapter):
+    section = CanalMessageSettings
+
+    def format(self, settings: CanalMessageSettings, destination: str) -> ValueFormat:
+        from headrace.formats.canal.format import CanalFormat, CompatFormat
+
+        made = CompatFormat if settings.compat == "canal" else CanalFormat
+        return made(settings.binary_text, settings.enum_index)

@@ -1,4 +1,4 @@
-"""Values as the JSON strings of Canal's messages, and the generated printers of whole rows."""
+"""Values as the JSON strings of Canal's messages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from typing import Any
 
-from headrace.formats.rows import RowPrinter, Value
-from headrace.model import ABSENT, Column, Row, TableSchema
+from headrace.formats.row_text import Printer
+from headrace.model import Column
 from headrace.rules.numbers import float_text
 
 _BINARY: dict[str, Callable[[bytes], str]] = {
@@ -25,12 +25,11 @@ _TIMES = frozenset({"date", "datetime", "timestamp", "time", "year"})
 _PLAIN = _NUMBERS | _TIMES
 """Types whose printed value needs no escape."""
 _TEXTS = frozenset({"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "json", "vector"})
-_LABELLED = frozenset({"enum", "set"})
 _FLOATS = frozenset({"float", "double"})
 _DECIMALS = re.compile(r"(float|double)\(\d+,(\d+)\)")
 
 
-def fixed_float(kind: str, decimals: int) -> Value:
+def fixed_float(kind: str, decimals: int) -> Printer:
     """FLOAT(m,d) and DOUBLE(m,d) have as many decimals as they are declared with."""
 
     def text(value: float) -> str:
@@ -59,44 +58,20 @@ class Texts:
             return f'"{float_text(value)}"'
         return f'"{value}"'
 
-    def printer(self, column: Column) -> Value | None:
-        """The function for a column's values that are not NULL; None when the value needs quotes only."""
+    def printer(self, column: Column) -> Printer:
+        """The function for a column's values that are not NULL."""
         kind = column.kind
         if kind in _PLAIN:
-            return None
+            return quoted
         if kind in _TEXTS:
             return quote
-        if kind in _LABELLED:
-            return self.text_of  # labels, or numbers when asked for
         if found := _DECIMALS.match(column.mysql_type):
             return fixed_float(found[1], int(found[2]))
         if kind in _FLOATS:
             return lambda value: f'"{float_text(value)}"'
-        return self.text_of
+        return self.text_of  # as for ENUM and SET: labels, or numbers when asked for
 
 
-class TableText:
-    """Prints the rows of one table schema."""
-
-    def __init__(self, schema: TableSchema, texts: Texts) -> None:
-        self._names = [quote(column.name) + ":" for column in schema.columns]
-        printers = [texts.printer(column) for column in schema.columns]
-        self._values = [printer or _quotes for printer in printers]
-        rows = RowPrinter(self._names, self._values, ['"' if printer is None else None for printer in printers])
-        self.row, self.partial_row = rows.row, rows.partial_row
-
-    def old(self, before: Row, after: Row) -> str:
-        """The old values of the columns that changed, as far as they are known."""
-        if before == after:
-            return "{}"
-        names, values = self._names, self._values
-        changed = [
-            names[i] + (values[i](a) if a is not None else "null")
-            for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if a is not ABSENT and a != b
-        ]
-        return "{" + ",".join(changed) + "}"
-
-
-def _quotes(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """A value whose text needs no escape."""
     return f'"{value}"'

@@ -13,9 +13,9 @@ from headrace.formats.debezium import schemas
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
 from headrace.formats.debezium.types import field_of
-from headrace.formats.rows import RowPrinter, Value
+from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import KeyedFormat, Messages, PerSchema
+from headrace.ports.format import KeyedFormat, Messages, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
@@ -24,14 +24,13 @@ NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _NO_VALUE = (None, ABSENT)
 
 
-class _Table:
+class _Table(RowText):
     """What is the same in every message of one table schema: schemas, names and printers."""
 
     def __init__(self, schema: TableSchema, settings: DebeziumSettings) -> None:
-        self.name = schema.name
-        self.names = [quote(column.name) + ":" for column in schema.columns]
         fields = [field_of(column, settings) for column in schema.columns]
-        self.printers: list[Value] = [printer for _, printer in fields]
+        super().__init__(schema, [printer for _, printer in fields], {int.__repr__: ""})
+        self.name = schema.name
         self.keys = schema.keys
         self.value_head, self.key_head, self.tail = "", "", ""
         if settings.schemas:
@@ -43,8 +42,6 @@ class _Table:
             key = schemas.struct(f"{prefix}.Key", [columns[i] for i in schema.keys])
             self.value_head = f'{{"schema":{schemas.dump(schemas.envelope(prefix, columns))},"payload":'
             self.key_head, self.tail = f'{{"schema":{schemas.dump(key)},"payload":', "}"
-        rows = RowPrinter(self.names, self.printers, ["" if one is int.__repr__ else None for one in self.printers])
-        self.row, self.partial_row = rows.row, rows.partial_row
 
     def key(self, row: Row) -> bytes | None:
         """The record's key; None for a table without a primary key."""
@@ -59,7 +56,7 @@ class DebeziumFormat(KeyedFormat):
 
     def __init__(self, settings: DebeziumSettings) -> None:
         self._settings = settings
-        self._table = PerSchema(lambda schema: _Table(schema, settings)).of
+        self._table = per_schema(lambda schema: _Table(schema, settings))
         self._counts: dict[str, int] = {}
         """Events of the transaction under way, by table."""
         self._total = 0
@@ -134,11 +131,7 @@ class DebeziumFormat(KeyedFormat):
 
     def record_key(self, schema: TableSchema) -> Callable[[Row], bytes]:
         key = self._table(schema).key
-
-        def made(row: Row) -> bytes:
-            return key(row) or b""
-
-        return made
+        return lambda row: key(row) or b""
 
     def _delete(self, made: Messages, value: bytes, key: bytes | None, i: int) -> None:
         made.add(value, key, i)

@@ -19,11 +19,6 @@ def field(name: str, kind: str, *, optional: bool = False) -> Schema:
     return {"type": kind, "optional": optional, "field": name}
 
 
-def fields(*plain: str) -> list[Schema]:
-    """Fields of plain types, each as `name type`, or `name type?` where it is optional."""
-    return [field(name, kind.rstrip("?"), optional=kind.endswith("?")) for name, kind in map(str.split, plain)]
-
-
 def struct(name: str, fields: list[Schema], *, version: int = 0, optional: bool = False, of: str = "") -> Schema:
     """A struct; `of` is its name as a field of another."""
     made: Schema = {"type": "struct", "fields": fields, "optional": optional}
@@ -56,17 +51,30 @@ _SNAPSHOT = {
 SOURCE = struct(
     "io.debezium.connector.mysql.Source",
     [
-        *fields("version string", "connector string", "name string", "ts_ms int64"),
+        field("version", "string"),
+        field("connector", "string"),
+        field("name", "string"),
+        field("ts_ms", "int64"),
         _SNAPSHOT,
-        *fields("db string", "sequence string?", "ts_us int64?", "ts_ns int64?", "table string?", "server_id int64"),
-        *fields("gtid string?", "file string", "pos int64", "row int32", "thread int64?", "query string?"),
+        field("db", "string"),
+        field("sequence", "string", optional=True),
+        field("ts_us", "int64", optional=True),
+        field("ts_ns", "int64", optional=True),
+        field("table", "string", optional=True),
+        field("server_id", "int64"),
+        field("gtid", "string", optional=True),
+        field("file", "string"),
+        field("pos", "int64"),
+        field("row", "int32"),
+        field("thread", "int64", optional=True),
+        field("query", "string", optional=True),
     ],
     version=1,
     of="source",
 )
 _TRANSACTION = struct(
     "event.block",
-    fields("id string", "total_order int64", "data_collection_order int64"),
+    [field("id", "string"), field("total_order", "int64"), field("data_collection_order", "int64")],
     version=1,
     optional=True,
     of="transaction",
@@ -83,7 +91,8 @@ def envelope(prefix: str, columns: list[Schema]) -> Schema:
             struct(value, columns, optional=True, of="after"),
             SOURCE,
             _TRANSACTION,
-            *fields("op string", "ts_ms int64?", "ts_us int64?", "ts_ns int64?"),
+            field("op", "string"),
+            *(field(name, "int64", optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
         ],
         version=2,
     )
@@ -93,12 +102,14 @@ TRANSACTION_KEY = struct("io.debezium.connector.common.TransactionMetadataKey", 
 TRANSACTION_VALUE = struct(
     "io.debezium.connector.common.TransactionMetadataValue",
     [
-        *fields("status string", "id string", "event_count int64?"),
+        field("status", "string"),
+        field("id", "string"),
+        field("event_count", "int64", optional=True),
         {
             "type": "array",
             "items": struct(
                 "event.collection",
-                fields("data_collection string", "event_count int64"),
+                [field("data_collection", "string"), field("event_count", "int64")],
                 version=1,
                 optional=True,
             ),
@@ -118,9 +129,20 @@ def _strings(name: str) -> Schema:
 _COLUMN = struct(
     "io.debezium.connector.schema.Column",
     [
-        *fields("name string", "jdbcType int32", "nativeType int32?", "typeName string", "typeExpression string?"),
-        *fields("charsetName string?", "length int32?", "scale int32?", "position int32", "optional boolean?"),
-        *fields("autoIncremented boolean?", "generated boolean?", "comment string?", "defaultValueExpression string?"),
+        field("name", "string"),
+        field("jdbcType", "int32"),
+        field("nativeType", "int32", optional=True),
+        field("typeName", "string"),
+        field("typeExpression", "string", optional=True),
+        field("charsetName", "string", optional=True),
+        field("length", "int32", optional=True),
+        field("scale", "int32", optional=True),
+        field("position", "int32"),
+        field("optional", "boolean", optional=True),
+        field("autoIncremented", "boolean", optional=True),
+        field("generated", "boolean", optional=True),
+        field("comment", "string", optional=True),
+        field("defaultValueExpression", "string", optional=True),
         _strings("enumValues"),
     ],
     version=1,
@@ -145,7 +167,10 @@ SCHEMA_CHANGE_VALUE = struct(
     "io.debezium.connector.mysql.SchemaChangeValue",
     [
         SOURCE,
-        *fields("ts_ms int64", "databaseName string?", "schemaName string?", "ddl string?"),
+        field("ts_ms", "int64"),
+        field("databaseName", "string", optional=True),
+        field("schemaName", "string", optional=True),
+        field("ddl", "string", optional=True),
         {"type": "array", "items": _CHANGE, "optional": False, "field": "tableChanges"},
     ],
     version=1,

@@ -6,16 +6,14 @@ import struct
 from base64 import b64encode, urlsafe_b64encode
 from binascii import hexlify
 from collections.abc import Callable
-from datetime import date
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any
 
+from headrace.formats.debezium.schemas import Schema, field
 from headrace.formats.debezium.settings import DebeziumSettings
-from headrace.formats.rows import Value
+from headrace.formats.row_text import Printer
 from headrace.model import Column
-
-Schema = dict[str, Any]
 
 _INTS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
 _UNSIGNED = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64"}
@@ -23,9 +21,10 @@ _BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "lo
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _GEOMETRIES = frozenset({"geometry", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"})
 _GEOMETRIES |= {"geometrycollection", "geomcollection"}
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     """The schema of a column's values, without `optional` and `field`, and what prints them."""
     kind = column.kind
     if kind in _INTS:
@@ -48,9 +47,9 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]
     if kind == "json":
         return _named("string", "io.debezium.data.Json"), quote
     if kind in _GEOMETRIES:
-        return _struct("io.debezium.data.geometry.Geometry", _GEOMETRY), geometry
+        return {**_named("struct", "io.debezium.data.geometry.Geometry"), "fields": _GEOMETRY}, geometry
     if kind == "point":
-        return _struct("io.debezium.data.geometry.Point", _POINT), point
+        return {**_named("struct", "io.debezium.data.geometry.Point"), "fields": _POINT}, point
     if kind == "vector":
         array = {"type": "array", "items": {"type": "float", "optional": False}}
         return {**array, "name": "io.debezium.data.FloatVector", "version": 1}, str
@@ -64,10 +63,6 @@ def _named(kind: str, name: str, **parameters: str) -> Schema:
     return schema
 
 
-def _struct(name: str, fields: list[Schema]) -> Schema:
-    return {"type": "struct", "fields": fields, "name": name, "version": 1}
-
-
 def _text(value: Any) -> str:
     """Texts; and whatever a type holds that nobody knew, never as something else than a string."""
     if isinstance(value, bytes):
@@ -78,7 +73,7 @@ def _text(value: Any) -> str:
 # -- numbers ------------------------------------------------------------------------------------------------------
 
 
-def _integer(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def _integer(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     kind = column.kind
     if not column.unsigned:
         return {"type": _INTS[kind]}, int.__repr__
@@ -89,7 +84,7 @@ def _integer(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]
     return {"type": "int64"}, lambda value: str(value if value < 1 << 63 else value - (1 << 64))
 
 
-def _decimal(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def _decimal(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     """Values come as text with all digits of their scale."""
     if settings.decimal == "string":
         return {"type": "string"}, quote
@@ -109,7 +104,7 @@ def _unscaled(value: int) -> str:
     return f'"{b64encode(value.to_bytes(bits // 8 + 1, "big", signed=True)).decode()}"'
 
 
-def _bits(length: int) -> tuple[Schema, Value]:
+def _bits(length: int) -> tuple[Schema, Printer]:
     if length <= 1:
         return {"type": "boolean"}, lambda value: "true" if value else "false"
     size = (length + 7) // 8
@@ -120,17 +115,15 @@ def _bits(length: int) -> tuple[Schema, Value]:
 # -- bytes --------------------------------------------------------------------------------------------------------
 
 
-def _binary(mode: str) -> tuple[Schema, Value]:
+def _binary(mode: str) -> tuple[Schema, Printer]:
     encoders: dict[str, Callable[[bytes], bytes]] = {"base64-url-safe": urlsafe_b64encode, "hex": hexlify}
     encode = encoders.get(mode, b64encode)
     return {"type": "bytes" if mode == "bytes" else "string"}, lambda value: f'"{encode(value).decode()}"'
 
 
-_WKB = {"type": "bytes", "optional": False, "field": "wkb"}
-_SRID = {"type": "int32", "optional": True, "field": "srid"}
-_XY = [{"type": "double", "optional": False, "field": field} for field in ("x", "y")]
-_GEOMETRY = [_WKB, _SRID]
-_POINT = [*_XY, {**_WKB, "optional": True}, _SRID]
+_SRID = field("srid", "int32", optional=True)
+_GEOMETRY = [field("wkb", "bytes"), _SRID]
+_POINT = [field("x", "double"), field("y", "double"), field("wkb", "bytes", optional=True), _SRID]
 
 
 def geometry(value: bytes) -> str:
@@ -152,10 +145,14 @@ def point(value: bytes) -> str:
 def days(text: str) -> int | None:
     """Days since 1970-01-01 of a `YYYY-MM-DD`, by the Gregorian rule for all years from 0; None for no real day."""
     year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
-    try:  # Python has no year 0, which is like the year 400
-        return date(year or 400, month, day).toordinal() - 719_163 - (0 if year else 146_097)
-    except ValueError:
+    if not 1 <= month <= 12 or day < 1:
         return None
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _DAYS[month - 1] + (leap and month == 2):
+        return None
+    before = year - 1
+    leaps = before // 4 - before // 100 + before // 400
+    return 365 * before + leaps + sum(_DAYS[: month - 1]) + (leap and month > 2) + day - 719163
 
 
 def micros_of_day(text: str) -> int:
@@ -172,7 +169,7 @@ def _zero(column: Column, epoch: str) -> str:
     return "null" if column.nullable else epoch
 
 
-def _date(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def _date(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     zero = _zero(column, "0")
 
     def text(value: str) -> str:
@@ -183,7 +180,7 @@ def _date(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
     return _named("int32", "org.apache.kafka.connect.data.Date" if connect else "io.debezium.time.Date"), text
 
 
-def _datetime(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def _datetime(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     zero = _zero(column, "0")
     connect = settings.time_precision == "connect"
     fine = column.length > 3 and not connect
@@ -199,7 +196,7 @@ def _datetime(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value
     return _named("int64", ("org.apache.kafka.connect.data." if connect else "io.debezium.time.") + name), text
 
 
-def _time(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def _time(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     mode = settings.time_precision
     if mode == "adaptive_time_microseconds" or (mode == "adaptive" and column.length > 3):
         return _named("int64", "io.debezium.time.MicroTime"), lambda value: str(micros_of_day(value))
@@ -207,20 +204,16 @@ def _time(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
     return _named("int32", name), lambda value: str(int(micros_of_day(value) / 1000))
 
 
-def _timestamp(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
-    zero = _zero(column, '"1970-01-01T00:00:00Z"')
-
-    def text(value: str) -> str:
-        return zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
-
-    return _named("string", "io.debezium.time.ZonedTimestamp"), text
+def _timestamp(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
+    zero, schema = _zero(column, '"1970-01-01T00:00:00Z"'), _named("string", "io.debezium.time.ZonedTimestamp")
+    return schema, lambda value: zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
 
 
-def _year(column: Column, settings: DebeziumSettings) -> tuple[Schema, Value]:
+def _year(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     return _named("int32", "io.debezium.time.Year"), lambda value: str(int(value))
 
 
-_TEMPORAL: dict[str, Callable[[Column, DebeziumSettings], tuple[Schema, Value]]] = {
+_TEMPORAL: dict[str, Callable[[Column, DebeziumSettings], tuple[Schema, Printer]]] = {
     "date": _date,
     "datetime": _datetime,
     "time": _time,

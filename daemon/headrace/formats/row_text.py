@@ -1,0 +1,56 @@
+"""Rows of one table schema as JSON objects, printed by a function that is generated for the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring as quote
+from typing import Any
+
+from headrace.model import ABSENT, Row, TableSchema
+
+Printer = Callable[[Any], str]
+"""A value that is not NULL as JSON."""
+
+
+class RowText:
+    """Prints rows, a printer a column. `plain` has, by printer, what stands on both sides of a value that may be
+    formatted without a call."""
+
+    def __init__(self, schema: TableSchema, printers: Sequence[Printer], plain: dict[Printer, str]) -> None:
+        self.names = [quote(column.name) + ":" for column in schema.columns]
+        self.printers = printers
+        self.row = _row_printer(self.names, printers, plain)
+
+    def partial_row(self, row: Row) -> str:
+        """A row that lacks columns: they are not in the object."""
+        known = [
+            name + ("null" if cell is None else printer(cell))
+            for name, printer, cell in zip(self.names, self.printers, row, strict=True)
+            if cell is not ABSENT
+        ]
+        return "{" + ",".join(known) + "}"
+
+
+def _row_printer(names: list[str], printers: Sequence[Printer], plain: dict[Printer, str]) -> Callable[[Row], str]:
+    """One f-string for a row without NULL, column by column for the others. Column names come in as constants; the
+    source holds only identifiers made here."""
+    constants: dict[str, Any] = {"names": names, "printers": printers, "zip": zip}
+    parts, closing = [], ""
+    for i, printer in enumerate(printers):
+        around = plain.get(printer)
+        constants[f"k{i}"], closing = closing + ("," if i else "{") + names[i] + (around or ""), around or ""
+        if around is None:
+            constants[f"f{i}"] = printer
+        parts.append(f"{{k{i}}}{{f{i}(c{i})}}" if around is None else f"{{k{i}}}{{c{i}}}")
+    targets = "".join(f"c{i}, " for i in range(len(names)))
+    source = (
+        "def row(r):\n"
+        "    if None in r:\n"
+        "        cells = [k + ('null' if v is None else f(v)) for k, f, v in zip(names, printers, r)]\n"
+        "        return '{' + ','.join(cells) + '}'\n"
+        f"    {f'{targets} = r' if names else 'pass'}\n"
+        f"    return f'{''.join(parts) or '{{'}{closing}}}}}'\n"
+    )
+    exec(compile(source, "<row>", "exec"), constants)
+    row: Callable[[Row], str] = constants["row"]
+    return row
