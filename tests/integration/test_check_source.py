@@ -179,5 +179,5 @@ def test_the_account_of_the_readmes_quick_start_lacks_nothing_and_sees_the_table
     finally:
         mysql.sql("DROP USER quick@'%'")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "shop: ok      rules: every rule fits; 1 tables are published" in done.stdout
+    assert "shop: ok      rules: every rule fits; 1 table is published" in done.stdout
     assert "note    filter" not in done.stdout

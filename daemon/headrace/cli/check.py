@@ -43,17 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument(
         "--second-opinion",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="instead: read the newest N rows events of the captured tables with two readers, and show what differs",
     )
     parser.set_defaults(call=run)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError("should be a number of events, 1 or more")
-    return int(text)
 
 
 async def run(settings: Settings, arguments: argparse.Namespace) -> int:

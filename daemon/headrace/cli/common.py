@@ -146,6 +146,13 @@ def aligned(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> str:
     return "\n".join(f"{indent}{row}".rstrip() for row in padded)
 
 
+def positive(text: str) -> int:
+    """The value of an option that is a whole number from 1 on. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"'{text}' should be a whole number of 1 or more")
+    return int(text)
+
+
 def print_json(value: Any) -> None:
     """Prints a value for programs."""
     print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

@@ -19,11 +19,13 @@ from headrace.cli.common import (
     confirmed,
     coordinated,
     open_store,
+    positive,
     print_json,
     require_answer,
     time_text,
 )
 from headrace.cli.common import destination as named
+from headrace.errors import ConfigError
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState, ParkingStore
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings, Settings
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     listing = add("list", "list the messages, in the order in which they wait", _list)
     _add_filters(listing)
-    listing.add_argument("--limit", type=int, default=_LIST, metavar="N", help="so many (default: %(default)s)")
+    listing.add_argument("--limit", type=positive, default=_LIST, metavar="N", help="so many (default: %(default)s)")
     listing.add_argument("--json", action="store_true", help="as JSON, all of them")
 
     show = add("show", "show one message whole", _show)
@@ -167,9 +169,9 @@ def _why_none(destination: DestinationSettings) -> str:
 def _require_choice(given: argparse.Namespace) -> None:
     filters = any((given.state, given.topic, given.table, given.id))
     if not given.numbers and not given.all and not filters:
-        raise CommandRefused("which messages? Give their numbers, a filter, or --all")
+        raise ConfigError(["which messages? Give their numbers, a filter, or --all"])
     if given.numbers and (given.all or filters):
-        raise CommandRefused("numbers go without filters and --all")
+        raise ConfigError(["numbers go without filters and --all"])
 
 
 def _picked(entries: list[ParkedEntry], given: argparse.Namespace) -> list[ParkedEntry]:
@@ -189,7 +191,7 @@ def _chosen(entries: list[ParkedEntry], given: argparse.Namespace) -> list[Parke
     try:
         tables = compile_filter(given.table or "", "--table")
     except ValueError as error:
-        raise CommandRefused(f"--table: {error}") from None
+        raise ConfigError([f"--table: {error}"]) from None
     return [
         entry
         for entry in entries

@@ -14,6 +14,7 @@ from headrace.cli.common import (
     destination,
     gap_of,
     open_store,
+    positive,
     print_json,
     short,
     time_text,
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--json", action="store_true", help="as JSON, with nothing left out")
     history.add_argument(
         "--limit",
-        type=_count,
+        type=positive,
         metavar="N",
         help="the last N changes of any kind (default: the last 20 by an operator or a policy, and 5 checkpoints)",
     )
@@ -69,12 +70,6 @@ def _where(text: str) -> tuple[str, Where]:
         return text, parse_where(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"'{text}' {error}") from None
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _ALL:
-        raise argparse.ArgumentTypeError(f"'{text}' should be a whole number of 1 or more")
-    return int(text)
 
 
 async def _history(settings: Settings, given: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Failed messages of an exactly-once destination: written in the same Kafka transactions as everything else of it."""
+"""Parked messages of an exactly-once destination: written in the same Kafka transactions as everything else of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failed messages in a compacted topic, for destinations that write everything in Kafka transactions.
+"""Parked messages in a compacted topic, for destinations that write everything in Kafka transactions.
 
 Keys, the newest record of each counts:
     D/parked/N      the entry of the parked message N, with how many pieces its content has; a tombstone takes it away

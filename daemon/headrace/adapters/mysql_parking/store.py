@@ -1,4 +1,4 @@
-"""Failed messages in a table of any MySQL server, which the daemons of several machines share."""
+"""Parked messages in a table of any MySQL server, which the daemons of several machines share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failed messages in the embedded state store."""
+"""Parked messages in the embedded state store."""
 
 from __future__ import annotations
 
