@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import isleap
 from functools import lru_cache
 
 _DATETIME = re.compile(
@@ -23,16 +24,12 @@ def datetime_parts(text: str) -> tuple[str, str, str]:
     if found is None:
         raise ValueError('should be a date such as "2026-01-31", or with a time, "2026-01-31 12:30:00", without a zone')
     year, month, day = int(found[1]), int(found[2]), int(found[3])
-    if month > 12 or day > _DAYS[month] or (month == 2 and day == 29 and not _leap(year)):
+    if month > 12 or day > _DAYS[month] or (month == 2 and day == 29 and not isleap(year)):
         raise ValueError("is no date of the calendar")
     hour, minute, second = (int(found[group] or 0) for group in (4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("is no time of a day")
     return f"{year:04d}-{month:02d}-{day:02d}", f"{hour:02d}:{minute:02d}:{second:02d}", (found[7] or "").rstrip("0")
-
-
-def _leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
 def date_key(text: str) -> str:
