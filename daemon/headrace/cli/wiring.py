@@ -19,7 +19,6 @@ from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
-from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings, Settings
@@ -116,6 +115,8 @@ class Wiring:
 
     def parts(self, destination: DestinationSettings) -> Parts:
         """The ports of one destination."""
+        from headrace.mysql.source import MysqlSource
+
         (parked, former), sink = self.parking_stores(destination), self._adapters.sink_adapter(destination.sink.type)
         name, settings, routing = destination.name, destination.sink, sink_routing(destination, self._adapters)
         store = self.store(destination)
@@ -129,7 +130,7 @@ class Wiring:
         return Parts(
             store,
             self.lock(destination),
-            lambda: self.source(destination),
+            lambda: MysqlSource(destination, self._settings.daemon, Projections(destination).captures),
             lambda: new_format(destination, self._adapters),
             new_sink,
             lambda: self.probe_sink(destination),
@@ -137,12 +138,6 @@ class Wiring:
             parked,
             former,
         )
-
-    def source(self, destination: DestinationSettings) -> Source:
-        """The destination's source, not opened."""
-        from headrace.mysql.source import MysqlSource
-
-        return MysqlSource(destination, self._settings.daemon, Projections(destination).captures)
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:
         """A sink for check() alone, which disturbs no other."""

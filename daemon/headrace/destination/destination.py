@@ -46,6 +46,7 @@ class Destination:
     def __init__(
         self, settings: DestinationSettings, daemon: DaemonSettings, parts: Parts, status: DestinationStatus
     ) -> None:
+        self.name = settings.name
         self._context = Context(settings, daemon, status)
         self._settings, self._daemon, self._parts, self.status = settings, daemon, parts, status
         self._store, self._lock, self._source = parts.store, parts.lock, parts.new_source()
@@ -53,11 +54,6 @@ class Destination:
         self._checkpointer, self._unconfirmed = Checkpointer(self._context), Unconfirmed()
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
-
-    @property
-    def name(self) -> str:
-        """The destination's name."""
-        return self._settings.name
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""

@@ -76,10 +76,8 @@ class HttpServer:
         try:
             listening = await _listen(host, port)
         except OSError as error:
-            raise HttpError(
-                f"HTTP can't listen on {host}:{port}: {_why(error)}",
-                remedy=_REMEDIES.get(error.errno or 0, "change [http] listen"),
-            ) from error
+            remedy = _REMEDIES.get(error.errno or 0, "change [http] listen")
+            raise HttpError(f"HTTP can't listen on {host}:{port}: {_why(error)}", remedy=remedy) from error
         self.port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             self._answer,

@@ -130,7 +130,7 @@ def _fixed_enum(column: Column, text: str) -> Change:
 def _fixed_value(column: Column, text: str) -> Any:
     """The value as rows have it. Raises ValueError with the sentence's end."""
     kind = column.kind
-    if kind in TEXTS and column.charset != "binary":
+    if kind in TEXTS and kind not in ("uuid", "inet4", "inet6") and column.charset != "binary":
         return _fixed_text(column, text)
     if kind in INTEGERS:
         return _fixed_integer(column, text)
@@ -157,8 +157,6 @@ def _digits(text: str, pattern: str) -> str:
 
 
 def _fixed_text(column: Column, text: str) -> str:
-    if column.kind in ("uuid", "inet4", "inet6"):
-        raise ValueError('is not possible: take mask = "null" or "hash" for a column of this type')
     if column.kind in _BYTES:
         if len(text.encode("utf-8", "surrogatepass")) > _BYTES[column.kind]:
             raise ValueError("is too long")

@@ -6,6 +6,7 @@ import struct
 from base64 import b64encode, urlsafe_b64encode
 from binascii import hexlify
 from collections.abc import Callable
+from datetime import date
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any
@@ -21,7 +22,6 @@ _BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "lo
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _GEOMETRIES = frozenset({"geometry", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"})
 _GEOMETRIES |= {"geometrycollection", "geomcollection"}
-_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
@@ -145,14 +145,11 @@ def point(value: bytes) -> str:
 def days(text: str) -> int | None:
     """Days since 1970-01-01 of a `YYYY-MM-DD`, by the Gregorian rule for all years from 0; None for no real day."""
     year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
-    if not 1 <= month <= 12 or day < 1:
+    try:
+        # Python has no year 0; 400 is like it, a whole cycle of 146,097 days later.
+        return date(year or 400, month, day).toordinal() - 719163 - (0 if year else 146097)
+    except ValueError:
         return None
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if day > _DAYS[month - 1] + (leap and month == 2):
-        return None
-    before = year - 1
-    leaps = before // 4 - before // 100 + before // 400
-    return 365 * before + leaps + sum(_DAYS[: month - 1]) + (leap and month > 2) + day - 719163
 
 
 def micros_of_day(text: str) -> int:
