@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from headrace.cli.common import add_config
+from headrace.cli.common import add_config, positive
 from headrace.cli.decode import printing_settings
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files

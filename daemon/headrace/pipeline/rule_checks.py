@@ -29,7 +29,8 @@ def check_rules(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, t
     if not captured:
         found.append(_note("filter", "no table of the source is published now", _why_nothing(settings)))
     if not found:
-        found.append(Finding("rules", True, f"every rule fits; {len(captured)} table{'s are' if len(captured) > 1 else ' is'} published"))
+        count = f"{len(captured)} tables are" if len(captured) > 1 else "1 table is"
+        found.append(Finding("rules", True, f"every rule fits; {count} published"))
     return found
 
 
