@@ -145,7 +145,7 @@ def test_a_count_that_is_none_is_refused(count: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as caught:
         main(["check", "--second-opinion", count])
     assert caught.value.code == 2
-    assert "should be a number of events" in capsys.readouterr().err
+    assert "should be a whole number of 1 or more" in capsys.readouterr().err
 
 
 def test_the_daemon_does_not_load_mysql_replication() -> None:
