@@ -28,20 +28,20 @@ ADAPTERS = Registry(
     {
         "sink": {
             "kafka": "headrace.adapters.kafka.adapter:KafkaAdapter",
-            "rabbitmq": "headrace.adapters.rabbitmq.settings:RabbitMqAdapter",
-            "rocketmq": "headrace.adapters.rocketmq.settings:RocketMqAdapter",
-            "jsonl": "headrace.adapters.jsonl.settings:JsonlAdapter",
+            "rabbitmq": "headrace.adapters.rabbitmq.adapter:RabbitMqAdapter",
+            "rocketmq": "headrace.adapters.rocketmq.adapter:RocketMqAdapter",
+            "jsonl": "headrace.adapters.jsonl.adapter:JsonlAdapter",
             "null": "headrace.adapters.null.sink:NullAdapter",
         },
         "message": {
             "canal": "headrace.formats.canal.settings:CanalAdapter",
             "debezium": "headrace.formats.debezium.settings:DebeziumAdapter",
         },
-        "cluster": {"zookeeper": "headrace.adapters.zookeeper.settings:ZooKeeperAdapter"},
+        "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},
         "parking": {
             "state": "headrace.ports.parking:ParkingAdapter",
-            "mysql": "headrace.adapters.mysql_parking.settings:MySqlParkingAdapter",
+            "mysql": "headrace.adapters.mysql_parking.adapter:MySqlParkingAdapter",
         },
     }
 )

@@ -7,7 +7,6 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import Exclusive, SinkCapabilities, SinkSettings
 from headrace_common.section import Int, SizeOrOff
@@ -41,12 +40,3 @@ class JsonlSinkSettings(SinkSettings):
         if self.keep_files and not self.rotate_bytes:
             raise ValueError("keep_files needs rotate_bytes")
         return self
-
-
-class JsonlAdapter(SinkAdapter):
-    section = JsonlSinkSettings
-
-    def sink(self, settings: JsonlSinkSettings, use: SinkUse) -> Sink:
-        from headrace.adapters.jsonl.sink import JsonlSink
-
-        return JsonlSink(settings.path, use.lease, settings.rotate_bytes, settings.keep_files)

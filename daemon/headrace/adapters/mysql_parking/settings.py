@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
-from headrace.ports.parking import ParkingAdapter, ParkingStore
 from headrace.settings.adapters import ParkingSettings
 from headrace_common.section import HostName, Int, OptionalTls
 
@@ -17,12 +16,3 @@ class MySqlParkingSettings(ParkingSettings, OptionalTls):
     user: str = Field(min_length=1, description="The account; needs SELECT, INSERT, UPDATE, DELETE and CREATE.")
     password: SecretStr = Field(default=SecretStr(""), description='its password; best as "${NAME}".')
     database: str = Field(default="headrace", min_length=1, max_length=64, description="The table's database.")
-
-
-class MySqlParkingAdapter(ParkingAdapter):
-    section = MySqlParkingSettings
-
-    def store(self, settings: MySqlParkingSettings, destination: str) -> ParkingStore:
-        from headrace.adapters.mysql_parking.store import MySqlParkingStore
-
-        return MySqlParkingStore(settings, destination)

@@ -7,7 +7,6 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from headrace.parking.settings import RetrySettings
-from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.rules.templates import Template
 from headrace.settings.adapters import SinkCapabilities
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
@@ -69,12 +68,3 @@ class RabbitMqSinkSettings(RetrySettings, RabbitMqSection):
         if not self.declare and (strange := sorted(given & {"queue", "queue_type", "binding", "exchange_type"})):
             raise ValueError(f"{', '.join(strange)} has no meaning without declare = true")
         return self
-
-
-class RabbitMqAdapter(SinkAdapter):
-    section = RabbitMqSinkSettings
-
-    def sink(self, settings: RabbitMqSinkSettings, use: SinkUse) -> Sink:
-        from headrace.adapters.rabbitmq.sink import RabbitMqSink
-
-        return RabbitMqSink(settings, use.lease, use.parking)

@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from headrace.parking.settings import RetrySettings
-from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.rules.templates import Template
 from headrace.rules.topics import ROCKETMQ
 from headrace.settings.adapters import SinkCapabilities
@@ -51,12 +50,3 @@ class RocketMqSinkSettings(RetrySettings):
             parks=self.on_failure == "park",
             parks_by="on_failure",
         )
-
-
-class RocketMqAdapter(SinkAdapter):
-    section = RocketMqSinkSettings
-
-    def sink(self, settings: RocketMqSinkSettings, use: SinkUse) -> Sink:
-        from headrace.adapters.rocketmq.sink import RocketMqSink
-
-        return RocketMqSink(settings, use.lease, use.parking)

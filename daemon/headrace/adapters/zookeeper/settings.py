@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from headrace.ports.cluster import Cluster, ClusterAdapter, Member
 from headrace.settings.adapters import ClusterSettings
 from headrace_common.section import Hosts, Seconds, TlsSection
 
@@ -43,12 +42,3 @@ class ZooKeeperSettings(ClusterSettings, TlsSection):
         if ":" in self.user:
             raise ValueError("user should have no colon")
         return self
-
-
-class ZooKeeperAdapter(ClusterAdapter):
-    section = ZooKeeperSettings
-
-    def cluster(self, settings: ZooKeeperSettings, member: Member) -> Cluster:
-        from headrace.adapters.zookeeper.cluster import ZooKeeperCluster
-
-        return ZooKeeperCluster(settings, member)

@@ -1,0 +1,15 @@
+"""Lines as a sink, by the section [sink] type = "jsonl"."""
+
+from __future__ import annotations
+
+from headrace.adapters.jsonl.settings import JsonlSinkSettings
+from headrace.ports.sink import Sink, SinkAdapter, SinkUse
+
+
+class JsonlAdapter(SinkAdapter):
+    section = JsonlSinkSettings
+
+    def sink(self, settings: JsonlSinkSettings, use: SinkUse) -> Sink:
+        from headrace.adapters.jsonl.sink import JsonlSink
+
+        return JsonlSink(settings.path, use.lease, settings.rotate_bytes, settings.keep_files)
