@@ -34,8 +34,8 @@ ADAPTERS = Registry(
             "null": "headrace.adapters.null.sink:NullAdapter",
         },
         "message": {
-            "canal": "headrace.formats.canal.settings:CanalAdapter",
-            "debezium": "headrace.formats.debezium.settings:DebeziumAdapter",
+            "canal": "headrace.formats.canal.adapter:CanalAdapter",
+            "debezium": "headrace.formats.debezium.adapter:DebeziumAdapter",
         },
         "cluster": {"zookeeper": "headrace.adapters.zookeeper.adapter:ZooKeeperAdapter"},
         "state": {"sqlite": "headrace.adapters.sqlite.adapter:SqliteAdapter"},

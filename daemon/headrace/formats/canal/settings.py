@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from headrace.ports.format import FormatAdapter, ValueFormat
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
 from headrace.settings.values import readable
 
@@ -57,13 +56,3 @@ class CanalMessageSettings(MessageSettings):
         """What is given counts before what `compat` says."""
         given = key in self.model_fields_set or self.compat == "none"
         return str(getattr(self, key)) if given else canals
-
-
-class CanalAdapter(FormatAdapter):
-    section = CanalMessageSettings
-
-    def format(self, settings: CanalMessageSettings, destination: str) -> ValueFormat:
-        from headrace.formats.canal.format import CanalFormat, CompatFormat
-
-        made = CompatFormat if settings.compat == "canal" else CanalFormat
-        return made(settings.binary_text, settings.enum_index)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headrace.ports.format import FormatAdapter, KeyedFormat
 from headrace.settings.adapters import FormatCapabilities, MessageSettings
 from headrace_common.section import Section, Topic
 
@@ -77,13 +76,3 @@ class DebeziumMessageSettings(MessageSettings):
         return FormatCapabilities(
             topics=frozenset(topic for topic in topics if topic), marks=bool(self.debezium.transaction_topic)
         )
-
-
-class DebeziumAdapter(FormatAdapter):
-    section = DebeziumMessageSettings
-
-    def format(self, settings: DebeziumMessageSettings, destination: str) -> KeyedFormat:
-        from headrace.formats.debezium.format import DebeziumFormat
-
-        own = settings.debezium
-        return DebeziumFormat(own.model_copy(update={"name": own.name or destination}))

@@ -1,0 +1,16 @@
+"""Debezium's format, by the section [message] format = "debezium"."""
+
+from __future__ import annotations
+
+from headrace.formats.debezium.settings import DebeziumMessageSettings
+from headrace.ports.format import FormatAdapter, KeyedFormat
+
+
+class DebeziumAdapter(FormatAdapter):
+    section = DebeziumMessageSettings
+
+    def format(self, settings: DebeziumMessageSettings, destination: str) -> KeyedFormat:
+        from headrace.formats.debezium.format import DebeziumFormat
+
+        own = settings.debezium
+        return DebeziumFormat(own.model_copy(update={"name": own.name or destination}))
