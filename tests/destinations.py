@@ -48,7 +48,7 @@ class FreeLock:
         while not await self.try_acquire(known_epoch):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
-    async def asked_away(self) -> str:
+    async def hand_over_asked(self) -> str:
         await self.away.wait()
         return "somebody else is to run it"
 

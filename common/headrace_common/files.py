@@ -30,12 +30,10 @@ def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problems.append(f"{file}: line {line}: not UTF-8 text")
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # what tomllib finds, and a number of thousands of digits
         problems.append(f"{file}: not TOML: {error}")
     except RecursionError:
         problems.append(f"{file}: not TOML: nested too deep")
-    except ValueError as error:  # a number of thousands of digits
-        problems.append(f"{file}: not TOML: {error}")
     return None
 
 

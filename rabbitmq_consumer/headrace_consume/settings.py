@@ -99,9 +99,9 @@ class DuplicatesSettings(Section):
     """[duplicates]: messages that come again are dropped by their ids before Elasticsearch is asked."""
 
     store: Literal["none", "sqlite", "redis"] = Field(default="none", description="Where the ids are kept")
-    path: str = Field(default="", description="Sqlite: the file")
+    path: str = Field(default="", description="sqlite: the file")
     url: SecretStr = Field(
-        default=SecretStr(""), description="Redis: redis://[user:password@]host:port/database, or rediss://"
+        default=SecretStr(""), description="redis: redis://[user:password@]host:port/database, or rediss://"
     )
     ttl: Annotated[Seconds, Field(ge=1)] = Field(default=86_400.0, description="How long an id is remembered.")
     timeout: Seconds = Field(default=2.0, description="Limit for an answer; without one the messages are applied.")
@@ -132,7 +132,7 @@ class LogSettings(Section):
     """[log]: lines on standard error."""
 
     format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="Auto: console at a terminal, else json"
+        default="auto", description="auto: console at a terminal, else json"
     )
 
 

@@ -53,7 +53,7 @@ class KafkaSettings(Section):
 class SparkSettings(Section):
     """How Spark runs the query."""
 
-    master: str = Field("local[2,4]", min_length=1, description="Local[CORES,ATTEMPTS] or a cluster's URL")
+    master: str = Field("local[2,4]", min_length=1, description="local[CORES,ATTEMPTS] or a cluster's URL")
     app_name: str = Field("headrace-spark", min_length=1)
     checkpoint: str = Field(min_length=1, description="Directory that remembers what has been done")
     trigger: str = Field("2 seconds", description="Time between the starts of two batches")

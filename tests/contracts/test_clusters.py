@@ -61,7 +61,7 @@ async def test_a_destination_goes_to_the_daemon_that_it_is_asked_for(make_cluste
     one, two = await make_cluster("one"), await make_cluster("two")
     held, waiting = one.lock("shop"), two.lock("shop")
     assert await held.try_acquire(nothing_known)
-    async with beside({"wait": waiting.acquire(nothing_known), "asked": held.asked_away()}) as tasks:
+    async with beside({"wait": waiting.acquire(nothing_known), "asked": held.hand_over_asked()}) as tasks:
         await asyncio.sleep(0.1)
         assert not tasks["asked"].done()
         await one.ask_to_move("shop", "two", "somebody")
@@ -134,7 +134,7 @@ async def test_a_daemon_that_runs_more_than_its_share_hands_some_over(make_clust
         assert chosen[1] == "two"
         await one.ask_to_move(*chosen, "the balance")
         async with asyncio.timeout(20):
-            assert await locks[chosen[0]].asked_away()
+            assert await locks[chosen[0]].hand_over_asked()
 
 
 async def test_rebalancing_outlives_a_service_that_does_not_answer(make_cluster: Any) -> None:

@@ -97,7 +97,7 @@ async def test_who_is_not_ready_stands_behind_who_is(zoo: Ensemble) -> None:
 async def test_a_request_is_told_to_the_holder_and_kept_by_those_who_wait(zoo: Ensemble) -> None:
     holder, first, wanted = await zoo.lock("holder"), await zoo.lock("first"), await zoo.lock("wanted")
     await holder.acquire(nothing_known)
-    asked = asyncio.create_task(holder.asked_away())
+    asked = asyncio.create_task(holder.hand_over_asked())
     tasks = {}
     for name, lock in (("first", first), ("wanted", wanted)):
         tasks[name] = asyncio.create_task(lock.acquire(nothing_known))
@@ -124,12 +124,12 @@ async def test_a_request_that_was_granted_is_forgotten_when_the_lock_comes_back(
     task = asyncio.create_task(other.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
     zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "other", "by": "ann", "at": 0}')
-    await within(3, holder.asked_away())
+    await within(3, holder.hand_over_asked())
     await holder.release()
     await within(5, task)
     await other.release()
     await within(5, holder.acquire(nothing_known))
-    asked = asyncio.create_task(holder.asked_away())
+    asked = asyncio.create_task(holder.hand_over_asked())
     await asyncio.sleep(0.3)
     assert not asked.done()
     asked.cancel()
@@ -138,7 +138,7 @@ async def test_a_request_that_was_granted_is_forgotten_when_the_lock_comes_back(
 async def test_a_request_for_a_daemon_that_is_away_holds_nobody_up(zoo: Ensemble) -> None:
     holder, other = await zoo.lock("holder"), await zoo.lock("other")
     await holder.acquire(nothing_known)
-    asked = asyncio.create_task(holder.asked_away())
+    asked = asyncio.create_task(holder.hand_over_asked())
     zoo.operator.create(zoo.node("destinations/shop/move"), b'{"to": "away", "by": "ann", "at": 0}')
     task = asyncio.create_task(other.acquire(nothing_known))
     await until(lambda: zoo.operator.exists(zoo.node("destinations/shop/cluster/other")) is not None)
@@ -160,7 +160,7 @@ async def test_a_request_for_the_holder_itself_is_granted_already(zoo: Ensemble)
 async def test_a_drained_daemon_takes_nothing_until_it_may_again(zoo: Ensemble) -> None:
     lock, other = await zoo.lock("a"), await zoo.lock("b")
     await lock.acquire(nothing_known)
-    asked = asyncio.create_task(lock.asked_away())
+    asked = asyncio.create_task(lock.hand_over_asked())
     zoo.operator.create(zoo.node("drain/a"), b"{}")
     await until(lambda: lock._session.drained)
     await asyncio.sleep(0.3)

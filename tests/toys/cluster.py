@@ -113,7 +113,7 @@ class ToyLock(Lock):
             self._at.holder = ""
         self._term = NO_TERM
 
-    async def asked_away(self) -> str:
+    async def hand_over_asked(self) -> str:
         while True:
             if self._at.move_to not in ("", self._member.node):
                 return f"{self._at.move_to} is to run it"

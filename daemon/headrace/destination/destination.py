@@ -110,7 +110,7 @@ class Destination:
             await self._run_moving(halt)
 
     async def _away(self) -> None:
-        self._log.info("gives the destination away", why=await self._lock.asked_away())
+        self._log.info("hands the destination over", why=await self._lock.hand_over_asked())
 
     async def _run_moving(self, halt: asyncio.Event) -> None:
         """Runs, and runs again from where a policy has moved a lost position to."""
@@ -270,7 +270,7 @@ class Destination:
     async def _hold(self, stop: asyncio.Event) -> bool:
         """Waits for the lock as a standby; False when told to stop before it came."""
         if not stop.is_set() and not await self._lock.try_acquire(self._known_epoch):
-            self._unconfirmed.give_up()  # whoever runs it sees to what waits
+            self._unconfirmed.give_up()  # the daemon that runs it sees to what waits
             self.status.stand_by()
             standby = Standby(self._context, self._parts, self._source)
             if not await standby.wait(self._known_epoch, stop):

@@ -37,7 +37,7 @@ class Lock(ABC):
         """Gives the lock back; safe when it isn't held. Never raises: a lock that can't be given back now, because its
         service is away, is given back as soon as it can, or ends with the session."""
 
-    async def asked_away(self) -> str:
+    async def hand_over_asked(self) -> str:
         """Returns once the holder is to give the destination away in order, with the reason as a sentence. Never, for a
         lock that nobody else waits for."""
         await asyncio.Event().wait()
@@ -152,11 +152,11 @@ class Cluster(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Connects and takes the daemon's place among the members. Raises LockServiceError; nothing is open then."""
+        """Connects and joins the members. Raises LockServiceError; nothing is open then."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Gives up all locks and the place among the members; safe to call twice. Never raises."""
+        """Gives up all locks and leaves the members; safe to call twice. Never raises."""
 
     @abstractmethod
     def lock(self, destination: str) -> Lock:

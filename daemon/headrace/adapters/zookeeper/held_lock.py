@@ -41,7 +41,7 @@ class HeldLock:
             task.cancel()
         self._ask("")
 
-    async def asked_away(self) -> str:
+    async def hand_over_asked(self) -> str:
         """Returns, with a sentence, once another live daemon is preferred, or this one is to run nothing."""
         while not self._reason:
             await self._asked.wait()

@@ -122,8 +122,8 @@ class ZooKeeperLock(Lock):
             except LockServiceError as error:
                 _log.warning("could not tell the others whether we are ready", destination=self._name, error=str(error))
 
-    async def asked_away(self) -> str:
-        return await self._held.asked_away()
+    async def hand_over_asked(self) -> str:
+        return await self._held.hand_over_asked()
 
     async def recovered(self) -> None:
         session, changed = self._session, asyncio.Event()
