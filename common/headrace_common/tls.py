@@ -19,12 +19,10 @@ def client_context(
     try:
         context = ssl.create_default_context(cafile=ca or None)
         if certificate:
-            option, file = "tls_certificate", certificate
-            if b"ENCRYPTED" in Path(key or certificate).read_bytes():
-                option, file = ("tls_key", key) if key else (option, file)
+            option, file = ("tls_key", key) if key else ("tls_certificate", certificate)
+            if b"ENCRYPTED" in Path(file).read_bytes():  # of which OpenSSL would say "PEM lib"
                 raise ValueError("its key has a password")
-            if key:
-                file = f"{certificate}, or tls_key, {key}"
+            option, file = "tls_certificate", f"{certificate}, or tls_key, {key}" if key else certificate
             context.load_cert_chain(certificate, key or None, password="")  # never a prompt on a terminal
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

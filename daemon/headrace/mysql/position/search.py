@@ -161,12 +161,14 @@ class PositionFinder:
         state at the start of a file, as BINLOG_GTID_POS does."""
         wanted = mariadb_state(text)
 
+        known: dict[str, dict[int, int]] = {}
+
         async def begins_within(binlog: Binlog) -> bool:
-            state = mariadb_state(await states(binlog.name))
+            state = known[binlog.name] = mariadb_state(await states(binlog.name))
             return all(state.get(domain, 0) <= number for domain, number in wanted.items())
 
         file = self._sound.files[await newest_where(self._sound.files, begins_within, 0)].name
-        state = mariadb_state(await states(file))
+        state = known.get(file) or mariadb_state(await states(file))  # nobody asked about the oldest
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
             return TransactionBoundary(file, 4)
         scan = scans.MariadbAt(file, wanted, state)
