@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from headrace_common.values import check_host, parse_duration, parse_int, parse_size, split_hosts
+from headrace_common.values import check_host, parse_duration, parse_int, parse_number, parse_size, split_hosts
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -20,6 +20,7 @@ Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 * KIB, le=1 << 40)
 SizeOrOff = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 40)]
 """0 means off."""
 Int = Annotated[int, BeforeValidator(parse_int)]
+Number = Annotated[float, BeforeValidator(parse_number)]
 Hosts = Annotated[tuple[str, ...], BeforeValidator(split_hosts)]
 """Addresses of servers, "host:port" each."""
 

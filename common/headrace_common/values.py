@@ -13,17 +13,9 @@ _SIZE_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, 
 
 def parse_duration(value: Any) -> float:
     """Returns seconds from a number of seconds or a text such as "500ms". Raises ValueError."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise ValueError("is too large") from None
-    if isinstance(value, str):
-        if found := _DURATION.fullmatch(value.strip()):
-            return float(found[1]) * _DURATION_UNITS[found[2]]
-        if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", value.strip()):
-            return float(value)
-    raise ValueError('should be a duration such as "10s", "500ms" or "2m", or a number of seconds')
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
+        return float(found[1]) * _DURATION_UNITS[found[2]]
+    return parse_number(value, 'should be a duration such as "10s", "500ms" or "2m", or a number of seconds')
 
 
 def parse_size(value: Any) -> int:
@@ -43,6 +35,19 @@ def parse_int(value: Any) -> int:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
         return int(value)
     raise ValueError("should be a whole number")
+
+
+def parse_number(value: Any, wanted: str = "should be a number") -> float:
+    """Returns a number, also one that came as text out of the environment; true and false are none. Raises ValueError,
+    with the text `wanted` for what is no number."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", value.strip()):
+        value = value.strip()
+    elif not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(wanted)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("is too large") from None
 
 
 def check_host(host: str) -> str:

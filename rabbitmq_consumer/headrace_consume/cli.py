@@ -85,7 +85,7 @@ async def _check_broker(settings: Settings) -> bool:
         for name, declare in (
             (main.queue, main.declare),
             (settings.dead_queue, dead.declare),
-            (settings.manual_queue, dead.declare),
+            (settings.operator_queue, dead.declare),
         ):
             count = await broker.has_queue(name)
             if count is not None:

@@ -30,9 +30,9 @@ def add_commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParse
         command.add_argument("--limit", type=_positive, default=1000, help="messages read of each queue; default 1000")
         command.add_argument(
             "--where",
-            choices=["manual", "waiting", "all"],
+            choices=["needs_operator", "waiting", "all"],
             default="all",
-            help="manual: only those that need an operator",
+            help="needs_operator: only those that need an operator",
         )
     for command in (resend, discard):
         chosen = command.add_mutually_exclusive_group(required=True)
@@ -70,7 +70,7 @@ async def _letters(settings: Settings, options: argparse.Namespace) -> AsyncIter
     broker = await Broker.connect(settings.rabbitmq, "headrace-consume dead-letters")
     try:
         letters: list[Letter] = []
-        for where, queue in (("waiting", settings.dead_queue), ("manual", settings.manual_queue)):
+        for where, queue in (("waiting", settings.dead_queue), ("needs_operator", settings.operator_queue)):
             if options.where not in (where, "all"):
                 continue
             count = await broker.has_queue(queue)

@@ -26,12 +26,12 @@ class Letterbox:
         """Publishes what can't be applied as a dead letter, and returns when that is confirmed; whether it is one that
         waits for people now. Raises BrokerError."""
         settings = self._settings
-        manual = message.resends >= settings.dead_letters.attempts
-        queue = settings.manual_queue if manual else settings.dead_queue
+        needs_operator = message.resends >= settings.dead_letters.attempts
+        queue = settings.operator_queue if needs_operator else settings.dead_queue
         broker = await self._connected()
         headers = dead_headers(message, settings.rabbitmq.queue)
         await broker.publish(message, headers, settings.dead_letters.exchange, queue)
-        return manual
+        return needs_operator
 
     async def scan(self) -> int:
         """Sends the dead letters of this moment again, each confirmed before the letter is taken away; how many they
@@ -53,7 +53,7 @@ class Letterbox:
                 break
             if letter.resends >= settings.dead_letters.attempts:
                 # The setting was lower when it was put here.
-                await broker.publish(letter, letter.headers, settings.dead_letters.exchange, settings.manual_queue)
+                await broker.publish(letter, letter.headers, settings.dead_letters.exchange, settings.operator_queue)
             else:
                 await self.resend(broker, letter, letter.resends + 1)
                 sent += 1
@@ -68,7 +68,7 @@ class Letterbox:
         """Dead letters that wait for the scan, and those that wait for people."""
         broker = await self._connected()
         waiting = await broker.has_queue(self._settings.dead_queue)
-        return waiting or 0, await broker.has_queue(self._settings.manual_queue) or 0
+        return waiting or 0, await broker.has_queue(self._settings.operator_queue) or 0
 
     async def close(self) -> None:
         """Ends the connection."""
@@ -105,7 +105,7 @@ async def prepare(broker: Broker, settings: Settings) -> None:
             await broker.make_exchange(dead.exchange, "direct")
         else:
             missing.append(f"exchange {dead.exchange}")
-    for queue in (settings.dead_queue, settings.manual_queue):
+    for queue in (settings.dead_queue, settings.operator_queue):
         if await broker.has_queue(queue) is None:
             if not dead.declare:
                 missing.append(f"queue {queue}")

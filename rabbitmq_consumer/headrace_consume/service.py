@@ -126,14 +126,14 @@ class Service:
                 continue
             self._status.troubles["scan"] = ""
             self._status.counts["resent"] += sent
-            self._status.gauges["dead_letters"], self._status.gauges["manual"] = found
+            self._status.gauges["dead_letters"], self._status.gauges["needs_operator"] = found
             if sent:
                 log.info("dead letters are sent again", messages=sent)
             if found[1] and found != last:
                 log.warning(
                     "dead letters need an operator: headrace-consume dead-letters list",
                     messages=found[1],
-                    queue=self._settings.manual_queue,
+                    queue=self._settings.operator_queue,
                 )
             last = found
 

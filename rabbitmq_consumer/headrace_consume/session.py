@@ -197,7 +197,7 @@ class Session:
             while self._dying:
                 message = self._dying[0]
                 try:
-                    manual = await self._letterbox.bury(message)
+                    needs_operator = await self._letterbox.bury(message)
                 except BrokerError as error:
                     wait = backoff.next()
                     self._status.troubles["dead letters"] = str(error)
@@ -218,7 +218,7 @@ class Session:
                 log.error(
                     "dead letter",
                     id=message.id,
-                    waits_for="an operator" if manual else "the scan",
+                    waits_for="an operator" if needs_operator else "the scan",
                     attempts=message.attempts,
                     resends=message.resends,
                     reason=message.reason[:MAX_REASON],

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
-from headrace_common.section import Int, Seconds, SecondsOrOff, Section
+from headrace_common.section import Int, Number, Seconds, SecondsOrOff, Section
 from headrace_documents.config import load_file
 from headrace_documents.settings import ElasticsearchSettings
 
@@ -56,7 +56,7 @@ class RetrySettings(Section):
 
     attempts: Int = Field(default=3, ge=0, le=1000, description="How often, before it goes to the dead letters")
     delay: Seconds = Field(default=1.0, description="Before the first time.")
-    factor: float = Field(default=10.0, ge=1, le=100, description="Each further wait is longer by this factor")
+    factor: Number = Field(default=10.0, ge=1, le=100, description="Each further wait is longer by this factor")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -79,10 +79,10 @@ class DeadLetterSettings(Section):
     queue: str = Field(
         default="", max_length=255, description='Where they go; empty: the name of the queue and ".dead"'
     )
-    manual_queue: str = Field(
+    operator_queue: str = Field(
         default="",
         max_length=255,
-        description='Where they wait for an operator after `attempts`; empty: the name of `queue` and ".manual"',
+        description='Where they wait for an operator after `attempts`; empty: the name of `queue` and ".operator"',
     )
     exchange: str = Field(
         default="",
@@ -149,9 +149,9 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len({self.rabbitmq.queue, self.dead_queue, self.manual_queue}) < 3:
-            raise ValueError("queue, dead_letters.queue and dead_letters.manual_queue should be three different ones")
-        if max(len(name.encode()) for name in (self.dead_queue, self.manual_queue)) > 255:
+        if len({self.rabbitmq.queue, self.dead_queue, self.operator_queue}) < 3:
+            raise ValueError("queue, dead_letters.queue and dead_letters.operator_queue should be three different ones")
+        if max(len(name.encode()) for name in (self.dead_queue, self.operator_queue)) > 255:
             raise ValueError("the name of a queue of dead letters is longer than 255 bytes: set dead_letters.queue")
         return self
 
@@ -161,9 +161,9 @@ class Settings(Section):
         return self.dead_letters.queue or f"{self.rabbitmq.queue}.dead"
 
     @property
-    def manual_queue(self) -> str:
+    def operator_queue(self) -> str:
         """The queue of dead letters that need an operator."""
-        return self.dead_letters.manual_queue or f"{self.dead_queue}.manual"
+        return self.dead_letters.operator_queue or f"{self.dead_queue}.operator"
 
 
 def load_settings(path: Path) -> Settings:

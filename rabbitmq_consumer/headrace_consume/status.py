@@ -36,7 +36,7 @@ class Status:
         self.state = CONNECTING
         self.reason = ""
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
-        self.gauges: dict[str, int] = {"in_hand": 0, "held": 0, "dead_letters": 0, "manual": 0}
+        self.gauges: dict[str, int] = {"in_hand": 0, "held": 0, "dead_letters": 0, "needs_operator": 0}
         self.troubles: dict[str, str] = {}
         """By what: what does not work and does not stop the work."""
 

@@ -74,7 +74,7 @@ class Line:
     async def make_queues(self) -> None:
         """What the consumer would make at its start, for tests that publish first."""
         async with channel_to(self.broker.url) as channel:
-            for queue in (self.name, f"{self.name}.dead", f"{self.name}.dead.manual"):
+            for queue in (self.name, f"{self.name}.dead", f"{self.name}.dead.operator"):
                 await channel.queue_declare(queue=queue, durable=True, arguments={"x-queue-type": "quorum"})
         # Else the names of the new queues may be lost when the broker is killed.
         await asyncio.to_thread(self.broker.sync)

@@ -51,7 +51,7 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_op
     await line.wait_for(lambda: line.count("applied") == 2)
     assert line.status()["held"] == 2
     assert line.count("buried") == 0
-    await line.wait_for(lambda: line.status()["manual"] == 2)
+    await line.wait_for(lambda: line.status()["needs_operator"] == 2)
     # At first and after each of the two resends: 3 retries, then a dead letter.
     waits = [entry["seconds"] for entry in line.events("a message can't be applied; it is tried again")]
     assert sorted(waits) == [0.25] * 6 + [0.5] * 6 + [1.0] * 6
@@ -70,13 +70,13 @@ async def test_poison_is_retried_then_buried_then_sent_again_and_stays_for_an_op
     # It stays: more scans leave it alone.
     line.broker.sync()
     line.stop()
-    assert (await line.ready(".dead"), await line.ready(".dead.manual")) == (0, 2)
+    assert (await line.ready(".dead"), await line.ready(".dead.operator")) == (0, 2)
     assert line.documents().keys() == {"1", "3"}
 
     found = {letter["id"]: letter for letter in letters(line)}
     assert found.keys() == {"refused", "garbage"}
     told = found["refused"]
-    assert (told["where"], told["attempts"], told["resends"]) == ("manual", 12, 2)
+    assert (told["where"], told["attempts"], told["resends"]) == ("needs_operator", 12, 2)
     assert (told["exchange"], told["routing_key"]) == (f"x.{table}", "shop.t")
     assert "Elasticsearch refuses row 0: 400 document_pars" in told["reason"]
     assert told["first"] < told["last"]
@@ -180,7 +180,7 @@ async def test_queues_that_the_consumer_makes_never_drop_what_is_handed_back(lin
     await line.wait_for(lambda: line.status().get("state") == "running")
     line.stop()
     async with channel_to(line.broker.url) as channel:
-        for queue in (line.name, f"{line.name}.dead", f"{line.name}.dead.manual"):
+        for queue in (line.name, f"{line.name}.dead", f"{line.name}.dead.operator"):
             # Refused by the broker when it has other arguments; the daemon makes the first with the same.
             arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2_000_000_000}
             await channel.queue_declare(queue=queue, durable=True, arguments=arguments)

@@ -115,6 +115,20 @@ async def test_a_table_that_the_first_start_creates_is_well(server: Any) -> None
     assert server.sql("SHOW DATABASES LIKE 'headrace'") == [], "the check itself changes nothing"
 
 
+async def test_select_on_our_own_tables_alone_reads_nobody_s_columns(server: Any) -> None:
+    everywhere = "REPLICATION SLAVE, REPLICATION CLIENT"
+    server.sql(f"CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT {everywhere} ON *.* TO lean@'%'")
+    before = server.sql("SELECT @@global.binlog_row_metadata")[0][0]
+    server.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'; GRANT SELECT, INSERT ON headrace.* TO lean@'%'")
+    try:
+        finding = (await look(server, "lean"))["SELECT"]
+        assert (finding.ok, finding.remedy) == (False, "GRANT SELECT ON *.* TO 'lean'@'%';")
+        server.sql("GRANT SELECT ON shop.* TO lean@'%'")
+        assert (await look(server, "lean"))["SELECT"].ok
+    finally:
+        server.sql(f"DROP USER lean@'%'; SET GLOBAL binlog_row_metadata = '{before}'")
+
+
 async def test_readers_that_can_t_be_seen_are_a_note_with_the_grant(mariadb: Any) -> None:
     mariadb.sql("CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT SELECT, REPLICATION SLAVE ON *.* TO lean@'%'")
     try:

@@ -113,6 +113,10 @@ def test_addresses_of_elasticsearch(url: str, said: str) -> None:
         ({"main": f"x = {'1' * 5000}"}, "headrace.toml: not TOML: "),
         ({"more": '[state]\nstore = ""'}, "destinations/shop.toml: state.store: should be one of auto, "),
         ({"source": 'standby = [{host = "a..b"}]'}, "destinations/shop.toml: source.standby[0].host: should be the na"),
+        (
+            {"source": "retention_warning = true"},
+            "destinations/shop.toml: source.retention_warning: should be a number",
+        ),
         ({"source": "standby = 1"}, "destinations/shop.toml: source.standby: should be a list"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_dead_letter_keeps_its_first_time_and_position_through_resends() -> No
         "headrace-dead-routing-key": "k",
         "headrace-dead-queue": "q",
     }
-    told = describe(later, "", "manual", b"\xff")
+    told = describe(later, "", "needs_operator", b"\xff")
     assert (told["id"], told["attempts"], told["resends"], told["body"]) == ("a#1", 8, 1, "\N{REPLACEMENT CHARACTER}")
     assert json.dumps(told)
 

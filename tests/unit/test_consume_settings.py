@@ -66,7 +66,7 @@ def test_the_config_of_the_project_is_good_and_shows_every_key(monkeypatch: pyte
 
 def test_the_defaults_name_the_queues_of_dead_letters(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, GOOD.format(rabbit=1, elastic=1)))
-    assert (settings.dead_queue, settings.manual_queue) == ("q.dead", "q.dead.manual")
+    assert (settings.dead_queue, settings.operator_queue) == ("q.dead", "q.dead.operator")
     assert settings.rabbitmq.addresses == [("127.0.0.1", 1)]
     assert "s3cret" not in repr(settings)
 
@@ -106,7 +106,7 @@ store = "memory"
     ("extra", "key", "text"),
     [
         ('[dead_letters]\nqueue = "q"', "", "three different ones"),
-        ('[dead_letters]\nqueue = "d"\nmanual_queue = "d"', "", "three different ones"),
+        ('[dead_letters]\nqueue = "d"\noperator_queue = "d"', "", "three different ones"),
         ("[retry]\ndelay = 20", "retry", "no more than 1500 s"),
         ('[duplicates]\nstore = "sqlite"', "duplicates", "path is required"),
         ('[duplicates]\nstore = "redis"\nurl = "localhost"', "duplicates", "should begin with redis://"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from pydantic import Field
 
 from headrace.rules.templates import Template
 from headrace.rules.topics import ANY_NAME, TopicNames
-from headrace_common.section import MIB, Int, Seconds, Section, Size
+from headrace_common.section import MIB, Int, Number, Seconds, Section, Size
 
 TOPIC = Template.parse("{topic}", ("topic",))
 
@@ -105,9 +105,7 @@ class ParkingSettings(Section):
     )
     max_bytes: Size = Field(default=1024 * MIB, description="The same in bytes of their bodies.")
     delay: Seconds = Field(default=10.0, description="Before a message is sent again for the first time.")
-    delay_factor: Annotated[float, Field(ge=1, le=10)] = Field(
-        default=2.0, description="Each further wait is longer by this factor."
-    )
+    delay_factor: Number = Field(default=2.0, ge=1, le=10, description="Each further wait is longer by this factor.")
     max_delay: Seconds = Field(default=600.0, description="And never longer than this.")
     attempts: Int = Field(
         default=20,

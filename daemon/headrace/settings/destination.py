@@ -11,7 +11,7 @@ from headrace.settings.adapters import ClusterSettings, MessageSettings, Parking
 from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings
 from headrace.settings.route import FilterSettings, RouteSettings
 from headrace.settings.values import Start, StartLatest, parse_file_position, parse_start
-from headrace_common.section import MIB, HostName, Int, OptionalTls, Seconds, SecondsOrOff, Section, Size
+from headrace_common.section import MIB, HostName, Int, Number, OptionalTls, Seconds, SecondsOrOff, Section, Size
 
 
 def _split_positions(value: Any) -> Any:
@@ -82,8 +82,10 @@ class SourceSettings(OptionalTls):
         description="When the server lacks transactions that were published already (after a failover, a restore or a "
         "reset). fail: wait for an operator; continue: go on, and report which.",
     )
-    retention_warning: Annotated[float, Field(ge=0, le=1)] = Field(
+    retention_warning: Number = Field(
         default=0.25,
+        ge=0,
+        le=1,
         description="Warn when less than this share of the time that the source keeps binlogs is left before ours is "
         "purged; 0: never.",
     )
