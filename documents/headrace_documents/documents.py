@@ -11,7 +11,7 @@ import orjson
 
 from headrace_documents.errors import MessageError
 
-Value = str | int | float | None
+Value = str | int | float | bool | None
 
 MAX_ID_BYTES = 512  # Elasticsearch's limit; a longer id makes it refuse the whole bulk request, not one item.
 MAX_INDEX_BYTES = 255
@@ -33,7 +33,8 @@ _SQL_DECIMALS = frozenset({2, 3})
 class Action(NamedTuple):
     """One thing to do to one document of the index `target`.
 
-    `body` is None for a delete; `row` is the row's index in its message.
+    `body` is None for a delete; `row` is the row's index in its message. `owner` is what the name of the index was made
+    of (see index_owner): the documents of another one must not come into the same index.
     """
 
     target: str
@@ -41,6 +42,7 @@ class Action(NamedTuple):
     version: int
     body: dict[str, Value] | None
     row: int
+    owner: tuple[str, ...] = ()
 
 
 class Rules(NamedTuple):
@@ -50,6 +52,12 @@ class Rules(NamedTuple):
     id_prefix: str = ""
     types: str = "mysql"
     decimals: str = "string"
+    tombstones: bool = False
+
+
+DELETED = "headrace_deleted"
+"""The one field of the document that stays where rows are deleted with tombstones."""
+TOMBSTONE: dict[str, Value] = {DELETED: True}
 
 
 def _integer(value: str) -> Value:
@@ -144,6 +152,14 @@ def index_name(template: str, database: str, table: str) -> str:
             f"{name!r} (from table {database}.{table}) can't be the name of an index: set another `index`"
         )
     return name
+
+
+def index_owner(template: str, database: str, table: str) -> tuple[str, ...]:
+    """What of database and table the name of an index is made of. Tables that share an index on purpose, by a template
+    that leaves the database or the table out, have the same owner; names that only look alike have not: `Orders` and
+    `orders`, which are the same in lower case, or `a.b`.`c` and `a`.`b.c`."""
+    parts = {"{database}": database, "{table}": table}
+    return tuple(value for placeholder, value in parts.items() if placeholder in template)
 
 
 def expand_prefix(rules: Rules, database: str, table: str) -> Rules:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 import structlog
-from elasticsearch import ApiError, ConnectionTimeout, Elasticsearch, TransportError
+from elasticsearch import ApiError, BadRequestError, ConnectionTimeout, Elasticsearch, NotFoundError, TransportError
 from elasticsearch import ConnectionError as ElasticConnectionError
 
 from headrace_common.tls import TlsFileError, client_context
@@ -27,6 +28,21 @@ MAX_WAIT = 10.0
 _RETRY = frozenset({429, 500, 502, 503, 504})
 # The state of an index or a missing right, not the document: putting the documents aside would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
+# What only the content of a document brings about, also where Elasticsearch answers with 500. All other errors of the
+# server may be a shard's, and would put every document aside that comes to it.
+_CONTENT = frozenset(
+    {
+        "document_parsing_exception", "mapper_parsing_exception", "strict_dynamic_mapping_exception",
+        "parsing_exception", "parse_exception", "x_content_parse_exception", "json_parse_exception",
+        "illegal_argument_exception", "number_format_exception", "arithmetic_exception", "date_time_exception",
+        "null_pointer_exception", "class_cast_exception", "index_out_of_bounds_exception",
+        "array_index_out_of_bounds_exception", "string_index_out_of_bounds_exception",
+    }
+)  # fmt: skip
+_DURATION = re.compile(r"(\d+)(nanos|micros|ms|s|m|h|d)")
+_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_META = "headrace"
+"""Where the owner of an index is noted in its mappings' `_meta`."""
 _FILTER = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 
 
@@ -107,27 +123,35 @@ class BulkWriter:
         self._settings = settings
         self._client = client
         self._sleep = sleep
-        self._known: set[str] = set()
+        self._owners: dict[str, tuple[str, ...]] = {}
+        """Of the indexes that are fit to be written to."""
+        self._refused: dict[str, str] = {}
+        """Indexes that could not be used the last time, and why: told once."""
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
-        """Applies the actions; returns the documents that were rejected.
+        """Applies the actions; returns those that were rejected.
 
-        Older than what is there (409) and already gone (404 of a delete) count as done. Raises BulkError when
-        Elasticsearch could not be moved to take the rest within `retries`.
+        Older than what is there (409) and already gone (404 of a delete) count as done. An index that can't be used
+        has all of its actions rejected, and the others go on. Raises BulkError when Elasticsearch could not be moved to
+        take the rest within `retries`.
         """
-        for index in {action.target for action in actions}:
-            self._ensure_index(index)
-        rejected: list[Rejected] = []
-        for chunk in self._chunks(actions):
+        unfit = {key: why for key in {(one.target, one.owner) for one in actions} if (why := self._unfit(*key))}
+        rejected = [
+            Rejected(number, unfit[one.target, one.owner])
+            for number, one in enumerate(actions)
+            if (one.target, one.owner) in unfit
+        ]
+        fit = ((n, one) for n, one in enumerate(actions) if (one.target, one.owner) not in unfit)
+        for chunk in self._chunks(fit):
             rejected += self._send(chunk)
         self.tally.rejected += len(rejected)
         return rejected
 
-    def _chunks(self, actions: Sequence[Action]) -> Iterator[list[_Line]]:
+    def _chunks(self, actions: Iterable[tuple[int, Action]]) -> Iterator[list[_Line]]:
         chunk: list[_Line] = []
         size = 0
-        for number, action in enumerate(actions):
+        for number, action in actions:
             data = encode(action)
             if chunk and (len(chunk) >= self._settings.bulk_actions or size + len(data) > self._settings.bulk_bytes):
                 yield chunk
@@ -139,7 +163,7 @@ class BulkWriter:
 
     def _send(self, lines: list[_Line]) -> list[Rejected]:
         rejected: list[Rejected] = []
-        first, why, item_error = len(lines), "", False
+        why = ""
         for attempt in range(self._settings.retries + 1):
             if attempt:
                 wait = min(MAX_WAIT, self._settings.retry_wait * 2 ** (attempt - 1)) * random.uniform(0.75, 1.0)
@@ -151,7 +175,6 @@ class BulkWriter:
                     reason=why,
                 )
                 self._sleep(wait)
-            item_error = False
             # Encoded here and passed on as they are; the client's annotation knows only of objects and text.
             data: list[Any] = [line.data for line in lines]
             try:
@@ -171,10 +194,7 @@ class BulkWriter:
             rejected += failed
             if not again:
                 return rejected
-            lines, item_error = again, True
-        if item_error and why.startswith("500 ") and (len(lines) < first or first == 1):
-            # The server fails at these documents and at no others, each time: setting them aside lets the rest go on.
-            return rejected + [Rejected(line.number, why) for line in lines]
+            lines = again
         raise BulkError(
             f"Elasticsearch did not take {len(lines)} actions after {self._settings.retries} retries: {why}"
         )
@@ -209,28 +229,106 @@ class BulkWriter:
                 text = f"{status} {_reason({'error': error})}"
                 if status in (401, 403) or error.get("type") in _OPERATOR:
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
-                if status in _RETRY:
+                if status in _RETRY and error.get("type") not in _CONTENT:
                     again.append(line)
-                    # A 500 is the document's fault only when every remaining one has it.
-                    why = text if not why or why.startswith("500 ") else why
+                    why = text
                 else:
                     rejected.append(Rejected(line.number, text))
         return again, rejected, why
 
-    def _ensure_index(self, index: str) -> None:
-        if index in self._known or not self._settings.create_index:
-            return
+    # -- indexes --------------------------------------------------------------------------------------------------
+
+    def _unfit(self, index: str, owner: tuple[str, ...]) -> str:
+        """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
+        Elasticsearch does not say."""
+        why = ""
+        if index not in self._owners:
+            try:
+                self._owners[index] = self._prepare(index, owner)
+            except _UnfitIndex as error:
+                why = str(error)
+            except ApiError as error:
+                why = f"index {index} can't be prepared: {error.status_code} {_reason(error.body)}"
+                if error.status_code in _RETRY or error.status_code == 401 or "cluster_block" in why:
+                    raise BulkError(why) from None
+            except TransportError as error:
+                raise BulkError(f"can't look at index {index}: {error}") from None
+        if not why and (known := self._owners[index]) != owner:
+            why = (
+                f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
+                "their place: give these tables another `index`, such as by a second consumer"
+            )
+        if why and self._refused.get(index) != why:
+            log.error("an index can't be used; its documents wait as dead letters", index=index, reason=why)
+            self._refused[index] = why
+        return why
+
+    def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+        """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and
+        TransportError."""
+        indices, settings = self._client.indices, self._settings
         try:
-            if not self._client.indices.exists(index=index):
-                self._client.indices.create(index=index, **self._settings.index_body())
-                log.info("index created", index=index)
-        except ApiError as error:
-            # Another task of the same batch was faster.
-            if "resource_already_exists_exception" not in str(error.body):
-                raise BulkError(f"can't create index {index}: {error.status_code} {_reason(error.body)}") from None
-        except TransportError as error:
-            raise BulkError(f"can't look for index {index}: {error}") from None
-        self._known.add(index)
+            found = indices.get_settings(index=index, flat_settings=True)
+        except NotFoundError:
+            if not settings.create_index:
+                raise _UnfitIndex(f"there is no index {index}: make it, or set create_index") from None
+            body = settings.index_body()
+            body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
+            try:
+                indices.create(index=index, **body)
+            except BadRequestError as error:
+                # Another task of the same batch was faster.
+                if "resource_already_exists_exception" not in str(error.body):
+                    raise
+                return self._prepare(index, owner)
+            log.info("index created", index=index)
+            return owner
+        if settings.deletes == "remove":
+            self._require_memory(index, found.body)
+        return self._claim(index, owner)
+
+    def _require_memory(self, index: str, found: dict[str, Any]) -> None:
+        """Of deletes: at least as long as configured, in all indexes behind the name."""
+        wanted = self._settings.gc_deletes
+        texts = [str(one["settings"].get("index.gc_deletes", "60s")) for one in found.values()]
+        if all(_seconds(text) >= _seconds(wanted) for text in texts):
+            return
+        if self._settings.create_index:
+            self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
+            log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
+            return
+        raise _UnfitIndex(
+            f"index {index} remembers deletes for {min(texts, key=_seconds)} (index.gc_deletes), and gc_deletes is "
+            f"{wanted}: an older change that comes later would bring a deleted document back. Set index.gc_deletes, or "
+            'lower gc_deletes, or set deletes = "tombstone"'
+        )
+
+    def _claim(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+        """The owner that the index was made for; it is noted there when it is not yet, so that other processes know."""
+        if not owner:
+            return owner
+        found = self._client.indices.get_mapping(index=index).body
+        metas = [one["mappings"].get("_meta") or {} for one in found.values()]
+        for meta in metas:
+            if noted := meta.get(_META):
+                return tuple(noted)
+        if self._settings.create_index:
+            self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
+        return owner
+
+
+class _UnfitIndex(Exception):
+    """The text says why."""
+
+
+def _with_owner(meta: Any, owner: tuple[str, ...]) -> dict[str, Any]:
+    return {**(meta or {}), **({_META: list(owner)} if owner else {})}
+
+
+def _seconds(text: str) -> float:
+    """A duration as Elasticsearch writes it; "-1" and "0" are none."""
+    found = _DURATION.fullmatch(text)
+    return int(found[1]) * _SECONDS[found[2]] if found else 0.0
 
 
 def encode(action: Action) -> bytes:

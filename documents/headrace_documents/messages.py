@@ -13,6 +13,7 @@ import orjson
 
 from headrace_documents.documents import (
     MAX_VERSION,
+    TOMBSTONE,
     Action,
     Rules,
     Value,
@@ -20,6 +21,7 @@ from headrace_documents.documents import (
     document_id,
     expand_prefix,
     index_name,
+    index_owner,
 )
 from headrace_documents.errors import MessageError
 
@@ -61,9 +63,11 @@ def parse_canal(value: bytes | None, rules: Rules) -> Parsed:
     keys = _keys(message, database, table)
     rules = expand_prefix(rules, database, table)
     index = index_name(rules.index_template, database, table)
+    owner = index_owner(rules.index_template, database, table)
+    gone = TOMBSTONE if rules.tombstones else None
     if kind == "DELETE":
-        deletes = [Action(index, document_id(keys, row, rules), position + i, None, i) for i, row in enumerate(rows)]
-        return Parsed(deletes, len(rows))
+        ids = [document_id(keys, row, rules) for row in rows]
+        return Parsed([Action(index, name, position + i, gone, i, owner) for i, name in enumerate(ids)], len(rows))
 
     mysql_types, sql_types = _object(message, "mysqlType"), _object(message, "sqlType")
     typed = converters(rules, mysql_types, sql_types)
@@ -80,13 +84,13 @@ def parse_canal(value: bytes | None, rules: Rules) -> Parsed:
         if old is not None and any(key in old for key in keys):
             before = document_id(keys, {**row, **{key: old[key] for key in keys if key in old}}, rules)
             if before != name:
-                actions.append(Action(index, before, position + i, None, i))
+                actions.append(Action(index, before, position + i, gone, i, owner))
         body = cast(dict[str, Value], row)
         for column, convert in typed:
             text = body.get(column)
             if isinstance(text, str):
                 body[column] = convert(text)
-        actions.append(Action(index, name, position + i, body, i))
+        actions.append(Action(index, name, position + i, body, i, owner))
     return Parsed(actions, len(rows))
 
 

@@ -1,35 +1,56 @@
-"""The newest action of each document: of many changes to one document only the last has to be written."""
+"""Of many changes to one document only the newest is written; an older one when Elasticsearch refuses that."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from bisect import insort
+from typing import Generic, NamedTuple, TypeVar
 
 from headrace_documents.documents import Action
+from headrace_documents.elastic import BulkWriter
 
 T = TypeVar("T")
 
 
+class Refused(NamedTuple, Generic[T]):
+    """An action that Elasticsearch will never take, the message that it came from, and why."""
+
+    action: Action
+    message: T
+    reason: str
+
+
 class Newest(Generic[T]):
-    """Collects actions, each with the message that it came from, and keeps the newest of each document."""
+    """Collects actions, each with the message that it came from. `len()` is the number of documents."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], tuple[Action, T]] = {}
+        self._documents: dict[tuple[object, ...], list[tuple[Action, T]]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._documents)
 
-    def add(self, action: Action, message: T) -> T | None:
-        """Takes an action; returns the message whose action needs not be written any more, if there is one."""
-        key = (action.target, action.id)
-        known = self._entries.get(key)
-        # At the same version (one row: delete of the old key, index of the new) the later action wins.
-        if known is not None and action.version < known[0].version:
-            return message
-        self._entries[key] = (action, message)
-        return known[1] if known is not None else None
+    def add(self, action: Action, message: T) -> None:
+        """Takes an action. At the same version (one row: delete of the old key, index of the new) the later wins."""
+        entry = (action, message)
+        changes = self._documents.setdefault((action.target, action.owner, action.id), [entry])
+        if changes[0] is entry:
+            return
+        if action.version >= changes[-1][0].version:
+            changes.append(entry)
+        else:
+            insort(changes, entry, key=lambda known: known[0].version)
 
-    def take(self) -> list[tuple[Action, T]]:
-        """What is to be written, and begins again with nothing."""
-        entries = list(self._entries.values())
-        self._entries.clear()
-        return entries
+    def write(self, writer: BulkWriter) -> list[Refused[T]]:
+        """Writes the newest action of each document, and begins again with nothing; returns what was refused.
+
+        Behind a refused action comes the next older one of its document, so that what is written does not depend on
+        which changes were collected together. Raises BulkError; then nothing is forgotten.
+        """
+        refused: list[Refused[T]] = []
+        documents = list(self._documents.values())
+        while documents:
+            heads = [changes[-1] for changes in documents]
+            rejected = writer.write([action for action, _ in heads])
+            refused += [Refused(*heads[number], reason) for number, reason in rejected]
+            documents = [documents[number][:-1] for number, _ in rejected if len(documents[number]) > 1]
+        self._documents.clear()
+        return refused

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 from headrace_common.section import File, Int, Seconds, Section, SizeOrOff
 from headrace_common.values import check_host
 from headrace_documents.config import absolute
-from headrace_documents.documents import Rules
+from headrace_documents.documents import DELETED, Rules
 
 _PLACEHOLDERS = re.compile(r"\{([^{}]*)\}")
 
@@ -56,11 +56,17 @@ class ElasticsearchSettings(Section):
     )
     types: Literal["mysql", "strings"] = Field("mysql", description="Numbers as JSON numbers, or all as strings")
     decimals: Literal["string", "number"] = Field("string", description="'number' may lose digits of a DECIMAL")
+    deletes: Literal["remove", "tombstone"] = Field(
+        "remove",
+        description="remove: the document goes, and Elasticsearch remembers its version for `gc_deletes`. tombstone: a "
+        'document {"headrace_deleted": true} stays, with its version, for ever',
+    )
     create_index: bool = Field(True, description="Create a missing index with `gc_deletes`, `settings` and mappings")
     gc_deletes: str = Field(
         "1h",
         pattern=r"^\d+(ms|s|m|h|d)$",
-        description="How long Elasticsearch remembers a delete; an older change that comes later would bring it back",
+        description="How long Elasticsearch remembers a delete, at least. An existing index that has less is given "
+        "this with `create_index`, and refused without",
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="Further settings of a created index")
     mappings_file: str = Field("", description="JSON file with the mappings of a created index")
@@ -98,7 +104,7 @@ class ElasticsearchSettings(Section):
 
     def rules(self) -> Rules:
         """How rows become documents."""
-        return Rules(self.index, self.id_prefix, self.types, self.decimals)
+        return Rules(self.index, self.id_prefix, self.types, self.decimals, self.deletes == "tombstone")
 
     def index_body(self) -> dict[str, Any]:
         """Settings and mappings of an index that we create.
@@ -110,4 +116,6 @@ class ElasticsearchSettings(Section):
         if self.mappings_file:
             mappings = json.loads(Path(self.mappings_file).read_bytes())
             mappings = mappings.get("mappings", mappings)
+        if self.deletes == "tombstone":
+            mappings["properties"] = {**mappings.get("properties", {}), DELETED: {"type": "boolean"}}
         return {"settings": {"index.gc_deletes": self.gc_deletes, **self.settings}, "mappings": mappings}

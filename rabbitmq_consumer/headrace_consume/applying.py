@@ -20,13 +20,11 @@ log = structlog.get_logger("headrace_consume.applying")
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a batch. A message is in exactly one of the three."""
+    """What became of a batch. A message is in exactly one of the two."""
 
     done: list[Message] = field(default_factory=list)
     failed: list[Message] = field(default_factory=list)
     """They can't be applied; `reason` says why."""
-    again: list[Message] = field(default_factory=list)
-    """Their documents gave way to those of a newer message, which Elasticsearch then refused."""
 
 
 class Applier:
@@ -48,7 +46,6 @@ class Applier:
 
     def _apply(self, messages: Sequence[Message]) -> Outcome:
         newest: Newest[int] = Newest()
-        gave_way: dict[tuple[str, str], list[int]] = {}
         reasons: dict[int, str] = {}
         rows: dict[int, int] = {}
         statements: dict[int, str] = {}
@@ -62,10 +59,9 @@ class Applier:
             if parsed.ignored:
                 statements[number] = parsed.ignored
             for action in parsed.actions:
-                loser = newest.add(action, number)
-                if loser is not None:
-                    gave_way.setdefault((action.target, action.id), []).append(loser)
-        again = self._write(newest, gave_way, reasons)
+                newest.add(action, number)
+        for action, number, reason in newest.write(self.writer):
+            reasons.setdefault(number, f"Elasticsearch refuses row {action.row}: {reason}")
         for number, statement in statements.items():
             self.ignored += 1
             log.warning("DDL is not applied to Elasticsearch", ddl=statement, id=messages[number].id)
@@ -74,22 +70,7 @@ class Applier:
             if number in reasons:
                 message.reason = reasons[number]
                 outcome.failed.append(message)
-            elif number in again:
-                outcome.again.append(message)
             else:
                 outcome.done.append(message)
                 self.rows += rows[number]
         return outcome
-
-    def _write(
-        self, newest: Newest[int], gave_way: dict[tuple[str, str], list[int]], reasons: dict[int, str]
-    ) -> set[int]:
-        """Writes; adds the refused messages to `reasons`, and returns those whose turn has to come again."""
-        entries = newest.take()
-        again: set[int] = set()
-        rejected = self.writer.write([action for action, _ in entries]) if entries else []
-        for number, reason in rejected:
-            action, message = entries[number]
-            reasons.setdefault(message, f"Elasticsearch refuses row {action.row}: {reason}")
-            again.update(gave_way.get((action.target, action.id), ()))
-        return again - reasons.keys()

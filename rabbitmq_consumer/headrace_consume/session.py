@@ -133,8 +133,6 @@ class Session:
         counts["indexed"], counts["deleted"], counts["stale"] = tally.indexed, tally.deleted, tally.stale
         for message in outcome.failed:
             self._failed(message)
-        if outcome.again:
-            self._put(outcome.again)
 
     async def _apply(self, batch: list[Message]) -> Outcome:
         """Writes, and waits for as long as Elasticsearch takes nothing: no message is to blame for that."""

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace_documents.elastic import BulkWriter, Rejected
+from headrace_documents.elastic import BulkWriter
 from headrace_documents.errors import MessageError
 from headrace_documents.messages import PARSERS
-from headrace_documents.newest import Newest
+from headrace_documents.newest import Newest, Refused
 from headrace_spark.settings import Settings
 
 log = structlog.get_logger("headrace_spark.worker")
@@ -50,7 +50,9 @@ class Worker:
         self._writer = writer
         self._parse = PARSERS[settings.kafka.format]
         self._rules = settings.elasticsearch.rules()
-        self._limit = settings.elasticsearch.bulk_actions
+        self._most, self._most_bytes = settings.elasticsearch.bulk_actions, settings.elasticsearch.bulk_bytes
+        self._bytes = 0
+        """Of the messages whose actions wait in `_pending`."""
         self._pending: Newest[Record] = Newest()
         self.messages = self.rows = self.ignored = self.dead = 0
 
@@ -72,7 +74,8 @@ class Worker:
             self.rows += parsed.rows
             for action in parsed.actions:
                 pending.add(action, record)
-            if len(pending) >= self._limit:
+            self._bytes += len(record.value or b"")
+            if len(pending) >= self._most or self._bytes >= self._most_bytes:
                 yield from self._flush()
         yield from self._flush()
 
@@ -91,18 +94,18 @@ class Worker:
         }
 
     def _flush(self) -> Iterator[DeadLetter]:
-        entries = self._pending.take()
-        by_message: dict[tuple[str, int, int], list[tuple[Rejected, int]]] = {}
-        for rejected in self._writer.write([action for action, _ in entries]):
-            action, record = entries[rejected.number]
-            by_message.setdefault((record.topic, record.partition, record.offset), []).append((rejected, action.row))
+        by_message: dict[tuple[str, int, int], list[Refused[Record]]] = {}
+        for refused in self._pending.write(self._writer):
+            record = refused.message
+            by_message.setdefault((record.topic, record.partition, record.offset), []).append(refused)
+        self._bytes = 0
         # One dead letter a message, however many of its rows were refused.
         for failures in by_message.values():
-            first, row = failures[0]
-            rows = sorted({row for _, row in failures})
+            first = min(failures, key=lambda refused: refused.action.row)
+            rows = sorted({refused.action.row for refused in failures})
             more = f" (and {len(rows) - 1} more rows: {', '.join(map(str, rows[:20]))})" if len(rows) > 1 else ""
             self.dead += 1
-            yield dead_letter(entries[first.number][1], f"Elasticsearch refuses row {row}: {first.reason}{more}")
+            yield dead_letter(first.message, f"Elasticsearch refuses row {rows[0]}: {first.reason}{more}")
 
 
 def dead_letter(record: Record, reason: str) -> DeadLetter:

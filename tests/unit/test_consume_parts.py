@@ -98,14 +98,16 @@ def test_each_message_of_a_batch_ends_in_one_place() -> None:
     ]
     worker = applier(writer)
     outcome = worker.apply(batch)
-    assert outcome.done == [batch[3], batch[4]]
+    assert outcome.done == [batch[0], batch[3], batch[4]]
     assert outcome.failed == [batch[1], batch[2]]
-    # The older change was not written, because the newer one was to be: now it has to be.
-    assert outcome.again == [batch[0]]
     assert batch[1].reason.startswith("not JSON")
     assert batch[2].reason == "Elasticsearch refuses row 0: no"
-    assert (worker.rows, worker.ignored) == (2, 1)
-    assert [(action.id, action.version - START) for action in writer.given[0]] == [("1", 30), ("2", 40), ("3", 41)]
+    assert (worker.rows, worker.ignored) == (3, 1)
+    assert [[(action.id, action.version - START) for action in given] for given in writer.given] == [
+        [("1", 30), ("2", 40), ("3", 41)],
+        # The older change was not written, because the newer one was to be: now it has to be.
+        [("1", 10)],
+    ]
 
 
 def test_an_older_change_behind_a_newer_one_is_done_with_it() -> None:
@@ -125,13 +127,16 @@ def test_no_message_is_to_blame_when_elasticsearch_is_away() -> None:
     assert (worker.rows, worker.ignored) == (0, 0)
 
 
-def test_the_newest_action_tells_whose_action_gave_way() -> None:
+def test_behind_a_refused_change_comes_the_next_older_one() -> None:
     newest: Newest[str] = Newest()
-    assert newest.add(Action("i", "1", 5, {}, 0), "a") is None
-    assert newest.add(Action("i", "1", 4, {}, 0), "b") == "b"
-    assert newest.add(Action("i", "1", 5, None, 0), "c") == "a"
-    assert newest.add(Action("i", "2", 1, {}, 0), "d") is None
-    assert [owner for _, owner in newest.take()] == ["c", "d"]
+    for version, body, message in ((5, {}, "a"), (4, {}, "b"), (6, None, "d"), (6, {}, "e"), (3, {}, "f")):
+        newest.add(Action("i", "1", START + version, body, 0), message)
+    newest.add(Action("i", "2", START + 1, {}, 0), "other")
+    assert len(newest) == 2
+    writer = FakeWriter(6, 5)
+    refused = newest.write(cast(BulkWriter, writer))
+    assert [one.message for one in refused] == ["e", "d", "a"]
+    assert [[one.version - START for one in given] for given in writer.given] == [[6, 1], [6], [5], [4]]
     assert len(newest) == 0
 
 

@@ -36,6 +36,7 @@ NAMES = {
     "headrace_documents",
     "headrace_parked_message",
     "headrace_parking_owner",
+    "headrace_deleted",
 }
 """What is named like a metric and is none."""
 CONSUMERS: dict[str, Callable[[Path], object]] = {

@@ -14,6 +14,7 @@ from headrace_documents.documents import Action, Rules
 from headrace_documents.errors import MessageError
 from headrace_documents.messages import parse_canal
 
+OWNER = ("shop", "serve_sync")
 POS = 3563400000000000000
 MYSQL_TYPE = {"id": "bigint", "name": "varchar(64)"}
 
@@ -51,7 +52,7 @@ def reason(value: bytes | None) -> str:
 
 
 def test_insert_is_an_index_with_the_position_as_version() -> None:
-    assert actions() == [Action("shop.serve_sync", "1", POS, {"id": 1, "name": "家庭保洁"}, 0)]
+    assert actions() == [Action("shop.serve_sync", "1", POS, {"id": 1, "name": "家庭保洁"}, 0, OWNER)]
 
 
 def test_each_row_of_a_message_has_the_next_version() -> None:
@@ -64,7 +65,7 @@ def test_each_row_of_a_message_has_the_next_version() -> None:
 
 
 def test_delete() -> None:
-    assert actions(type="DELETE") == [Action("shop.serve_sync", "1", POS, None, 0)]
+    assert actions(type="DELETE") == [Action("shop.serve_sync", "1", POS, None, 0, OWNER)]
 
 
 def test_delete_needs_only_the_key() -> None:

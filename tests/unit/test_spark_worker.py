@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ApiError, Elasticsearch, NotFoundError
 from elasticsearch import ConnectionError as ElasticConnectionError
 
 from headrace_documents.documents import Action
@@ -27,14 +28,18 @@ def api_error(status: int) -> ApiError:
 
 
 class Indices:
-    def __init__(self) -> None:
-        self.there: set[str] = set()
+    """Those that are there, each with enough memory of deletes."""
 
-    def exists(self, index: str) -> bool:
-        return index in self.there
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def get_settings(self, index: str, flat_settings: bool) -> Any:
+        if index not in self.made:
+            raise NotFoundError("no", api_error(404).meta, {})
+        return SimpleNamespace(body={index: {"settings": {"index.gc_deletes": "1h"}}})
 
     def create(self, index: str, **body: Any) -> None:
-        self.there.add(index)
+        self.made.append(index)
 
 
 class FakeElastic:
@@ -119,7 +124,7 @@ def test_the_index_is_made_once_with_gc_deletes() -> None:
     bulk = writer(fake)
     bulk.write([index("1")])
     bulk.write([index("2")])
-    assert fake.indices.there == {"i"}
+    assert fake.indices.made == ["i"]
     assert settings().elasticsearch.index_body()["settings"]["index.gc_deletes"] == "1h"
 
 
@@ -188,10 +193,19 @@ def test_a_refused_request_is_halved_until_the_culprit_is_found(status: int) -> 
     assert bulk.tally.indexed == 8
 
 
-def test_a_server_that_fails_at_one_document_only_lets_the_others_pass() -> None:
-    fake = FakeElastic(lambda heads: [{"status": 500 if head["_id"] == "2" else 200} for _, head in heads])
-    [rejected] = writer(fake, retries=1).write([index("1"), index("2")])
-    assert rejected.number == 1
+@pytest.mark.parametrize(("kind", "own"), [("null_pointer_exception", True), ("engine_exception", False)])
+def test_only_a_reason_of_the_document_s_own_sets_it_aside(kind: str, own: bool) -> None:
+    """A shard that is ill answers 500 to each document that comes to it, and to no other."""
+
+    def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        return [{"status": 500, "error": {"type": kind}} if h["_id"] == "2" else {"status": 200} for _, h in heads]
+
+    bulk = writer(FakeElastic(answer), retries=1)
+    if own:
+        assert bulk.write([index("1"), index("2")]) == [(1, f"500 {kind}")]
+        return
+    with pytest.raises(BulkError, match=f"did not take 1 actions after 1 retries: 500 {kind}"):
+        bulk.write([index("1"), index("2")])
 
 
 def test_a_server_that_fails_at_everything_fails_the_batch() -> None:
@@ -240,6 +254,13 @@ def test_a_full_buffer_is_written_before_the_task_ends() -> None:
     fake = FakeElastic()
     work(fake, *(record(i, i + 1, rows=(str(i),)) for i in range(5)), bulk_actions=2)
     assert [len(request) for request in fake.requests] == [2, 2, 1]
+
+
+def test_a_buffer_is_bounded_by_the_bytes_of_its_messages() -> None:
+    fake = FakeElastic()
+    records = [record(i, i + 1, rows=("1",), note="x" * 400) for i in range(6)]
+    work(fake, *records, bulk_bytes=1000)
+    assert [len(request) for request in fake.requests] == [1, 1, 1], "also when all are changes of one document"
 
 
 def test_ddl_is_counted_and_nothing_else() -> None:

@@ -1,0 +1,166 @@
+"""What the consumers' writer does on a real Elasticsearch: refused changes, indexes of others, deletes remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from devstack.servers.elasticsearch import ElasticsearchServer
+from headrace_documents.elastic import BulkWriter, connect
+from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.worker import DeadLetter, Record, Worker
+from tests.canal_messages import change, row
+from tests.support import eventually
+
+pytestmark = pytest.mark.server
+_numbers = count(1)
+
+
+class Desk:
+    """An Elasticsearch, a table's name of the test's own, and workers that write into its index."""
+
+    def __init__(self, server: ElasticsearchServer, name: str) -> None:
+        self.url, self.name = server.url, name
+        self.elastic = Elasticsearch(server.url)
+
+    def work(self, *values: bytes, **keys: Any) -> list[DeadLetter]:
+        elastic = ElasticsearchSettings(hosts=[self.url], retries=0, **keys)
+        kafka = KafkaSettings(bootstrap_servers="localhost:1", topics=["t"], dead_letter_topic="dead")
+        settings = Settings(kafka=kafka, elasticsearch=elastic, spark=SparkSettings(checkpoint="c"))
+        with connect(elastic) as client:
+            records = [Record(None, value, "topic", 0, offset, None) for offset, value in enumerate(values)]
+            return list(Worker(settings, BulkWriter(elastic, client)).run(records))
+
+    def documents(self, index: str = "") -> dict[str, tuple[int, Any]]:
+        index = index or f"shop.{self.name}"
+        self.elastic.indices.refresh(index=index)
+        found = self.elastic.search(index=index, size=1000, version=True)["hits"]["hits"]
+        return {hit["_id"]: (hit["_version"], hit["_source"]) for hit in found}
+
+    def gc_deletes(self) -> str | None:
+        found = self.elastic.indices.get_settings(index=f"shop.{self.name}", flat_settings=True).body
+        text = found[f"shop.{self.name}"]["settings"].get("index.gc_deletes")
+        return str(text) if text else None
+
+
+@pytest.fixture
+def desk(elastic_server: ElasticsearchServer) -> Iterator[Desk]:
+    made = Desk(elastic_server, f"writing{next(_numbers)}")
+    yield made
+    for index in made.elastic.indices.get(index=f"shop.{made.name}*"):
+        made.elastic.indices.delete(index=index)
+    made.elastic.close()
+
+
+def reason(letter: DeadLetter) -> str:
+    return (dict(letter.headers)["headrace-dead-reason"] or b"").decode()
+
+
+def wrong(table: str, at: int, key: int) -> bytes:
+    """A change of which Elasticsearch refuses the document: a text for a number."""
+    return change(table, at, "UPDATE", row(key, sold="no number"), old=[{}])
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_is_written_does_not_depend_on_where_a_batch_ends(desk: Desk, apart: bool) -> None:
+    table = desk.name
+    desk.work(change(table, 5, "INSERT", row(9)))  # sold is a number from now on
+    values = [
+        change(table, 10, "INSERT", row(1, "first")),
+        change(table, 20, "UPDATE", row(1, "second"), old=[{}]),
+        wrong(table, 30, 1),
+        wrong(table, 40, 1),
+    ]
+    letters = [letter for value in values for letter in desk.work(value)] if apart else desk.work(*values)
+    assert len(letters) == 2
+    version, body = desk.documents()["1"]
+    assert (version, body["name"]) == (20, "second")
+
+
+def test_tables_that_only_look_alike_do_not_share_an_index(desk: Desk) -> None:
+    upper, lower = desk.name.upper(), desk.name
+    [letter] = desk.work(change(upper, 10, "INSERT", row(1, "upper")), change(lower, 20, "INSERT", row(1, "lower")))
+    assert "has the documents of shop." in reason(letter)
+    assert "another `index`" in reason(letter)
+    held = desk.documents()["1"][1]["name"]
+    assert held in ("upper", "lower")
+    # Another process, which meets the other table first, knows whose index it is.
+    other = change(lower if held == "upper" else upper, 30, "UPDATE", row(1, "other"), old=[{}])
+    [letter] = desk.work(other)
+    assert "has the documents of shop." in reason(letter)
+    assert desk.documents()["1"][1]["name"] == held
+
+
+def test_tables_that_share_an_index_on_purpose_do(desk: Desk) -> None:
+    name = f"shop.{desk.name}"
+    keys = {"index": name, "id_prefix": "{table}:"}
+    assert desk.work(change("a", 1, "INSERT", row(1)), change("B", 2, "INSERT", row(1)), **keys) == []
+    assert set(desk.documents()) == {"a:1", "B:1"}
+
+
+def test_an_index_that_can_not_be_made_stops_no_other(desk: Desk) -> None:
+    table, other = f"{desk.name}good", f"{desk.name}bad"
+    desk.elastic.cluster.put_component_template(name=f"x{desk.name}", template={"settings": {}})
+    desk.elastic.indices.put_index_template(
+        name=f"x{desk.name}",
+        index_patterns=[f"shop.{other}"],
+        data_stream={},  # only a data stream may have such a name: the index can't be made
+        priority=1000,
+    )
+    try:
+        letters = desk.work(
+            change(other, 1, "INSERT", row(1)), change(table, 2, "INSERT", row(1)), change(other, 3, "INSERT", row(2))
+        )
+    finally:
+        desk.elastic.indices.delete_index_template(name=f"x{desk.name}")
+    assert [f"index shop.{other} can't be prepared: 400" in reason(letter) for letter in letters] == [True, True]
+    assert set(desk.documents(f"shop.{table}")) == {"1"}
+    assert desk.work(*(letter.value or b"" for letter in letters)) == []
+    assert set(desk.documents(f"shop.{other}")) == {"1", "2"}
+
+
+def test_an_index_of_others_gets_the_memory_of_deletes_that_is_configured(desk: Desk) -> None:
+    desk.elastic.indices.create(index=f"shop.{desk.name}")
+    assert desk.gc_deletes() is None
+    assert desk.work(change(desk.name, 1, "INSERT", row(1)), gc_deletes="90m") == []
+    assert desk.gc_deletes() == "90m"
+    assert desk.work(change(desk.name, 2, "INSERT", row(2)), gc_deletes="10m") == []
+    assert desk.gc_deletes() == "90m", "more is no harm"
+
+
+def test_an_index_that_is_not_ours_to_change_is_refused_with_what_to_do(desk: Desk) -> None:
+    value = change(desk.name, 1, "INSERT", row(1))
+    [letter] = desk.work(value, create_index=False)
+    assert f"there is no index shop.{desk.name}: make it" in reason(letter)
+    desk.elastic.indices.create(index=f"shop.{desk.name}")
+    [letter] = desk.work(value, create_index=False)
+    assert "remembers deletes for 60s (index.gc_deletes), and gc_deletes is 1h" in reason(letter)
+    assert desk.work(value, create_index=False, gc_deletes="60s") == []
+    assert desk.work(value, create_index=False, deletes="tombstone") == []
+
+
+def test_an_old_change_behind_a_forgotten_delete_brings_the_document_back(desk: Desk) -> None:
+    insert, delete = change(desk.name, 10, "INSERT", row(1)), change(desk.name, 20, "DELETE", row(1))
+    desk.work(insert, delete, gc_deletes="0s")
+    assert desk.documents() == {}
+
+    def comes_back() -> bool:
+        desk.work(insert, gc_deletes="0s")
+        return "1" in desk.documents()
+
+    eventually(comes_back)
+
+
+def test_a_tombstone_keeps_the_version_of_what_was_deleted_for_ever(desk: Desk) -> None:
+    insert, delete = change(desk.name, 10, "INSERT", row(1)), change(desk.name, 20, "DELETE", row(1))
+    for _ in range(2):
+        assert desk.work(insert, delete, insert, deletes="tombstone", gc_deletes="0s") == []
+        assert desk.documents() == {"1": (20, {"headrace_deleted": True})}
+    desk.work(change(desk.name, 30, "INSERT", row(1)), deletes="tombstone")
+    version, body = desk.documents()["1"]
+    assert (version, "headrace_deleted" in body) == (30, False)
