@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from headrace_consume.errors import BrokerError
 from headrace_consume.letterbox import Letterbox
 from headrace_consume.settings import load_settings
 from tests.canal_messages import START, TYPES, change, row
+from tests.once import until
 
 from .conftest import Line, channel_to
 
@@ -200,9 +200,11 @@ async def test_a_scan_that_fails_leaves_each_letter_in_its_queue_as_it_was(line:
         await channel.queue_delete(queue=line.name)
         with pytest.raises(BrokerError, match="no queue takes it"):
             await letterbox.scan()
-        async with asyncio.timeout(20):  # it goes back once the broker has noticed the end of the connection
-            while await letterbox.counts() != (1, 0):
-                await asyncio.sleep(0.05)
+
+        async def handed_back() -> bool:
+            return await letterbox.counts() == (1, 0)
+
+        await until(handed_back)  # the broker has to notice the end of the connection
         assert line.in_hand(".dead") == 0
         await channel.queue_declare(queue=line.name, durable=True, arguments={"x-queue-type": "quorum"})
         assert await letterbox.scan() == 1
