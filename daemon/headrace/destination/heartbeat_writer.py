@@ -6,7 +6,6 @@ import asyncio
 import time
 
 from headrace.destination.parts import Context
-from headrace.destination.status import Trouble
 from headrace.errors import Fenced, HeadraceError
 from headrace.ports.source import Heartbeat, SecondConnection
 
@@ -55,7 +54,7 @@ class HeartbeatWriter:
             self._forget_quiet()
             trouble = await self._write()
             if trouble:
-                if self._status.trouble(Trouble(_TROUBLE, trouble)):
+                if self._status.trouble(_TROUBLE, trouble):
                     self._log.warning("no heartbeat can be written", error=self._status.troubles[_TROUBLE])
             elif self._status.clear(_TROUBLE):
                 self._log.info("heartbeats are written again")
@@ -109,7 +108,7 @@ class HeartbeatWriter:
             f"node {heartbeat.node} still writes heartbeats for {self._destination} under epoch "
             f"{heartbeat.epoch}, ours is {self.epoch}: two daemons run it"
         )
-        self._status.trouble(Trouble(_FOREIGN, text, "stop that one"))
+        self._status.trouble(_FOREIGN, text, remedy="stop that one")
 
     def _forget_quiet(self) -> None:
         if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:

@@ -174,7 +174,7 @@ FIELDS = (
         "binlog_retention_bytes",
         "Binlog between the oldest that the source keeps and our position.",
     ),
-    _plain("retention.warning", "retention_warning"),
+    Field("retention.warning", lambda status: status.troubles.get("retention", "")),
     Field(
         "parked.messages",
         attrgetter("parked.messages"),

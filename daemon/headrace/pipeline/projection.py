@@ -149,8 +149,7 @@ class Projections:
 
     def _route(self, schema: str, table: str) -> Route:
         """Of a table, or with "" of what is about the whole schema, or about none."""
-        choice = self._topics.choose(schema, table) if schema else None
-        topic, rule = (choice.topic, choice.rule) if choice is not None else (self._topic, "")
+        topic, rule = self._topics.choose(schema, table) or (self._topic, "")
         count, name = self._counts.first(topic), f"{schema}.{table}"
         partitions = count.partitions if count is not None else self._partitions
         key = self._keys.first(name) if table and partitions > 1 else None

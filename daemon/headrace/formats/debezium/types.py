@@ -11,7 +11,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any
 
-from headrace.formats.debezium.schemas import Schema, field
+from headrace.formats.debezium.schemas import Schema, fields
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.row_text import Printer
 from headrace.model import Column
@@ -121,9 +121,8 @@ def _binary(mode: str) -> tuple[Schema, Printer]:
     return {"type": "bytes" if mode == "bytes" else "string"}, lambda value: f'"{encode(value).decode()}"'
 
 
-_SRID = field("srid", "int32", optional=True)
-_GEOMETRY = [field("wkb", "bytes"), _SRID]
-_POINT = [field("x", "double"), field("y", "double"), field("wkb", "bytes", optional=True), _SRID]
+_GEOMETRY = fields("wkb:bytes srid:int32?")
+_POINT = fields("x:double y:double wkb:bytes? srid:int32?")
 
 
 def geometry(value: bytes) -> str:
