@@ -7,12 +7,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from headrace.cli.common import (
-    Call,
     CommandRefused,
     add_command,
     aligned,
@@ -41,13 +41,7 @@ _LIST = 50
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands below `headrace parked`."""
     parser.description = DESCRIPTION
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(name: str, text: str, call: Call) -> argparse.ArgumentParser:
-        command = add_command(commands, name, text, call)
-        command.add_argument("name", metavar="DEST", help="the destination")
-        return command
-
+    add = partial(add_command, parser.add_subparsers(metavar="COMMAND", required=True))
     listing = add("list", "list the messages, in the order in which they wait", _list)
     _add_filters(listing)
     listing.add_argument("--limit", type=positive, default=_LIST, metavar="N", help="so many (default: %(default)s)")
