@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import getpass
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Any
 
 from headrace.cli.decode_output import Lines, Output, Stats
 from headrace.cli.decode_read import Window, read_files, read_server
+from headrace.cli.main import leave_stdout
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
 from headrace.rules.patterns import compile_filter
@@ -90,9 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
                 output.finish(sys.stdout.buffer)  # what came before an error is true
                 sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain once more when it closes standard output.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_stdout()
     except OSError as error:
         raise HeadraceError(f"{error.filename or 'the binlog'} can't be read: {error.strerror}") from error
     return 0

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -207,22 +207,10 @@ def _line(entry: ParkedEntry) -> str:
 
 def _plain(entry: ParkedEntry) -> dict[str, Any]:
     """An entry as JSON shows it."""
-    return {
-        "number": entry.number,
-        "id": entry.id,
-        "scope": entry.scope,
-        "topic": entry.topic,
-        "partition": entry.partition,
-        "tables": list(entry.unit.tables),
-        "keys": list(entry.unit.keys),
-        "state": str(entry.state),
-        "attempts": entry.attempts,
-        "reason": entry.reason,
-        "created_at": time_text(entry.created_us),
-        "tried_at": time_text(entry.tried_us),
-        "due_at": time_text(entry.due_us),
-        "size": entry.size,
-    }
+    facts = asdict(entry)
+    unit = facts.pop("unit")
+    times = {f"{what}_at": time_text(facts.pop(f"{what}_us")) for what in ("created", "tried", "due")}
+    return {**facts, "tables": unit.tables, "keys": unit.keys, **times}
 
 
 def _plain_content(content: ParkedContent) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -95,14 +96,7 @@ def _telling(entries: list[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def _dict(entry: HistoryEntry) -> dict[str, Any]:
-    return {
-        "changed_us": entry.changed_us,
-        "actor": entry.actor,
-        "epoch": entry.epoch,
-        "version": entry.version,
-        "position": entry.position.to_dict() if entry.position is not None else None,
-        "details": entry.details,
-    }
+    return {**asdict(entry), "position": entry.position.to_dict() if entry.position is not None else None}
 
 
 def _table(entries: list[HistoryEntry]) -> str:

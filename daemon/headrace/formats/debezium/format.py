@@ -19,8 +19,6 @@ from headrace.ports.format import KeyedFormat, Messages, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
-
-
 _NO_VALUE = (None, ABSENT)
 
 
@@ -82,10 +80,8 @@ class DebeziumFormat(KeyedFormat):
         transaction = self._transaction_id(change.gtid, change.origin) if self._settings.transaction_topic else ""
         row = table.partial_row if change.partial else table.row
         row_indexes = change.row_indexes
-        middle, tail = (
-            f',"source":{source}',
-            f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}',
-        )
+        middle = f',"source":{source}'
+        tail = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}'
 
         def value(op: str, before: str, after: str, i: int) -> bytes:
             block = self._block(transaction, table.name) if transaction else "null"
