@@ -19,7 +19,6 @@ _LOOK = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of one of the three."""
     name = parser.prog.rpartition(" ")[2]
     add_config(parser)
     if name == "cluster":

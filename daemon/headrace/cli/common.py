@@ -84,10 +84,9 @@ async def coordinated(settings: Settings) -> AsyncIterator[Wiring]:
 
 async def open_store(shared: Wiring, destination: DestinationSettings) -> StateStore:
     """The destination's store, which a command never makes. Raises CommandRefused or StateStoreError."""
-    problems = await shared.store(destination).problems(destination.name, must_exist=True)
-    if problems:
-        raise CommandRefused("; ".join(problems))
     store = shared.store(destination)
+    if problems := await store.problems(destination.name, must_exist=True):
+        raise CommandRefused("; ".join(problems))
     await store.open()
     return store
 

@@ -39,7 +39,6 @@ _LIST = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The commands below `headrace parked`."""
     parser.description = DESCRIPTION
     add = partial(add_command, parser.add_subparsers(metavar="COMMAND", required=True))
     listing = add("list", "list the messages, in the order in which they wait", _list)

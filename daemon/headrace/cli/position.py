@@ -37,7 +37,6 @@ WHERE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The commands below `headrace position`."""
     parser.description = DESCRIPTION
     add = partial(add_command, parser.add_subparsers(metavar="COMMAND", required=True))
     show = add(

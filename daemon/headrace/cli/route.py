@@ -24,7 +24,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
     parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument("table", metavar="SCHEMA.TABLE", help="the table")

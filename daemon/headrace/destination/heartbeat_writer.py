@@ -51,7 +51,9 @@ class HeartbeatWriter:
             return
         while True:
             began = time.monotonic()
-            self._forget_quiet()
+            if self._foreign_at and began - self._foreign_at > _QUIET_SECONDS:
+                self._foreign_at = 0.0
+                self._status.clear(_FOREIGN)
             trouble = await self._write()
             if trouble:
                 if self._status.trouble(_TROUBLE, trouble):
@@ -109,8 +111,3 @@ class HeartbeatWriter:
             f"{heartbeat.epoch}, ours is {self.epoch}: two daemons run it"
         )
         self._status.trouble(_FOREIGN, text, remedy="stop that one")
-
-    def _forget_quiet(self) -> None:
-        if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:
-            self._foreign_at = 0.0
-            self._status.clear(_FOREIGN)

@@ -83,7 +83,8 @@ class TableProjection:
         if route.spreads:
             n, key = route.partitions, self._key
             if canal_hash:
-                self._spread = _canal_spread(source, key_columns, n, database)
+                text = text_of(source, key_columns)
+                self._spread = lambda rows: [canal_partition(text(row), n, database=database) for row in rows]
             else:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
         self.simple = self._spread is None and keeps is None
@@ -302,11 +303,3 @@ def text_of(schema: TableSchema, columns: Sequence[int]) -> Callable[[Row], list
         return texts
 
     return text
-
-
-def _canal_spread(
-    schema: TableSchema, columns: Sequence[int], partitions: int, database: str | None
-) -> Callable[[Sequence[Row]], list[int]]:
-    """Canal's hash; `database` is that of the table where its name counts."""
-    text = text_of(schema, columns)
-    return lambda rows: [canal_partition(text(row), partitions, database=database) for row in rows]

@@ -156,11 +156,7 @@ class DebeziumFormat(KeyedFormat):
             counts = [{"data_collection": name, "event_count": n} for name, n in self._counts.items()]
             value |= {"event_count": self._total, "data_collections": counts}
         value["ts_ms"] = mark.commit_time_us // 1000
-        return [
-            self._record(
-                self._settings.transaction_topic, schemas.TRANSACTION_KEY, key, schemas.TRANSACTION_VALUE, value
-            )
-        ]
+        return [self._record(self._settings.transaction_topic, schemas.TRANSACTION, key, value)]
 
     # -- schema changes -------------------------------------------------------------------------------------------
 
@@ -178,17 +174,11 @@ class DebeziumFormat(KeyedFormat):
             "ddl": change.sql,
             "tableChanges": table_changes(change.tables, change.sql),
         }
-        return [
-            self._record(
-                self._settings.schema_topic, schemas.SCHEMA_CHANGE_KEY, key, schemas.SCHEMA_CHANGE_VALUE, value
-            )
-        ]
+        return [self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)]
 
-    def _record(
-        self, topic: str, key_schema: schemas.Schema, key: object, value_schema: schemas.Schema, value: object
-    ) -> Messages:
+    def _record(self, topic: str, of: tuple[schemas.Schema, schemas.Schema], key: object, value: object) -> Messages:
         if self._settings.schemas:
-            key, value = {"schema": key_schema, "payload": key}, {"schema": value_schema, "payload": value}
+            key, value = {"schema": of[0], "payload": key}, {"schema": of[1], "payload": value}
         return Messages([orjson.dumps(value)], [orjson.dumps(key)], [0], topic=topic)
 
 

@@ -89,26 +89,26 @@ def envelope(prefix: str, columns: list[Schema]) -> Schema:
     )
 
 
-TRANSACTION_KEY = struct("io.debezium.connector.common.TransactionMetadataKey", fields("id:string"), version=1)
-TRANSACTION_VALUE = struct(
-    "io.debezium.connector.common.TransactionMetadataValue",
-    [
-        *fields("status:string id:string event_count:int64?"),
-        {
-            "type": "array",
-            "items": struct(
-                "event.collection",
-                fields("data_collection:string event_count:int64"),
-                version=1,
-                optional=True,
-            ),
-            "optional": True,
-            "field": "data_collections",
-        },
-        *fields("ts_ms:int64"),
-    ],
-    version=1,
+TRANSACTION = (
+    struct("io.debezium.connector.common.TransactionMetadataKey", fields("id:string"), version=1),
+    struct(
+        "io.debezium.connector.common.TransactionMetadataValue",
+        [
+            *fields("status:string id:string event_count:int64?"),
+            {
+                "type": "array",
+                "items": struct(
+                    "event.collection", fields("data_collection:string event_count:int64"), version=1, optional=True
+                ),
+                "optional": True,
+                "field": "data_collections",
+            },
+            *fields("ts_ms:int64"),
+        ],
+        version=1,
+    ),
 )
+"""Of key and value."""
 _COLUMN = struct(
     "io.debezium.connector.schema.Column",
     [
@@ -132,13 +132,16 @@ _TABLE = struct(
     of="table",
 )
 _CHANGE = struct("io.debezium.connector.schema.Change", [*fields("type:string id:string"), _TABLE], version=1)
-SCHEMA_CHANGE_KEY = struct("io.debezium.connector.mysql.SchemaChangeKey", fields("databaseName:string"), version=1)
-SCHEMA_CHANGE_VALUE = struct(
-    "io.debezium.connector.mysql.SchemaChangeValue",
-    [
-        SOURCE,
-        *fields("ts_ms:int64 databaseName:string? schemaName:string? ddl:string?"),
-        {"type": "array", "items": _CHANGE, "optional": False, "field": "tableChanges"},
-    ],
-    version=1,
+SCHEMA_CHANGE = (
+    struct("io.debezium.connector.mysql.SchemaChangeKey", fields("databaseName:string"), version=1),
+    struct(
+        "io.debezium.connector.mysql.SchemaChangeValue",
+        [
+            SOURCE,
+            *fields("ts_ms:int64 databaseName:string? schemaName:string? ddl:string?"),
+            {"type": "array", "items": _CHANGE, "optional": False, "field": "tableChanges"},
+        ],
+        version=1,
+    ),
 )
+"""Of key and value."""
