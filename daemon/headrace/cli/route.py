@@ -89,7 +89,10 @@ async def _answer(
         "partition": partition,
         "address": projection.address(partition),
         "key": keys[0].removeprefix(f"{projection.family} ") if keys else "",
-        "row": dict(zip(names, (_plain(value) for value in shown), strict=True)),
+        "row": {
+            name: value.decode("latin-1") if isinstance(value, bytes) else value
+            for name, value in zip(names, shown, strict=True)
+        },
     }
 
 
@@ -156,10 +159,6 @@ def _row(text: str) -> dict[str, Any]:
     if not isinstance(row, dict) or not row:
         raise argparse.ArgumentTypeError("should be a JSON object: columns and their values")
     return row
-
-
-def _plain(value: Any) -> Any:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def _text(value: Any) -> str:

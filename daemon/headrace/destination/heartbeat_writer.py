@@ -84,9 +84,8 @@ class HeartbeatWriter:
             self._own_seen = True
             self._status.heartbeat_seen_at = time.monotonic()
             self._status.round_trips.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
-        elif (
-            heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us
-        ):  # older ones come by when we catch up
+        elif heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us:
+            # Older ones come by when we catch up.
             self._fence(heartbeat)
             self.check()
         elif heartbeat.epoch <= self.epoch and self._own_seen:

@@ -101,9 +101,7 @@ class DebeziumFormat(KeyedFormat):
             assert change.before is not None
             for i, (before, after) in enumerate(zip(change.before, change.rows, strict=True)):
                 key = table.key(after)
-                old = (
-                    key if not table.keys or _same_key(table.keys, before, after) else table.key(_filled(before, after))
-                )
+                old = key if _same_key(table.keys, before, after) else table.key(_filled(before, after))
                 if old == key:
                     made.add(value("u", row(before), row(after), i), key, i)
                     continue
