@@ -131,14 +131,13 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     task = site.task()
     await until(lambda: site.sink.messages == 6 and site.status.oldest_unconfirmed_at > 0)
     site.status.troubles["heartbeat"] = "none can be written"
-    site.status.retention_warning = "little is left"
     site.lock.away.set()
     await until(lambda: site.status.state is State.STANDBY)  # not all is confirmed within drain_timeout
     status = site.status
     ages = (status.oldest_unconfirmed_at, status.last_event_at, status.last_checkpoint_at, status.heartbeat_seen_at)
     assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
     assert site.actor._unconfirmed.oldest == 0.0, "whoever runs it sees to what waits"
-    assert (status.lag_seconds, status.queue_bytes, status.troubles, status.retention_warning) == (0.0, 0, {}, "")
+    assert (status.lag_seconds, status.queue_bytes, status.troubles) == (0.0, 0, {})
     status.standby_problems, status.holder = ["the sink is away"], "somebody else"
     site.sink.held = False
     site.lock.away.clear()

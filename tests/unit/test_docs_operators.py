@@ -62,13 +62,13 @@ def reasons() -> set[str]:
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             called = getattr(call.func, "attr", getattr(call.func, "id", ""))
             given = [one.value for one in call.keywords if one.arg == "reason"]
-            given += {"Trouble": call.args[:1], "enter": call.args[1:2]}.get(called, [])
-            if called in ("Trouble", "enter", "Gap"):
+            given += {"trouble": call.args[:1], "enter": call.args[1:2]}.get(called, [])
+            if called in ("trouble", "enter", "Gap"):
                 named = {
                     texts.get(one.id) if isinstance(one, ast.Name) else getattr(one, "value", None) for one in given
                 }
                 found |= {text for text in named if isinstance(text, str)}
-            assert called != "Trouble" or any(isinstance(text, str) for text in named), ast.unparse(call)
+            assert called != "trouble" or any(isinstance(text, str) for text in named), ast.unparse(call)
     return found | {kind.value for kind in LostKind}
 
 

@@ -17,7 +17,7 @@ import structlog
 
 from headrace.adapters.local.lock import FileLock
 from headrace.adapters.sqlite.state import SqliteStore
-from headrace.cli.common import duration_text, gap_of, time_text
+from headrace.cli.common import duration_text, time_text
 from headrace.cli.main import main
 from headrace.cli.position_show import _Source, judge, remedy
 from headrace.model import Gap, OpenXa, Position
@@ -135,7 +135,7 @@ def test_history_is_newest_first_with_who_and_why(position: Run, stored: Callabl
     assert [entry["version"] for entry in entries] == list(range(34, 2, -1))
     assert entries[30]["position"] is None
     assert entries[31]["details"] == moved
-    assert gap_of(entries[31]["details"]) == gap
+    assert Gap.from_dict(entries[31]["details"]["gap"]) == gap
 
 
 async def nothing_known() -> int:

@@ -12,6 +12,7 @@ from headrace.destination.parts import Context
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SourceUnreachable
+from headrace.http.health import describe
 from headrace.model import Position
 from headrace.mysql import source as module
 from headrace.mysql.source import MysqlSource
@@ -68,10 +69,10 @@ async def test_the_warning_comes_below_the_share_and_goes_at_it(looks: Looks) ->
     assert await looks.look(Retention(100, 3600.0, 0.25), retention_warning=0.25) == ""
     text = await looks.look(Retention(100, 3500.0, 0.249), retention_warning=0.25)
     assert "in 3,500 s, 25% of what it keeps is left" in text
-    assert looks.status.retention_warning == text
+    assert describe(looks.status)["retention"]["warning"] == text
     assert (looks.status.retention_bytes, looks.status.retention_seconds) == (100, 3500.0)
     assert await looks.look(Retention(100, 3600.0, 0.25), retention_warning=0.25) == ""
-    assert looks.status.retention_warning == ""
+    assert describe(looks.status)["retention"]["warning"] == ""
     assert looks.closed == 3
 
 

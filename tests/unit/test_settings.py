@@ -197,8 +197,8 @@ def test_events_to_skip_are_files_and_offsets(write: Write) -> None:
     for given in ('["mysql-bin.000003:1234", " mysql-bin.000004:4"]', '"mysql-bin.000003:1234, mysql-bin.000004:4"'):
         path = write(shop=SHOP.replace("[route]", f"skip_event = {given}\n[route]"))
         source = load(path, ENV).destinations["shop"].source
-        assert source.skip_positions == {("mysql-bin.000003", 1234), ("mysql-bin.000004", 4)}
-    assert load(write(shop=SHOP), ENV).destinations["shop"].source.skip_positions == frozenset()
+        assert source.skip_event == ("mysql-bin.000003:1234", "mysql-bin.000004:4")
+    assert load(write(shop=SHOP), ENV).destinations["shop"].source.skip_event == ()
 
 
 def test_compat_chooses_what_is_not_chosen() -> None:

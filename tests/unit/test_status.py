@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.destination.status import DestinationStatus, Trouble
+from headrace.destination.status import DestinationStatus
 from headrace.errors import (
     Fenced,
     HeadraceError,
@@ -50,10 +50,10 @@ def test_a_text_that_names_a_section_gets_no_other() -> None:
 
 def test_a_trouble_ends_with_the_section_about_it_and_stays_the_same_trouble() -> None:
     status = DestinationStatus("shop")
-    trouble = Trouble("heartbeat", "no grant", "GRANT INSERT; ask DESTINATION")
-    assert status.trouble(trouble)
+    remedy = "GRANT INSERT; ask DESTINATION"
+    assert status.trouble("heartbeat", "no grant", remedy=remedy)
     assert status.troubles == {"heartbeat": f"no grant -> GRANT INSERT; ask shop -> see {MANUAL}heartbeat"}
-    assert not status.trouble(trouble)
+    assert not status.trouble("heartbeat", "no grant", remedy=remedy)
 
 
 def test_a_state_that_is_not_healthy_names_the_section_of_its_reason_and_a_healthy_one_none() -> None:

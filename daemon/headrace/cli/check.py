@@ -38,7 +38,6 @@ LIMIT = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
     parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument(

@@ -19,26 +19,23 @@ _LOOK = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of one of the three."""
     name = parser.prog.rpartition(" ")[2]
     add_config(parser)
     if name == "cluster":
         parser.add_argument("--json", action="store_true", help="as JSON")
-        parser.set_defaults(call=lambda settings, given: show(settings, as_json=given.json))
+        parser.set_defaults(call=show)
         return
     if name == "move":
+        parser.set_defaults(call=move)
         parser.add_argument("destination", metavar="DEST", help="the destination's name")
         parser.add_argument("node", metavar="NODE", help="the daemon that is to run it")
     else:
+        parser.set_defaults(call=drain)
         parser.add_argument("node", metavar="NODE", help="the daemon that is to run nothing")
         parser.add_argument("--undo", action="store_true", help="it may run destinations again")
     parser.add_argument(
         "--timeout", type=float, default=_LIMIT, metavar="SECONDS", help="wait so long for it (default: %(default)g)"
     )
-    if name == "move":
-        parser.set_defaults(call=lambda settings, given: move(settings, given.destination, given.node, given.timeout))
-    else:
-        parser.set_defaults(call=lambda settings, given: drain(settings, given.node, given.timeout, undo=given.undo))
 
 
 @asynccontextmanager
@@ -59,19 +56,20 @@ def _ensure_alive(view: View, node: str) -> None:
         raise CommandRefused(f"no daemon {node} is alive; there are {', '.join(sorted(view.members)) or 'none'}")
 
 
-async def show(settings: Settings, *, as_json: bool) -> int:
+async def show(settings: Settings, given: argparse.Namespace) -> int:
     """Prints the cluster; 1 when a destination is run by nobody."""
     async with _cluster(settings) as cluster:
         view = await cluster.look()
-    if as_json:
+    if given.json:
         print_json(_facts(view))
     else:
         print(_table(view))
     return 0 if all(assignment.holder for assignment in view.assignments.values()) else 1
 
 
-async def move(settings: Settings, destination: str, node: str, limit: float) -> int:
-    """Has `node` run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
+async def move(settings: Settings, given: argparse.Namespace) -> int:
+    """Has a node run a destination, and waits until it does. Raises CommandRefused or LockServiceError."""
+    destination, node, limit = given.destination, given.node, given.timeout
     async with _cluster(settings) as cluster:
         view = await cluster.look()
         assignment = view.assignments.get(destination)
@@ -102,11 +100,12 @@ async def move(settings: Settings, destination: str, node: str, limit: float) ->
     return 0
 
 
-async def drain(settings: Settings, node: str, limit: float, *, undo: bool) -> int:
+async def drain(settings: Settings, given: argparse.Namespace) -> int:
     """Has a daemon run nothing, or lets it again. What nobody else could run it keeps: 1 then."""
+    node, limit = given.node, given.timeout
     async with _cluster(settings) as cluster:
         view = await cluster.look()
-        if undo:
+        if given.undo:
             await cluster.undrain(node)
             print(f"{node}: may run destinations again")
             return 0

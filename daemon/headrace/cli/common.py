@@ -18,7 +18,6 @@ from headrace import times
 from headrace.cli.wiring import Wiring
 from headrace.errors import ConfigError, HeadraceError
 from headrace.lease import Term
-from headrace.model import Gap
 from headrace.ports.state import StateStore
 from headrace.settings.destination import DestinationSettings, Settings
 
@@ -41,12 +40,19 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 Call = Callable[[Settings, argparse.Namespace], Coroutine[Any, Any, int]]
 
 
-def add_command(commands: Any, name: str, text: str, call: Call) -> argparse.ArgumentParser:
-    """One of the commands below another; `commands` is what argparse's add_subparsers() returned."""
+def add_command(
+    commands: Any, name: str, text: str, call: Call, *, all_at_once: bool = False
+) -> argparse.ArgumentParser:
+    """One of the commands below another; `commands` is what argparse's add_subparsers() returned. It is about the
+    destination `name`, or `all_at_once` about the destinations `names`, all without one."""
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
     )
     add_config(command)
+    if all_at_once:
+        command.add_argument("names", nargs="*", metavar="DEST", help="destinations (default: all)")
+    else:
+        command.add_argument("name", metavar="DEST", help="the destination")
     command.set_defaults(call=call)
     return command
 
@@ -78,10 +84,9 @@ async def coordinated(settings: Settings) -> AsyncIterator[Wiring]:
 
 async def open_store(shared: Wiring, destination: DestinationSettings) -> StateStore:
     """The destination's store, which a command never makes. Raises CommandRefused or StateStoreError."""
-    problems = await shared.store(destination).problems(destination.name, must_exist=True)
-    if problems:
-        raise CommandRefused("; ".join(problems))
     store = shared.store(destination)
+    if problems := await store.problems(destination.name, must_exist=True):
+        raise CommandRefused("; ".join(problems))
     await store.open()
     return store
 
@@ -126,12 +131,6 @@ def duration_text(seconds: float) -> str:
 def short(text: str, limit: int = 200) -> str:
     """A GTID set for a table, where one of thousands of intervals would hide everything else."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters, --json has all)"
-
-
-def gap_of(details: dict[str, Any]) -> Gap | None:
-    """The gap that an entry of the position history carries."""
-    raw = details.get("gap")
-    return Gap.from_dict(raw) if isinstance(raw, dict) else None
 
 
 def operator() -> str:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import getpass
 import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.cli.decode_output import Lines, Output, Stats
 from headrace.cli.decode_read import Window, read_files, read_server
+from headrace.cli.main import leave_stdout
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
-from headrace.settings.values import Start, StartAt, StartTime, parse_file_position, parse_start
+from headrace.settings.values import StartAt, StartTime, parse_file_position, parse_start
 
+_T = TypeVar("_T")
 DESCRIPTION = (
     "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "
     "no configuration. Exit status 0: all was decoded; 1: something was not, said on standard error; 2: the command is "
@@ -32,7 +33,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
     parser.description = DESCRIPTION
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="binlog files, in order")
     parser.add_argument("--format", choices=("canal", "debezium"), default="canal", help="default: %(default)s")
@@ -90,9 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
                 output.finish(sys.stdout.buffer)  # what came before an error is true
                 sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain once more when it closes standard output.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_stdout()
     except OSError as error:
         raise HeadraceError(f"{error.filename or 'the binlog'} can't be read: {error.strerror}") from error
     return 0
@@ -122,7 +120,7 @@ def _bound(text: str | None, alone: list[str], option: str) -> tuple[str, int] |
     file, colon, offset = text.rpartition(":")
     if colon and "/" not in file and re.fullmatch(r"[^\s:]+\.[^\s:]+", file) and re.fullmatch(r"[0-9]{1,19}", offset):
         return file, int(offset)
-    start = _start(text, option)
+    start = _parsed(f"{option} {text}", parse_start, text)
     if isinstance(start, StartTime):
         return int(start.time.timestamp() * 1_000_000)
     if isinstance(start, StartAt):
@@ -130,30 +128,26 @@ def _bound(text: str | None, alone: list[str], option: str) -> tuple[str, int] |
     raise ValueError(f"{option} {text}: should be an offset, file:offset, or a time with its zone")
 
 
-def _start(text: str, option: str) -> Start:
+def _parsed(option: str, parse: Callable[[str], _T], text: str) -> _T:
     try:
-        return parse_start(text)
+        return parse(text)
     except ValueError as error:
-        raise ValueError(f"{option} {text}: {error}") from None
+        raise ValueError(f"{option}: {error}") from None
 
 
 def _settings(arguments: argparse.Namespace) -> DestinationSettings:
     """A destination that prints. Raises ValueError in words for people."""
-    try:
-        compile_filter(arguments.table)
-    except ValueError as error:
-        raise ValueError(f"--table: {error}") from None
-    try:
-        skipped = [parse_file_position(bound) for bound in arguments.skip_event]
-    except ValueError as error:
-        raise ValueError(f"--skip-event: {error}") from None
-    source: dict[str, Any] = {}
+    _parsed("--table", compile_filter, arguments.table)
+    source: dict[str, Any] = {
+        "skip_event": [_parsed("--skip-event", parse_file_position, bound) for bound in arguments.skip_event]
+    }
     if arguments.host:
+        first = arguments.first or "earliest"
         number = derive_server_id(f"{socket.gethostname()}-{os.getpid()}", "decode")
         source |= {"host": arguments.host, "port": arguments.port, "user": arguments.user, "server_id": number}
-        source |= {"password": _password(arguments), "start": _start(arguments.first or "earliest", "--from")}
+        source |= {"password": _password(arguments), "start": _parsed(f"--from {first}", parse_start, first)}
     try:
-        return printing_settings(arguments.format, arguments.table, {**source, "skip_event": skipped})
+        return printing_settings(arguments.format, arguments.table, source)
     except ConfigError as error:
         raise ValueError("; ".join(f"--{problem.partition('.')[2]}" for problem in error.problems)) from None
 

@@ -123,9 +123,8 @@ def _feed(decoder: Decoder, data: bytes, output: Output) -> None:
         try:
             at, more = decoder.feed(data, at, output.full)
         finally:
-            output.write(
-                decoder.transactions.count, decoder.cutter.events
-            )  # what came before something unreadable is true
+            # What came before something unreadable is true.
+            output.write(decoder.transactions.count, decoder.cutter.events)
         if decoder.described.wanted is not None:
             decoder.described.learned(_NO_SCHEMA)
             more = True

@@ -73,9 +73,7 @@ def _guarded(call: Callable[[], int]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain once more when it closes standard output.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_stdout()
         return 1
     except ConfigError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
@@ -85,6 +83,12 @@ def _guarded(call: Callable[[], int]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def leave_stdout() -> None:
+    """Whoever read has seen enough. Python would complain once more when it closes standard output."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

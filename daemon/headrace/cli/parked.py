@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from headrace.cli.common import (
-    Call,
     CommandRefused,
     add_command,
     aligned,
@@ -39,15 +39,8 @@ _LIST = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The commands below `headrace parked`."""
     parser.description = DESCRIPTION
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(name: str, text: str, call: Call) -> argparse.ArgumentParser:
-        command = add_command(commands, name, text, call)
-        command.add_argument("name", metavar="DEST", help="the destination")
-        return command
-
+    add = partial(add_command, parser.add_subparsers(metavar="COMMAND", required=True))
     listing = add("list", "list the messages, in the order in which they wait", _list)
     _add_filters(listing)
     listing.add_argument("--limit", type=positive, default=_LIST, metavar="N", help="so many (default: %(default)s)")
@@ -213,22 +206,10 @@ def _line(entry: ParkedEntry) -> str:
 
 def _plain(entry: ParkedEntry) -> dict[str, Any]:
     """An entry as JSON shows it."""
-    return {
-        "number": entry.number,
-        "id": entry.id,
-        "scope": entry.scope,
-        "topic": entry.topic,
-        "partition": entry.partition,
-        "tables": list(entry.unit.tables),
-        "keys": list(entry.unit.keys),
-        "state": str(entry.state),
-        "attempts": entry.attempts,
-        "reason": entry.reason,
-        "created_at": time_text(entry.created_us),
-        "tried_at": time_text(entry.tried_us),
-        "due_at": time_text(entry.due_us),
-        "size": entry.size,
-    }
+    facts = asdict(entry)
+    unit = facts.pop("unit")
+    times = {f"{what}_at": time_text(facts.pop(f"{what}_us")) for what in ("created", "tried", "due")}
+    return {**facts, "tables": unit.tables, "keys": unit.keys, **times}
 
 
 def _plain_content(content: ParkedContent) -> dict[str, Any]:

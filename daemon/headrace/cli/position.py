@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,13 @@ from headrace.cli.common import (
     aligned,
     coordinated,
     destination,
-    gap_of,
     open_store,
     positive,
     print_json,
     short,
     time_text,
 )
+from headrace.model import Gap
 from headrace.mysql.position.move import Where, parse_where, position_text
 from headrace.ports.state import HistoryEntry
 from headrace.settings.destination import Settings
@@ -36,26 +37,23 @@ WHERE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The commands below `headrace position`."""
     parser.description = DESCRIPTION
     add = partial(add_command, parser.add_subparsers(metavar="COMMAND", required=True))
-    show = add("show", "show what is stored, and whether the source can serve it", position_show.command)
-    show.add_argument("names", nargs="*", metavar="DEST", help="destinations (default: all)")
+    show = add(
+        "show", "show what is stored, and whether the source can serve it", position_show.command, all_at_once=True
+    )
     show.add_argument("--json", action="store_true", help="as JSON, with nothing left out")
 
     move = add("set", "move the position of a destination that is not running", position_set.move)
-    move.add_argument("name", metavar="DEST", help="the destination")
     move.add_argument("where", type=_where, metavar="WHERE", help=WHERE)
     move.add_argument("--yes", action="store_true", help="do not ask")
 
     reset = add(
         "reset", "take the position of a destination away, so that it begins by [source] start", position_set.reset
     )
-    reset.add_argument("name", metavar="DEST", help="the destination")
     reset.add_argument("--yes", action="store_true", help="do not ask")
 
     history = add("history", "show the last changes of a position, newest first, and by whom", _history)
-    history.add_argument("name", metavar="DEST", help="the destination")
     history.add_argument("--json", action="store_true", help="as JSON, with nothing left out")
     history.add_argument(
         "--limit",
@@ -97,14 +95,7 @@ def _telling(entries: list[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def _dict(entry: HistoryEntry) -> dict[str, Any]:
-    return {
-        "changed_us": entry.changed_us,
-        "actor": entry.actor,
-        "epoch": entry.epoch,
-        "version": entry.version,
-        "position": entry.position.to_dict() if entry.position is not None else None,
-        "details": entry.details,
-    }
+    return {**asdict(entry), "position": entry.position.to_dict() if entry.position is not None else None}
 
 
 def _table(entries: list[HistoryEntry]) -> str:
@@ -118,7 +109,7 @@ def _table(entries: list[HistoryEntry]) -> str:
 def _what(entry: HistoryEntry) -> str:
     """Why the position changed, and what that cost."""
     parts = []
-    gap = gap_of(entry.details)
+    gap = Gap.from_dict(entry.details["gap"]) if entry.details.get("gap") else None
     if entry.position is None and gap is not None:
         parts.append(f"{gap.start} -> {gap.end}")
     elif gap is not None:

@@ -170,11 +170,9 @@ def _differences(position: Position, inventory: Inventory) -> tuple[GtidSet, Gti
 
 def remedy(name: str, state: str) -> str:
     """What an operator does about the state that `judge` found; "" where there is nothing to do."""
-    if state == State.POSITION_LOST.value:
-        return f"headrace position set {name} WHERE; see docs/troubleshooting.md#{state.lower()}"
-    if state == State.SOURCE_CHANGED.value:
-        return f"headrace position set {name} WHERE is one way; see docs/troubleshooting.md#{state.lower()}"
-    return ""
+    ways = {State.POSITION_LOST.value: "WHERE", State.SOURCE_CHANGED.value: "WHERE is one way"}
+    way = ways.get(state)
+    return f"headrace position set {name} {way}; see docs/troubleshooting.md#{state.lower()}" if way else ""
 
 
 # -- the facts, and their table -----------------------------------------------------------------------------------

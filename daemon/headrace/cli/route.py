@@ -24,7 +24,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
     parser.description = DESCRIPTION
     add_config(parser)
     parser.add_argument("table", metavar="SCHEMA.TABLE", help="the table")
@@ -90,7 +89,10 @@ async def _answer(
         "partition": partition,
         "address": projection.address(partition),
         "key": keys[0].removeprefix(f"{projection.family} ") if keys else "",
-        "row": dict(zip(names, (_plain(value) for value in shown), strict=True)),
+        "row": {
+            name: value.decode("latin-1") if isinstance(value, bytes) else value
+            for name, value in zip(names, shown, strict=True)
+        },
     }
 
 
@@ -157,10 +159,6 @@ def _row(text: str) -> dict[str, Any]:
     if not isinstance(row, dict) or not row:
         raise argparse.ArgumentTypeError("should be a JSON object: columns and their values")
     return row
-
-
-def _plain(value: Any) -> Any:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def _text(value: Any) -> str:

@@ -38,7 +38,6 @@ def spare_collector() -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
     parser.description = DESCRIPTION
     add_config(parser)
     parser.set_defaults(call=lambda settings, _: command(settings), own_log=True)

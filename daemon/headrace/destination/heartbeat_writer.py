@@ -6,7 +6,6 @@ import asyncio
 import time
 
 from headrace.destination.parts import Context
-from headrace.destination.status import Trouble
 from headrace.errors import Fenced, HeadraceError
 from headrace.ports.source import Heartbeat, SecondConnection
 
@@ -52,10 +51,12 @@ class HeartbeatWriter:
             return
         while True:
             began = time.monotonic()
-            self._forget_quiet()
+            if self._foreign_at and began - self._foreign_at > _QUIET_SECONDS:
+                self._foreign_at = 0.0
+                self._status.clear(_FOREIGN)
             trouble = await self._write()
             if trouble:
-                if self._status.trouble(Trouble(_TROUBLE, trouble)):
+                if self._status.trouble(_TROUBLE, trouble):
                     self._log.warning("no heartbeat can be written", error=self._status.troubles[_TROUBLE])
             elif self._status.clear(_TROUBLE):
                 self._log.info("heartbeats are written again")
@@ -83,9 +84,8 @@ class HeartbeatWriter:
             self._own_seen = True
             self._status.heartbeat_seen_at = time.monotonic()
             self._status.round_trips.note(max(0.0, time.time() - heartbeat.written_us / 1e6))
-        elif (
-            heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us
-        ):  # older ones come by when we catch up
+        elif heartbeat.epoch > self.epoch and heartbeat.written_us >= self._began_us:
+            # Older ones come by when we catch up.
             self._fence(heartbeat)
             self.check()
         elif heartbeat.epoch <= self.epoch and self._own_seen:
@@ -109,9 +109,4 @@ class HeartbeatWriter:
             f"node {heartbeat.node} still writes heartbeats for {self._destination} under epoch "
             f"{heartbeat.epoch}, ours is {self.epoch}: two daemons run it"
         )
-        self._status.trouble(Trouble(_FOREIGN, text, "stop that one"))
-
-    def _forget_quiet(self) -> None:
-        if self._foreign_at and time.monotonic() - self._foreign_at > _QUIET_SECONDS:
-            self._foreign_at = 0.0
-            self._status.clear(_FOREIGN)
+        self._status.trouble(_FOREIGN, text, remedy="stop that one")

@@ -30,7 +30,6 @@ class Context:
 
     @property
     def name(self) -> str:
-        """The destination's name."""
         return self.settings.name
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.destination.parts import Context
-from headrace.destination.status import Trouble
 from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.ports.source import Retention, Source
@@ -34,7 +33,6 @@ class RetentionWarning:
         if share is None or share >= limit:
             if self._status.clear(_TROUBLE) and share is not None:
                 self._log.info("the position is far enough from what the source purges again", share=round(share, 3))
-            self._status.retention_warning = ""
             return
         if not found.bytes and not share:
             left = f"the source has purged the binlog of our position {position}"
@@ -46,7 +44,7 @@ class RetentionWarning:
             )
         text = f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
         before = _TROUBLE in self._status.troubles
-        self._status.trouble(Trouble(_TROUBLE, text))
-        told = self._status.retention_warning = self._status.troubles[_TROUBLE]
+        self._status.trouble(_TROUBLE, text)
         if not before:
+            told = self._status.troubles[_TROUBLE]
             self._log.warning("retention is running out", warning=told, seconds=found.seconds, bytes=found.bytes)

@@ -36,18 +36,6 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
 """Where each state may lead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What is not as it should be although changes flow: makes STREAMING DEGRADED as long as it lasts."""
-
-    reason: str
-    """One word for a monitor."""
-    text: str
-    """A sentence."""
-    remedy: str = ""
-    """What mends it; DESTINATION in it stands for the destination's name, which its owner knows."""
-
-
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""
 
@@ -139,9 +127,6 @@ class DestinationStatus:
     """Until the source purges the binlog that we need, as far as its settings say; None when not known or never."""
     retention_bytes: int | None = None
     """Binlog between the oldest that the source keeps and our position; None when not known."""
-    retention_warning: str = ""
-    """A sentence when less is left than `retention_warning` allows."""
-
     parked: Waiting = field(default_factory=Waiting)
     """Messages that the sink refused and that wait to be sent again, with those behind them."""
 
@@ -181,7 +166,6 @@ class DestinationStatus:
     def _forget_troubles(self) -> None:
         self.oldest_unconfirmed_at = 0.0
         self.retention_seconds = self.retention_bytes = None
-        self.retention_warning = ""
         self.troubles.clear()
 
     def note_parked(self, waiting: Waiting) -> None:
@@ -192,15 +176,15 @@ class DestinationStatus:
             return
         manual = f", {waiting.needs_operator} of them need an operator" if waiting.needs_operator else ""
         text = f"{waiting.messages} messages that the sink refused wait to be sent again{manual}"
-        self.trouble(Trouble("parked_messages", text, "headrace parked list DESTINATION"))
+        self.trouble("parked_messages", text, remedy="headrace parked list DESTINATION")
 
-    def trouble(self, trouble: Trouble) -> bool:
-        """Notes what is not as it should be; returns whether it is new, or another than before."""
-        text = f"{trouble.text} -> {trouble.remedy}" if trouble.remedy else trouble.text
-        text = self._told(text, trouble.reason)
-        if self.troubles.get(trouble.reason) == text:
+    def trouble(self, reason: str, text: str, *, remedy: str = "") -> bool:
+        """Notes what is not as it should be although changes flow, which makes STREAMING DEGRADED as long as it lasts;
+        returns whether it is new, or another than before. `reason` is one word for a monitor."""
+        text = self._told(f"{text} -> {remedy}" if remedy else text, reason)
+        if self.troubles.get(reason) == text:
             return False
-        self.troubles[trouble.reason] = text
+        self.troubles[reason] = text
         return True
 
     def clear(self, reason: str) -> bool:

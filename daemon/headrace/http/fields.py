@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -41,8 +41,12 @@ def _plain(health: str, attribute: str = "") -> Field:
     return Field(health, attrgetter(attribute or health))
 
 
+def _gauge(health: str, text: str, *, metric: str = "", attribute: str = "") -> Field:
+    return Field(health, attrgetter(attribute or health), metric or health.replace(".", "_"), text)
+
+
 def _count(health: str, text: str, *, metric: str = "", attribute: str = "") -> Field:
-    return Field(health, attrgetter(attribute or health), metric or health, text, "counter")
+    return replace(_gauge(health, text, metric=metric, attribute=attribute), kind="counter")
 
 
 def _age(health: str, metric: str, attribute: str, text: str) -> Field:
@@ -82,7 +86,7 @@ FIELDS = (
     _plain("state", "state.value"),
     _plain("role"),
     _plain("holder"),
-    Field("healthy", attrgetter("state.healthy"), "healthy", "1 in a healthy state."),
+    _gauge("healthy", "1 in a healthy state.", attribute="state.healthy"),
     Field("", _active, "active", "1 while this daemon holds the destination's lock."),
     _plain("reason"),
     _plain("message"),
@@ -115,10 +119,10 @@ FIELDS = (
     _count("events", "Binlog events received."),
     _count("bytes_received", "Bytes received from the source.", metric="received_bytes"),
     _count("bytes_published", "Bytes of messages published and confirmed.", metric="published_bytes"),
-    Field("queue_bytes", attrgetter("queue_bytes"), "queue_bytes", "Bytes read and not yet confirmed."),
+    _gauge("queue_bytes", "Bytes read and not yet confirmed."),
     _count("restarts", "Restarts after a failure."),
     _count("skipped_events", "Events and tables passed over because the configuration says so."),
-    Field("epoch", attrgetter("epoch"), "epoch", "Epoch that the destination is held under."),
+    _gauge("epoch", "Epoch that the destination is held under."),
     Field(
         "lease_seconds",
         _lease,
@@ -162,32 +166,22 @@ FIELDS = (
         "heartbeat_seen_at",
         "Seconds since our own heartbeat came back in the binlog.",
     ),
-    Field(
+    _gauge(
         "retention.seconds",
-        attrgetter("retention_seconds"),
-        "binlog_retention_seconds",
         "Time until the source purges the binlog that we need.",
+        metric="binlog_retention_seconds",
+        attribute="retention_seconds",
     ),
-    Field(
+    _gauge(
         "retention.bytes",
-        attrgetter("retention_bytes"),
-        "binlog_retention_bytes",
         "Binlog between the oldest that the source keeps and our position.",
+        metric="binlog_retention_bytes",
+        attribute="retention_bytes",
     ),
-    _plain("retention.warning", "retention_warning"),
-    Field(
-        "parked.messages",
-        attrgetter("parked.messages"),
-        "parked_messages",
-        "Messages that the sink refused and those behind them, to be sent again.",
-    ),
-    Field("parked.bytes", attrgetter("parked.bytes"), "parked_bytes", "Bytes of these messages."),
-    Field(
-        "parked.need_operator",
-        attrgetter("parked.needs_operator"),
-        "parked_need_operator",
-        "Those of them that need an operator.",
-    ),
+    Field("retention.warning", lambda status: status.troubles.get("retention", "")),
+    _gauge("parked.messages", "Messages that the sink refused and those behind them, to be sent again."),
+    _gauge("parked.bytes", "Bytes of these messages."),
+    _gauge("parked.need_operator", "Those of them that need an operator.", attribute="parked.needs_operator"),
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
     _plain("lost", "lost_kind"),
     Field("gap", lambda status: status.gap.to_dict() if status.gap else None),

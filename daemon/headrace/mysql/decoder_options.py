@@ -44,7 +44,7 @@ class DecoderOptions:
             partial_images=source.row_image == "any",
             skip_broken_tables=wanted.table_errors == "skip",
             origins=True,
-            skip_events=frozenset(f"{file}:{offset}" for file, offset in source.skip_positions),
+            skip_events=frozenset(source.skip_event),
             spool=daemon.spool,
             max_spool=source.max_spool,
         )

@@ -59,10 +59,10 @@ class MessageBuilder:
         self._rows_per_message = rows_per_message
         self._server_uuid = server_uuid
         self._one_log, self._units, self._tag = one_log, units, tag
-        self._each = rows_per_message == 1 and not isinstance(fmt, KeyedFormat) and not units and tag is None
-        """Whether the rows of an event may be formatted together and dealt out one by one."""
         self._plain = not isinstance(fmt, KeyedFormat) and not units and tag is None
         """Whether a message has no more than its value and the headers of all."""
+        self._each = rows_per_message == 1 and self._plain
+        """Whether the rows of an event may be formatted together and dealt out one by one."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         # Each partition's part should be worth a request of its own.
         self._full_bytes = _BATCH_BYTES * min(projections.widest, _WIDEST)
@@ -165,7 +165,7 @@ class MessageBuilder:
         self._size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
         self._count += len(values)
 
-    def _named(self, change: RowsChange) -> tuple[bytes, Header]:
+    def _named(self, change: Change) -> tuple[bytes, Header]:
         """The beginning of the ids of a change's messages, and the header that says where it stands."""
         origin = change.origin
         position = f"{origin.file}:{origin.transaction}"
@@ -202,10 +202,8 @@ class MessageBuilder:
         return firsts
 
     def _add_keyed(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
-        where = self._where(change)
-        if change.partial:
-            where.append(_PARTIAL)
-        id_ = f"{self._group(change)}#{change.origin.ordinal}"
+        id_, position = self._named(change)
+        where = [position, self._epoch, _PARTIAL] if change.partial else [position, self._epoch]
         made = self._keyed.rows(change, self._now_ms)
         numbers: Sequence[int] | None = None
         if not lone or len(change.rows) > 1:
@@ -229,7 +227,7 @@ class MessageBuilder:
 
     def emit_schema(self, change: SchemaChange) -> None:
         """Formats one statement. Statements are not numbered: its id says behind which rows event it stands."""
-        id_ = f"{self._group(change)}#{change.origin.ordinal}q"
+        id_ = self._named(change)[0] + b"q"
         targets, barrier = self._projections.statement_targets(change.schema, change.table)
         for messages in self._format.schema_change(change, self._now_ms):
             if messages.topic or not barrier:
@@ -239,13 +237,14 @@ class MessageBuilder:
             # All rows before it are confirmed first, and all behind it wait, because they lie in other partitions.
             for target in targets:
                 self._open.clear()
-                copy = f"{id_}.{target[1]}" if len(targets) > 1 else id_
+                copy = b"%b.%d" % (id_, target[1]) if len(targets) > 1 else id_
                 self._put_few(target, messages, copy, change, _unit_of(change)).barrier = True
             self._open.clear()
 
     def emit_mark(self, mark: TransactionMark) -> None:
         """Formats the begin or end of a transaction."""
-        id_ = f"{self._group(mark)}#{'begin' if mark.begin else 'end'}"
+        transaction = mark.gtid or f"{self._server_uuid}/{mark.origin.file}:{mark.origin.transaction}"
+        id_ = f"{transaction}#{'begin' if mark.begin else 'end'}".encode()
         targets, _ = self._projections.statement_targets("", "")
         for messages in self._format.mark(mark, self._now_ms):
             self._put_few((messages.topic, 0) if messages.topic else targets[0], messages, id_, mark, Unit(()))
@@ -254,7 +253,7 @@ class MessageBuilder:
         self,
         target: tuple[str, int],
         messages: Messages,
-        id_: str,
+        id_: bytes,
         about: SchemaChange | TransactionMark,
         unit: Unit,
     ) -> MessageBatch:
@@ -262,7 +261,7 @@ class MessageBuilder:
         batch = self._batch(*target)
         batch.commit_time_us = about.commit_time_us
         size, more = batch.size, len(messages.values)
-        _put(batch, messages, id_, about.pos, self._where(about), None)
+        _put(batch, messages, id_, about.pos, [self._named(about)[1], self._epoch], None)
         if self._units:
             _extend_units(batch, [unit] * more)
         if self._tag is not None:
@@ -283,14 +282,6 @@ class MessageBuilder:
             batch = self._open[target] = MessageBatch(topic, partition)
             self._batches.append(batch)
         return batch
-
-    def _group(self, change: Change) -> str:
-        """What tells the transaction from all others."""
-        return change.gtid or f"{self._server_uuid}/{change.origin.file}:{change.origin.transaction}"
-
-    def _where(self, change: Change) -> list[Header]:
-        origin = change.origin
-        return [("headrace-position", f"{origin.file}:{origin.transaction}".encode()), self._epoch]
 
 
 def _is_second(change: RowsChange) -> bool:
@@ -326,7 +317,7 @@ def _extend_tags(batch: MessageBatch, tag: str, count: int) -> None:
 def _put(
     batch: MessageBatch,
     messages: Messages,
-    id_: str,
+    id_: bytes,
     pos: int,
     where: list[Header],
     numbers: Sequence[int] | None,
@@ -340,10 +331,10 @@ def _put(
     for i, row in enumerate(messages.rows):
         again = again + 1 if row == last else first
         last = row
-        id_of = id_ if numbers is None else f"{id_}.{numbers[row]}"
+        id_of = id_ if numbers is None else b"%b.%d" % (id_, numbers[row])
         if again:
-            id_of += f"/{again}"
-        batch.headers.append([("headrace-id", id_of.encode()), ("headrace-pos", b"%d" % (pos + row)), *where])
+            id_of += b"/%d" % again
+        batch.headers.append([("headrace-id", id_of), ("headrace-pos", b"%d" % (pos + row)), *where])
         if i in messages.headers:
             batch.headers[-1].append(messages.headers[i])
     batch.values += messages.values

@@ -41,15 +41,12 @@ class Projections:
         wanted = settings.filter
         self._tables = compile_filter(wanted.include, "filter.include")
         self._not_tables = compile_filter(wanted.exclude, "filter.exclude")
-        route = settings.route
-        self._topic, self._partition, self._partitions = route.topic, route.partition, route.partitions
+        self._default = route = settings.route
         self._topics = TopicRules.parse(route.dynamic_topic, names=settings.sink.capabilities.topic_names)
         self._keys = parse_keys(route.partition_hash)
         self._counts = parse_partitions(route.dynamic_topic_partitions)
-        self.hash, self.hashes_database = route.hash, route.canal_hash_database
-        self._ddl_everywhere = route.ddl_partition == "all"
         self._address = settings.sink.capabilities.address
-        counts = [self._partitions, *(one.partitions for _, one in self._counts.entries)]
+        counts = [route.partitions, *(one.partitions for _, one in self._counts.entries)]
         self.widest = max(counts) if route.partition_hash else 1
         """Over how many partitions a topic is spread at most."""
         self.captures = lru_cache(maxsize=10_000)(self._captures)
@@ -78,8 +75,8 @@ class Projections:
                 address=partial(self.address, route),
                 key_columns=keys,
                 key_bytes=self._record_key(schema, route),
-                canal_hash=self.hash == "canal",
-                database=schema.schema if self.hashes_database else None,
+                canal_hash=self._default.hash == "canal",
+                database=schema.schema if self._default.canal_hash_database else None,
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
             )
@@ -149,14 +146,13 @@ class Projections:
 
     def _route(self, schema: str, table: str) -> Route:
         """Of a table, or with "" of what is about the whole schema, or about none."""
-        choice = self._topics.choose(schema, table) if schema else None
-        topic, rule = (choice.topic, choice.rule) if choice is not None else (self._topic, "")
+        topic, rule = self._topics.choose(schema, table) or (self._default.topic, "")
         count, name = self._counts.first(topic), f"{schema}.{table}"
-        partitions = count.partitions if count is not None else self._partitions
+        partitions = count.partitions if count is not None else self._default.partitions
         key = self._keys.first(name) if table and partitions > 1 else None
-        partition = self._partition
+        partition = self._default.partition
         if key is not None and key.kind == "table":
-            if self.hash == "canal":
+            if self._default.hash == "canal":
                 partition = canal_table_partition(table, partitions)
             else:
                 partition = kafka_partition(name.encode(), partitions)
@@ -171,7 +167,7 @@ class Projections:
         so that it has to wait for them, and they for it."""
         route = self.route(schema, table)
         spreads = route.partitions > 1 and bool(self._keys.rules)
-        everywhere = spreads and self._ddl_everywhere
+        everywhere = spreads and self._default.ddl_partition == "all"
         partitions = range(route.partitions) if everywhere else (route.partition,)
         return [(self.address(route, partition), partition) for partition in partitions], spreads
 

@@ -83,16 +83,30 @@ class TableProjection:
         if route.spreads:
             n, key = route.partitions, self._key
             if canal_hash:
-                self._spread = _canal_spread(source, key_columns, n, database)
+                text = text_of(source, key_columns)
+                self._spread = lambda rows: [canal_partition(text(row), n, database=database) for row in rows]
             else:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
         self.simple = self._spread is None and keeps is None
 
     def whole(self, change: RowsChange) -> RowsChange:
-        """A change that is not cut, as it is published."""
-        if self._project is None:
+        """A change that is not cut, or a part of one, as it is published."""
+        project, before, other = self._project, change.before, change.other
+        if project is None:
             return change
-        return self._part(change, change.operation, change.rows, change.before, change.pos, change.row_indexes)
+        return RowsChange(
+            self.schema,
+            change.operation,
+            [project(row) for row in change.rows],
+            [project(row) for row in before] if before is not None else None,
+            change.pos,
+            change.commit_time_us,
+            change.gtid,
+            change.partial,
+            change.origin,
+            change.row_indexes,
+            project(other) if other is not None else None,
+        )
 
     def spread_evenly(self, change: RowsChange) -> list[int] | None:
         """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
@@ -206,39 +220,19 @@ class TableProjection:
 
     def _made(self, change: RowsChange, operation: Operation, row_indexes: Sequence[int], pos: int) -> RowsChange:
         """Some rows of a change; or, with another operation than its own, half of what one row's update became."""
-        rows, before = change.rows, change.before
-        if operation is change.operation:
-            if len(row_indexes) == len(rows):
-                return change
-            old = [before[i] for i in row_indexes] if before is not None else None
-            return self._part(change, operation, [rows[i] for i in row_indexes], old, pos, row_indexes, raw=True)
-        assert before is not None
-        i = row_indexes[0]
-        gone = operation is Operation.DELETE
-        row, other = (before[i], rows[i]) if gone else (rows[i], before[i])
-        return self._part(change, operation, [row], None, pos, row_indexes, other=other, raw=True)
-
-    def _part(
-        self,
-        change: RowsChange,
-        operation: Operation,
-        rows: list[Row],
-        before: list[Row] | None,
-        pos: int,
-        row_indexes: Sequence[int] | None,
-        *,
-        other: Row | None = None,
-        raw: bool = False,
-    ) -> RowsChange:
-        """`raw`: not projected yet."""
-        schema, project = change.schema, self._project
-        if project is not None and not raw:
-            schema, rows = self.schema, [project(row) for row in rows]
-            before = [project(row) for row in before] if before is not None else None
-            other = change.other if other is None else other
-            other = project(other) if other is not None else None
+        rows, before, other = change.rows, change.before, None
+        if operation is not change.operation:
+            assert before is not None
+            here, there = (before, rows) if operation is Operation.DELETE else (rows, before)
+            (i,) = row_indexes
+            rows, before, other = [here[i]], None, there[i]
+        elif len(row_indexes) == len(rows):
+            return change
+        else:
+            rows = [rows[i] for i in row_indexes]
+            before = [before[i] for i in row_indexes] if before is not None else None
         return RowsChange(
-            schema,
+            change.schema,
             operation,
             rows,
             before,
@@ -309,11 +303,3 @@ def text_of(schema: TableSchema, columns: Sequence[int]) -> Callable[[Row], list
         return texts
 
     return text
-
-
-def _canal_spread(
-    schema: TableSchema, columns: Sequence[int], partitions: int, database: str | None
-) -> Callable[[Sequence[Row]], list[int]]:
-    """Canal's hash; `database` is that of the table where its name counts."""
-    text = text_of(schema, columns)
-    return lambda rows: [canal_partition(text(row), partitions, database=database) for row in rows]

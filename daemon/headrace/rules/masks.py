@@ -47,7 +47,7 @@ class Mask:
         if self.kind == "hash":
             return _hashed(column), _hash(self.salt.encode())
         if self.kind == "null":
-            return replace(column, nullable=True, default=None), _null
+            return replace(column, nullable=True, default=None), _always(None)
         if self.kind == "truncate":
             return column, _truncate(column, self.length)
         try:
@@ -58,8 +58,8 @@ class Mask:
             ) from None
 
 
-def _null(value: Any) -> Any:
-    return ABSENT if value is ABSENT else None
+def _always(value: Any) -> Change:
+    return lambda old: old if old is None or old is ABSENT else value
 
 
 def _hashed(column: Column) -> Column:
@@ -109,8 +109,7 @@ def _truncate(column: Column, length: int) -> Change:
 def _fixed(column: Column, text: str) -> Change:
     if column.kind == "enum":
         return _fixed_enum(column, text)
-    value = _fixed_value(column, text)
-    return lambda old: old if old is None or old is ABSENT else value
+    return _always(_fixed_value(column, text))
 
 
 def _fixed_enum(column: Column, text: str) -> Change:

@@ -18,6 +18,7 @@ escapes. NULL is no literal: a comparison with it is never true in SQL, so only 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -61,35 +62,13 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
-    """`column operator literal`; the operator is Python's."""
+class Comparison:
+    """A column and what it is compared with: one literal by an operator of Python's or by "like", several by "in", none
+    by "is null"."""
 
     column: str
     operator: str
-    literal: Literal
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """`column in (literals)`."""
-
-    column: str
-    literals: tuple[Literal, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """`column like pattern`."""
-
-    column: str
-    pattern: Literal
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """`column is null`."""
-
-    column: str
+    literals: tuple[Literal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +86,7 @@ class Many:
     parts: tuple[Node, ...]
 
 
-Node = Compare | In | Like | IsNull | Not | Many
+Node = Comparison | Not | Many
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +167,16 @@ class _Parser:
             raise self._expected(what or f'"{word}"')
 
     def _either(self) -> Node:
-        parts = [self._all()]
-        while self._took("or"):
-            parts.append(self._all())
-        return parts[0] if len(parts) == 1 else Many(False, tuple(parts))
+        return self._many("or", self._all)
 
     def _all(self) -> Node:
-        parts = [self._negated()]
-        while self._took("and"):
-            parts.append(self._negated())
-        return parts[0] if len(parts) == 1 else Many(True, tuple(parts))
+        return self._many("and", self._negated)
+
+    def _many(self, word: str, part: Callable[[], Node]) -> Node:
+        parts = [part()]
+        while self._took(word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else Many(word == "and", tuple(parts))
 
     def _negated(self) -> Node:
         negated = False
@@ -213,44 +192,42 @@ class _Parser:
             self._depth -= 1
         else:
             node = self._comparison()
-        return Not(node) if negated else node
+        return _not(node, negated)
 
     def _comparison(self) -> Node:
         token = self._token
         if token.kind in ("number", "text") or token.word in ("true", "false", "+", "-", "null"):
             literal = self._literal()
             operator = self._operator()
-            return Compare(self._column(), _MIRRORED[operator], literal)
+            return Comparison(self._column(), _MIRRORED[operator], (literal,))
         column = self._column()
         if self._took("is"):
             negated = self._took("not")
             self._want("null", '"null"' if negated else '"null" or "not null"')
-            return Not(IsNull(column)) if negated else IsNull(column)
+            return _not(Comparison(column, "is null"), negated)
         negated = self._took("not")
         if self._took("in"):
-            node: Node = self._in(column)
-        elif self._took("between"):
-            low = self._literal()
+            return _not(Comparison(column, "in", self._list()), negated)
+        if self._took("between"):
+            low = Comparison(column, ">=", (self._literal(),))
             self._want("and")
-            node = Many(True, (Compare(column, ">=", low), Compare(column, "<=", self._literal())))
-        elif self._took("like"):
+            high = Comparison(column, "<=", (self._literal(),))
+            return _not(Many(True, (low, high)), negated)
+        if self._took("like"):
             if self._token.kind != "text":
                 raise self._expected("a text in quotes")
-            node = Like(column, self._literal())
-        elif negated:
+            return _not(Comparison(column, "like", (self._literal(),)), negated)
+        if negated:
             raise self._expected('"in", "between" or "like"')
-        else:
-            operator = self._operator()
-            node = Compare(column, operator, self._literal())
-        return Not(node) if negated else node
+        return Comparison(column, self._operator(), (self._literal(),))
 
-    def _in(self, column: str) -> In:
+    def _list(self) -> tuple[Literal, ...]:
         self._want("(")
         literals = [self._literal()]
         while self._took(","):
             literals.append(self._literal())
         self._want(")", '"," or ")"')
-        return In(column, tuple(literals))
+        return tuple(literals)
 
     def _operator(self) -> str:
         operator = _OPERATORS.get(self._token.word)
@@ -283,6 +260,10 @@ class _Parser:
             raise self._expected("a number" if sign else "a number, a text in quotes, true or false")
         number = self._take()
         return Literal(_number(sign + number.text, number.at), sign + number.text, token.at)
+
+
+def _not(node: Node, negated: bool) -> Node:
+    return Not(node) if negated else node
 
 
 def _number(text: str, at: int) -> int | Decimal:

@@ -20,7 +20,7 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.model import ABSENT, Column, Row
 from headrace.rules.likes import like
-from headrace.rules.predicate_parser import Compare, In, IsNull, Like, Literal, Many, Node, Not
+from headrace.rules.predicate_parser import Comparison, Literal, Many, Node, Not
 from headrace.rules.predicate_types import Family, family_of
 
 Match = Callable[[Row], bool | None]
@@ -104,16 +104,15 @@ class _Binder:
             return f"not_[{self._many(part)}]"
         return self._leaf(part, "0", "3")
 
-    def _leaf(self, node: Compare | In | Like | IsNull, yes: str, no: str) -> str:
+    def _leaf(self, node: Comparison, yes: str, no: str) -> str:
         index = self._index(node.column)
-        if isinstance(node, IsNull):
+        if node.operator == "is null":
             return f"({yes} if v{index} is None else {no})"
         return f"(1 if v{index} is None else {yes} if {self._test(node, index)} else {no})"
 
-    def _test(self, node: Compare | In | Like, index: int) -> str:
+    def _test(self, node: Comparison, index: int) -> str:
         """What is asked of a value that is not NULL."""
-        column = self._columns[index]
-        literal = _first_literal(node)
+        column, literal = self._columns[index], node.literals[0]
         family = family_of(column)
         if family is None:
             raise ValueError(
@@ -122,14 +121,12 @@ class _Binder:
         value = f"v{index}"
         if family.value is not None:
             value = f"{self._constant(family.value)}(v{index})"
-        if isinstance(node, In):
-            values = frozenset(self._literal(column, family, each) for each in node.literals)
-            return f"{value} in {self._constant(values)}"
-        if isinstance(node, Like):
+        if node.operator == "like":
             if not family.likes:
                 raise ValueError(f"{column.name} ({column.kind}) is {family.said}, and like is for texts")
             return f"{self._constant(like(str(literal.value)))}({value})"
-        return f"{value} {node.operator} {self._constant(self._literal(column, family, literal))}"
+        values = [self._literal(column, family, each) for each in node.literals]
+        return f"{value} {node.operator} {self._constant(frozenset(values) if node.operator == 'in' else values[0])}"
 
     def _literal(self, column: Column, family: Family, literal: Literal) -> Any:
         try:
@@ -154,9 +151,3 @@ class _Binder:
             raise ValueError(f"the table has no column {name}; {hint}")
         self._used[index] = None
         return index
-
-
-def _first_literal(node: Compare | In | Like) -> Literal:
-    if isinstance(node, In):
-        return node.literals[0]
-    return node.pattern if isinstance(node, Like) else node.literal

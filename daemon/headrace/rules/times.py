@@ -72,11 +72,8 @@ def print_temporal(text: str, kind: str, digits: int) -> str:
         micros = time_micros(text)
         seconds, rest = divmod(abs(micros), 1_000_000)
         sign = "-" if micros < 0 else ""
-        clock, fraction = (
-            f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}",
-            f"{rest:06d}".rstrip("0"),
-        )
-        return clock + _digits(fraction, digits)
+        clock = f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        return clock + _digits(f"{rest:06d}".rstrip("0"), digits)
     date, clock, fraction = datetime_parts(text)
     if kind != "date":
         return f"{date} {clock}{_digits(fraction, digits)}"

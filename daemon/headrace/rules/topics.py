@@ -58,14 +58,6 @@ class TopicNotAllowed(HeadraceError):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicChoice:
-    """Where a table's changes go, and the text of the rule that says so."""
-
-    topic: str
-    rule: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Entry:
     rule: str
     template: Template | None
@@ -98,21 +90,21 @@ class TopicRules:
         templates = [entry.template for entry in self._entries]
         return tuple(template.render() for template in templates if template is not None and not template.names)
 
-    def choose(self, schema: str, table: str) -> TopicChoice | None:
-        """The topic of a table; None: the default topic, as also without a schema or table. Not cached. Raises
-        TopicNotAllowed and PatternTooSlow."""
+    def choose(self, schema: str, table: str) -> tuple[str, str] | None:
+        """The topic of a table, and the text of the rule that says so; None: the default topic, as also without a
+        schema or table. Not cached. Raises TopicNotAllowed and PatternTooSlow."""
         if not schema or not table:
             return None
         name = f"{schema}.{table}"
         for entry in self._entries:
             if entry.for_table and entry.pattern.fullmatch(name):
-                return self._choice(entry, schema, table, name)
+                return self._topic(entry, schema, table, name), entry.rule
         for entry in self._entries:
             if entry.for_schema and entry.pattern.fullmatch(schema):
-                return self._choice(entry, schema, table, schema)
+                return self._topic(entry, schema, table, schema), entry.rule
         return None
 
-    def _choice(self, entry: _Entry, schema: str, table: str, matched: str) -> TopicChoice:
+    def _topic(self, entry: _Entry, schema: str, table: str, matched: str) -> str:
         if entry.template is None:
             topic = matched.lower().replace(".", "_")
         else:
@@ -123,7 +115,7 @@ class TopicRules:
                 remedy=f"give the table a topic of its own in route.dynamic_topic, as in topic:{re.escape(matched)}, "
                 "or leave the table out with filter.exclude",
             )
-        return TopicChoice(topic, entry.rule)
+        return topic
 
 
 def _entry(text: str, at: int, what: str, key: str, names: TopicNames) -> _Entry:

@@ -103,13 +103,6 @@ class SourceSettings(OptionalTls):
         "serves the same data under the same account.",
     )
 
-    @property
-    def skip_positions(self) -> frozenset[tuple[str, int]]:
-        """File and offset of each event to pass over."""
-        return frozenset(
-            (file, int(offset)) for file, _, offset in (position.rpartition(":") for position in self.skip_event)
-        )
-
 
 class HeartbeatSettings(Section):
     """[heartbeat]: the destination's row in headrace.heartbeat on the source, which shows that changes really flow."""

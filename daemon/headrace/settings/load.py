@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.errors import ConfigError
 from headrace.settings.adapters import Sections
@@ -14,26 +14,14 @@ from headrace.settings.checks import clashing, destination_problems, store_probl
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
 from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, validated
+from headrace_common.section import Section
 
 _DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-class _Choice(NamedTuple):
-    """A section of a destination's file whose keys depend on one of them."""
-
-    section: str
-    """Its name, which is also the kind of the adapters."""
-    key: str
-    default: str
-
-
-_CHOICES = (
-    _Choice("message", "format", "canal"),
-    _Choice("parking", "store", "state"),
-    _Choice("sink", "type", ""),
-)
-_SECTIONS = frozenset(choice.section for choice in _CHOICES)
-"""What is wrong with them as a whole is told by their own reading."""
+_CHOICES = {"message": ("format", "canal"), "parking": ("store", "state"), "sink": ("type", "")}
+"""The sections of a destination's file whose keys depend on one of them: that key, and its default. A section's name is
+also the kind of the adapters."""
 
 
 def derive_server_id(node: str, destination: str) -> int:
@@ -62,7 +50,7 @@ class Loader:
         # A broken headrace.toml mostly still names the folder, so that the destinations' problems show in the same run.
         daemon = main.daemon if main else DaemonSettings()
         folder = path.parent / daemon.destinations
-        files = _destination_files(folder, path, report_missing=main is not None, problems=problems)
+        files = _destination_files(folder, path, problems if main is not None else [])
         found = [self._read_destination(file, daemon.node, problems) for file in files]
         destinations = {item.name: item for item in found if item is not None}
         problems += clashing(destinations.values(), folder).values()
@@ -142,9 +130,10 @@ class Loader:
         if issubclass(model, MainSettings):
             self._add_cluster(raw, late)
         else:
-            for choice in _CHOICES:
-                self._add_chosen(raw, choice, late)
-        made = validated(raw, model, lambda key, sentence: key in _SECTIONS or tell(key, sentence))
+            for section, (key, default) in _CHOICES.items():
+                self._add_chosen(raw, section, key, default, late)
+        # What is wrong with a chosen section as a whole is told by its own reading.
+        made = validated(raw, model, lambda key, sentence: key in _CHOICES or tell(key, sentence))
         for key, sentence in found:
             tell(key, sentence)
         return made if not found else None
@@ -159,33 +148,27 @@ class Loader:
         if len(names) > 1:
             tell(names[1], f"there is a section [{names[0]}] already: destinations are shared by one service")
 
-    def _add_chosen(self, raw: dict[str, Any], choice: _Choice, tell: Tell) -> None:
-        """A section whose keys depend on one of them."""
-        given, key = raw.get(choice.section, {}), f"{choice.section}.{choice.key}"
-        names = self._sections.names(choice.section)
+    def _add_chosen(self, raw: dict[str, Any], section: str, key: str, default: str, tell: Tell) -> None:
+        """A section whose keys depend on `key`."""
+        given, names = raw.get(section, {}), self._sections.names(section)
+        made: Section | None = None
         if not isinstance(given, dict):
-            tell(choice.section, f"should be a section, [{choice.section}]")
-        elif choice.section not in raw and not choice.default:
-            tell(choice.section, "the section is missing")
-        elif not (name := given.get(choice.key, choice.default)):
-            tell(key, f"is missing; one of {', '.join(names)}")
+            tell(section, f"should be a section, [{section}]")
+        elif section not in raw and not default:
+            tell(section, "the section is missing")
+        elif not (name := given.get(key, default)):
+            tell(f"{section}.{key}", f"is missing; one of {', '.join(names)}")
         elif name not in names:
-            tell(key, f"should be one of {', '.join(names)}")
+            tell(f"{section}.{key}", f"should be one of {', '.join(names)}")
         else:
-            model = self._sections.section(choice.section, name)
-            raw[choice.section] = _section(given, model, choice.section, tell, self._siblings(choice, name))
-            return
-        raw[choice.section] = None
 
-    def _siblings(self, choice: _Choice, chosen: str) -> Siblings:
-        """Says of a key that a section does not know why it is not known, where another choice would know it."""
+            def why(unknown: str) -> str:
+                """Why a key is not known, where another choice would know it."""
+                known = any(unknown in self._sections.section(section, one).model_fields for one in names)
+                return f'has no meaning with {key} = "{name}"' if known else ""
 
-        def why(key: str) -> str:
-            others = [name for name in self._sections.names(choice.section) if name != chosen]
-            known = any(key in self._sections.section(choice.section, name).model_fields for name in others)
-            return f'has no meaning with {choice.key} = "{chosen}"' if known else ""
-
-        return why
+            made = _section(given, self._sections.section(section, name), section, tell, why)
+        raw[section] = made
 
 
 def destination_files(folder: Path) -> list[Path]:
@@ -204,14 +187,13 @@ def _complete(path: Path, main: MainSettings, destinations: dict[str, Destinatio
     return Settings(**{**dict(main), "daemon": daemon}, file=path, destinations=destinations)
 
 
-def _destination_files(folder: Path, main: Path, *, report_missing: bool, problems: list[str]) -> list[Path]:
+def _destination_files(folder: Path, main: Path, problems: list[str]) -> list[Path]:
     try:
         files = destination_files(folder)
     except OSError as error:
-        if report_missing:
-            problems.append(f"{main}: daemon.destinations: the folder {folder} can't be read: {error.strerror}")
+        problems.append(f"{main}: daemon.destinations: the folder {folder} can't be read: {error.strerror}")
         return []
-    if not files and report_missing:
+    if not files:
         problems.append(f"{main}: daemon.destinations: no destination: the folder {folder} has no .toml file")
     return files
 

@@ -79,24 +79,16 @@ class Supervised:
         self._factory, self._policy = factory, policy
         self._actor: Destination | None = None
         self._observer: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self.stop = asyncio.Event()
+        """Asks it to drain and stop."""
         self._try_now = asyncio.Event()
         self._healthy_since: float | None = None
         self._log = log.bind(destination=settings.name)
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins; the task ends after request_stop() only."""
+        """Begins; the task ends after `stop` only."""
         self.task = asyncio.create_task(self._run(), name=f"destination {self.settings.name}")
-
-    def request_stop(self) -> None:
-        """Asks it to drain and stop."""
-        self._stop.set()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was asked to stop."""
-        return self._stop.is_set()
 
     def try_now(self) -> None:
         """Ends a wait for the next attempt: an operator says that something was mended. After a run that shows its
@@ -117,11 +109,11 @@ class Supervised:
 
     async def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self.stop.is_set():
                 error = await self._attempt()
                 if error is None:
                     break
-                if self._stop.is_set():
+                if self.stop.is_set():
                     self.status.note_error(error)
                     self._log.warning("failed while stopping", error=self.status.last_error)
                     break
@@ -145,8 +137,8 @@ class Supervised:
                 self._observer = asyncio.create_task(
                     self._observe(self._actor), name=f"observer of {self.settings.name}"
                 )
-            await self._actor.run(self._stop)
-            return None if self._stop.is_set() else HeadraceError("the destination ended without being asked to")
+            await self._actor.run(self.stop)
+            return None if self.stop.is_set() else HeadraceError("the destination ended without being asked to")
         except HeadraceError as error:
             return error
         except asyncio.CancelledError:
@@ -179,7 +171,7 @@ class Supervised:
 
     async def _wait(self, delay: float) -> None:
         """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
-        works: dict[str, tasks.Work] = {"stop": self._stop.wait(), "try now": self._try_now.wait()}
+        works: dict[str, tasks.Work] = {"stop": self.stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
         await tasks.first(works, limit=delay)

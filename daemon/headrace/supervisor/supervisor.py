@@ -65,7 +65,7 @@ class Supervisor:
             self._now.set()
         self._stop.set()
         for one in self.running.values():
-            one.request_stop()
+            one.stop.set()
 
     async def run(self, *, signals: bool = True) -> int:
         """Runs all destinations until SIGTERM, SIGINT or `request_stop`; the process's exit status.
@@ -147,7 +147,7 @@ class Supervisor:
         All that are to end have ended before the first new one starts: a server id or a topic may pass from one to
         another. Cancelled in the middle it starts nothing, and what was told to stop goes on stopping.
         """
-        old = {name: one for name, one in self.running.items() if one.stopping or wanted.get(name) != one.settings}
+        old = {name: one for name, one in self.running.items() if one.stop.is_set() or wanted.get(name) != one.settings}
         new = [settings for name, settings in wanted.items() if name in old or name not in self.running]
         changed = sorted(settings.name for settings in new if settings.name in old)
         if not old and not new:
@@ -159,7 +159,7 @@ class Supervisor:
             removed=sorted(old.keys() - set(changed)),
         )
         for one in old.values():
-            one.request_stop()
+            one.stop.set()
         await asyncio.gather(*(self._end(one) for one in old.values()))
         for name in old:
             del self.running[name]

@@ -115,28 +115,26 @@ class CanalFormat(ValueFormat):
 
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
         """A message like those of rows, without rows, keys and types. A RENAME has the new name."""
-        kind, ddl = str(change.kind), "true" if change.is_ddl else "false"
         where = (change.schema, change.table)
         if change.kind is DdlKind.RENAME:
             where = next(((of.schema, of.table) for of in change.tables if of.renamed_from == where), where)
-        return [self._bare(where, kind, ddl, change.sql, change, now_ms)]
+        text = self._bare(*where, str(change.kind), change.is_ddl, change.sql, change, now_ms)
+        return [Messages([text], [None], [0])]
 
     def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
         """Canal's flat messages have none; the types are those of its entries."""
         kind = "TRANSACTIONBEGIN" if mark.begin else "TRANSACTIONEND"
-        return [self._bare(("", ""), kind, "false", "", mark, now_ms)]
+        return [Messages([self._bare("", "", kind, False, "", mark, now_ms)], [None], [0])]
 
     def _bare(
-        self, where: tuple[str, str], kind: str, ddl: str, sql: str, of: SchemaChange | TransactionMark, now_ms: int
-    ) -> Messages:
+        self, schema: str, table: str, kind: str, ddl: bool, sql: str, of: SchemaChange | TransactionMark, now_ms: int
+    ) -> bytes:
         self._id += 1
-        schema, table = where
-        text = (
+        return (
             f'{{"data":null,"database":{quote(schema)},"es":{of.commit_time_us // 1000},"gtid":"{of.gtid}"'
-            f',"id":{self._id},"isDdl":{ddl},"mysqlType":null,"old":null,"pkNames":null,"sql":{quote(sql)}'
-            f',"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
-        )
-        return Messages([text.encode()], [None], [0])
+            f',"id":{self._id},"isDdl":{"true" if ddl else "false"},"mysqlType":null,"old":null,"pkNames":null'
+            f',"sql":{quote(sql)},"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
+        ).encode()
 
 
 def _part(message: dict[str, Any], first: int, end: int) -> bytes:
@@ -149,7 +147,7 @@ def _part(message: dict[str, Any], first: int, end: int) -> bytes:
     return orjson.dumps(part)
 
 
-_Change = TypeVar("_Change", RowsChange, SchemaChange, TransactionMark)
+_Change = TypeVar("_Change", bound=RowsChange | SchemaChange | TransactionMark)
 _DML = re.compile(
     r"(\s|/\*.*?\*/|(--\s|#)[^\n]*\n)*(INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH|CALL)\b", re.IGNORECASE | re.S
 )
@@ -166,13 +164,12 @@ class CompatFormat(CanalFormat):
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         return [_without_pos(value) for value in super().encode_each(_whole_seconds(change), now_ms)]
 
-    def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:
+    def _bare(
+        self, schema: str, table: str, kind: str, ddl: bool, sql: str, of: SchemaChange | TransactionMark, now_ms: int
+    ) -> bytes:
         """Canal calls every statement a DDL that is not DML."""
-        change = replace(_whole_seconds(change), is_ddl=change.is_ddl or not _DML.match(change.sql))
-        return [_all_without_pos(messages) for messages in super().schema_change(change, now_ms)]
-
-    def mark(self, mark: TransactionMark, now_ms: int) -> list[Messages]:
-        return [_all_without_pos(messages) for messages in super().mark(_whole_seconds(mark), now_ms)]
+        ddl = ddl or (isinstance(of, SchemaChange) and not _DML.match(sql))
+        return _without_pos(super()._bare(schema, table, kind, ddl, sql, _whole_seconds(of), now_ms))
 
 
 def _whole_seconds(change: _Change) -> _Change:
@@ -181,8 +178,3 @@ def _whole_seconds(change: _Change) -> _Change:
 
 def _without_pos(value: bytes) -> bytes:
     return value[: value.rindex(b',"_pos":"')] + b"}"
-
-
-def _all_without_pos(messages: Messages) -> Messages:
-    messages.values = [_without_pos(value) for value in messages.values if value is not None]
-    return messages

@@ -1,4 +1,4 @@
-"""The adapter of [message] format = "canal", and its section."""
+"""The section [message] with format = "canal"."""
 
 from __future__ import annotations
 

@@ -19,8 +19,6 @@ from headrace.ports.format import KeyedFormat, Messages, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
-
-
 _NO_VALUE = (None, ABSENT)
 
 
@@ -82,10 +80,8 @@ class DebeziumFormat(KeyedFormat):
         transaction = self._transaction_id(change.gtid, change.origin) if self._settings.transaction_topic else ""
         row = table.partial_row if change.partial else table.row
         row_indexes = change.row_indexes
-        middle, tail = (
-            f',"source":{source}',
-            f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}',
-        )
+        middle = f',"source":{source}'
+        tail = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}'
 
         def value(op: str, before: str, after: str, i: int) -> bytes:
             block = self._block(transaction, table.name) if transaction else "null"
@@ -105,9 +101,7 @@ class DebeziumFormat(KeyedFormat):
             assert change.before is not None
             for i, (before, after) in enumerate(zip(change.before, change.rows, strict=True)):
                 key = table.key(after)
-                old = (
-                    key if not table.keys or _same_key(table.keys, before, after) else table.key(_filled(before, after))
-                )
+                old = key if _same_key(table.keys, before, after) else table.key(_filled(before, after))
                 if old == key:
                     made.add(value("u", row(before), row(after), i), key, i)
                     continue
@@ -160,11 +154,7 @@ class DebeziumFormat(KeyedFormat):
             counts = [{"data_collection": name, "event_count": n} for name, n in self._counts.items()]
             value |= {"event_count": self._total, "data_collections": counts}
         value["ts_ms"] = mark.commit_time_us // 1000
-        return [
-            self._record(
-                self._settings.transaction_topic, schemas.TRANSACTION_KEY, key, schemas.TRANSACTION_VALUE, value
-            )
-        ]
+        return [self._record(self._settings.transaction_topic, schemas.TRANSACTION, key, value)]
 
     # -- schema changes -------------------------------------------------------------------------------------------
 
@@ -182,17 +172,11 @@ class DebeziumFormat(KeyedFormat):
             "ddl": change.sql,
             "tableChanges": table_changes(change.tables, change.sql),
         }
-        return [
-            self._record(
-                self._settings.schema_topic, schemas.SCHEMA_CHANGE_KEY, key, schemas.SCHEMA_CHANGE_VALUE, value
-            )
-        ]
+        return [self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)]
 
-    def _record(
-        self, topic: str, key_schema: schemas.Schema, key: object, value_schema: schemas.Schema, value: object
-    ) -> Messages:
+    def _record(self, topic: str, of: tuple[schemas.Schema, schemas.Schema], key: object, value: object) -> Messages:
         if self._settings.schemas:
-            key, value = {"schema": key_schema, "payload": key}, {"schema": value_schema, "payload": value}
+            key, value = {"schema": of[0], "payload": key}, {"schema": of[1], "payload": value}
         return Messages([orjson.dumps(value)], [orjson.dumps(key)], [0], topic=topic)
 
 

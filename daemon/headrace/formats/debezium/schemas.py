@@ -14,9 +14,14 @@ def dump(schema: Schema) -> str:
     return orjson.dumps(schema).decode()
 
 
-def field(name: str, kind: str, *, optional: bool = False) -> Schema:
-    """A field of a plain type."""
-    return {"type": kind, "optional": optional, "field": name}
+def fields(text: str) -> list[Schema]:
+    """Fields of plain types, each written as `name:type`, with a `?` behind it when it is optional."""
+    pairs = (word.split(":") for word in text.split())
+    return [{"type": kind.rstrip("?"), "optional": kind.endswith("?"), "field": name} for name, kind in pairs]
+
+
+def _strings(name: str) -> Schema:
+    return {"type": "array", "items": {"type": "string", "optional": False}, "optional": True, "field": name}
 
 
 def struct(name: str, fields: list[Schema], *, version: int = 0, optional: bool = False, of: str = "") -> Schema:
@@ -51,30 +56,17 @@ _SNAPSHOT = {
 SOURCE = struct(
     "io.debezium.connector.mysql.Source",
     [
-        field("version", "string"),
-        field("connector", "string"),
-        field("name", "string"),
-        field("ts_ms", "int64"),
+        *fields("version:string connector:string name:string ts_ms:int64"),
         _SNAPSHOT,
-        field("db", "string"),
-        field("sequence", "string", optional=True),
-        field("ts_us", "int64", optional=True),
-        field("ts_ns", "int64", optional=True),
-        field("table", "string", optional=True),
-        field("server_id", "int64"),
-        field("gtid", "string", optional=True),
-        field("file", "string"),
-        field("pos", "int64"),
-        field("row", "int32"),
-        field("thread", "int64", optional=True),
-        field("query", "string", optional=True),
+        *fields("db:string sequence:string? ts_us:int64? ts_ns:int64? table:string? server_id:int64 gtid:string?"),
+        *fields("file:string pos:int64 row:int32 thread:int64? query:string?"),
     ],
     version=1,
     of="source",
 )
 _TRANSACTION = struct(
     "event.block",
-    [field("id", "string"), field("total_order", "int64"), field("data_collection_order", "int64")],
+    fields("id:string total_order:int64 data_collection_order:int64"),
     version=1,
     optional=True,
     of="transaction",
@@ -91,58 +83,38 @@ def envelope(prefix: str, columns: list[Schema]) -> Schema:
             struct(value, columns, optional=True, of="after"),
             SOURCE,
             _TRANSACTION,
-            field("op", "string"),
-            *(field(name, "int64", optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
+            *fields("op:string ts_ms:int64? ts_us:int64? ts_ns:int64?"),
         ],
         version=2,
     )
 
 
-TRANSACTION_KEY = struct("io.debezium.connector.common.TransactionMetadataKey", [field("id", "string")], version=1)
-TRANSACTION_VALUE = struct(
-    "io.debezium.connector.common.TransactionMetadataValue",
-    [
-        field("status", "string"),
-        field("id", "string"),
-        field("event_count", "int64", optional=True),
-        {
-            "type": "array",
-            "items": struct(
-                "event.collection",
-                [field("data_collection", "string"), field("event_count", "int64")],
-                version=1,
-                optional=True,
-            ),
-            "optional": True,
-            "field": "data_collections",
-        },
-        field("ts_ms", "int64"),
-    ],
-    version=1,
+TRANSACTION = (
+    struct("io.debezium.connector.common.TransactionMetadataKey", fields("id:string"), version=1),
+    struct(
+        "io.debezium.connector.common.TransactionMetadataValue",
+        [
+            *fields("status:string id:string event_count:int64?"),
+            {
+                "type": "array",
+                "items": struct(
+                    "event.collection", fields("data_collection:string event_count:int64"), version=1, optional=True
+                ),
+                "optional": True,
+                "field": "data_collections",
+            },
+            *fields("ts_ms:int64"),
+        ],
+        version=1,
+    ),
 )
-
-
-def _strings(name: str) -> Schema:
-    return {"type": "array", "items": {"type": "string", "optional": False}, "optional": True, "field": name}
-
-
+"""Of key and value."""
 _COLUMN = struct(
     "io.debezium.connector.schema.Column",
     [
-        field("name", "string"),
-        field("jdbcType", "int32"),
-        field("nativeType", "int32", optional=True),
-        field("typeName", "string"),
-        field("typeExpression", "string", optional=True),
-        field("charsetName", "string", optional=True),
-        field("length", "int32", optional=True),
-        field("scale", "int32", optional=True),
-        field("position", "int32"),
-        field("optional", "boolean", optional=True),
-        field("autoIncremented", "boolean", optional=True),
-        field("generated", "boolean", optional=True),
-        field("comment", "string", optional=True),
-        field("defaultValueExpression", "string", optional=True),
+        *fields("name:string jdbcType:int32 nativeType:int32? typeName:string typeExpression:string?"),
+        *fields("charsetName:string? length:int32? scale:int32? position:int32 optional:boolean?"),
+        *fields("autoIncremented:boolean? generated:boolean? comment:string? defaultValueExpression:string?"),
         _strings("enumValues"),
     ],
     version=1,
@@ -150,28 +122,26 @@ _COLUMN = struct(
 _TABLE = struct(
     "io.debezium.connector.schema.Table",
     [
-        field("defaultCharsetName", "string", optional=True),
+        *fields("defaultCharsetName:string?"),
         _strings("primaryKeyColumnNames"),
         {"type": "array", "items": _COLUMN, "optional": False, "field": "columns"},
-        field("comment", "string", optional=True),
+        *fields("comment:string?"),
     ],
     version=1,
     optional=True,
     of="table",
 )
-_CHANGE = struct(
-    "io.debezium.connector.schema.Change", [field("type", "string"), field("id", "string"), _TABLE], version=1
+_CHANGE = struct("io.debezium.connector.schema.Change", [*fields("type:string id:string"), _TABLE], version=1)
+SCHEMA_CHANGE = (
+    struct("io.debezium.connector.mysql.SchemaChangeKey", fields("databaseName:string"), version=1),
+    struct(
+        "io.debezium.connector.mysql.SchemaChangeValue",
+        [
+            SOURCE,
+            *fields("ts_ms:int64 databaseName:string? schemaName:string? ddl:string?"),
+            {"type": "array", "items": _CHANGE, "optional": False, "field": "tableChanges"},
+        ],
+        version=1,
+    ),
 )
-SCHEMA_CHANGE_KEY = struct("io.debezium.connector.mysql.SchemaChangeKey", [field("databaseName", "string")], version=1)
-SCHEMA_CHANGE_VALUE = struct(
-    "io.debezium.connector.mysql.SchemaChangeValue",
-    [
-        SOURCE,
-        field("ts_ms", "int64"),
-        field("databaseName", "string", optional=True),
-        field("schemaName", "string", optional=True),
-        field("ddl", "string", optional=True),
-        {"type": "array", "items": _CHANGE, "optional": False, "field": "tableChanges"},
-    ],
-    version=1,
-)
+"""Of key and value."""

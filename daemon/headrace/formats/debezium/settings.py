@@ -1,4 +1,4 @@
-"""The adapter of [message] format = "debezium", and its section."""
+"""The section [message] with format = "debezium"."""
 
 from __future__ import annotations
 

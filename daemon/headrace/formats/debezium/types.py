@@ -11,7 +11,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any
 
-from headrace.formats.debezium.schemas import Schema, field
+from headrace.formats.debezium.schemas import Schema, fields
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.row_text import Printer
 from headrace.model import Column
@@ -44,16 +44,7 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
         allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in column.labels)
         name = "io.debezium.data.Enum" if kind == "enum" else "io.debezium.data.EnumSet"
         return _named("string", name, allowed=allowed), quote
-    if kind == "json":
-        return _named("string", "io.debezium.data.Json"), quote
-    if kind in _GEOMETRIES:
-        return {**_named("struct", "io.debezium.data.geometry.Geometry"), "fields": _GEOMETRY}, geometry
-    if kind == "point":
-        return {**_named("struct", "io.debezium.data.geometry.Point"), "fields": _POINT}, point
-    if kind == "vector":
-        array = {"type": "array", "items": {"type": "float", "optional": False}}
-        return {**array, "name": "io.debezium.data.FloatVector", "version": 1}, str
-    return {"type": "string"}, quote if kind in _TEXTS else _text
+    return _OF_ONE_FORM.get(kind, ({"type": "string"}, _text))
 
 
 def _named(kind: str, name: str, **parameters: str) -> Schema:
@@ -121,9 +112,8 @@ def _binary(mode: str) -> tuple[Schema, Printer]:
     return {"type": "bytes" if mode == "bytes" else "string"}, lambda value: f'"{encode(value).decode()}"'
 
 
-_SRID = field("srid", "int32", optional=True)
-_GEOMETRY = [field("wkb", "bytes"), _SRID]
-_POINT = [field("x", "double"), field("y", "double"), field("wkb", "bytes", optional=True), _SRID]
+_GEOMETRY = fields("wkb:bytes srid:int32?")
+_POINT = fields("x:double y:double wkb:bytes? srid:int32?")
 
 
 def geometry(value: bytes) -> str:
@@ -206,14 +196,22 @@ def _timestamp(column: Column, settings: DebeziumSettings) -> tuple[Schema, Prin
     return schema, lambda value: zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
 
 
-def _year(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
-    return _named("int32", "io.debezium.time.Year"), lambda value: str(int(value))
-
-
 _TEMPORAL: dict[str, Callable[[Column, DebeziumSettings], tuple[Schema, Printer]]] = {
     "date": _date,
     "datetime": _datetime,
     "time": _time,
     "timestamp": _timestamp,
-    "year": _year,
 }
+_WKB = {**_named("struct", "io.debezium.data.geometry.Geometry"), "fields": _GEOMETRY}
+_OF_ONE_FORM: dict[str, tuple[Schema, Printer]] = {
+    **dict.fromkeys(_TEXTS, ({"type": "string"}, quote)),
+    **dict.fromkeys(_GEOMETRIES, (_WKB, geometry)),
+    "point": ({**_named("struct", "io.debezium.data.geometry.Point"), "fields": _POINT}, point),
+    "json": (_named("string", "io.debezium.data.Json"), quote),
+    "vector": (
+        {**_named("array", "io.debezium.data.FloatVector"), "items": {"type": "float", "optional": False}},
+        str,
+    ),
+    "year": (_named("int32", "io.debezium.time.Year"), lambda value: str(int(value))),
+}
+"""Types whose schema and text depend on neither the column nor the settings."""
