@@ -87,8 +87,8 @@ class Applied:
         states, name = self._states, action.name
         before = states.get(name)
         for spec in action.specs:
-            if isinstance(spec, actions.PartitionToTable | actions.TableToPartition):
-                states.set(spec.name, before if isinstance(spec, actions.PartitionToTable) else None)
+            if isinstance(spec, actions.ConvertPartition):
+                states.set(spec.name, before if spec.to_table else None)
                 self._changed(spec.name)
         target = next((spec.name for spec in action.specs if isinstance(spec, actions.RenameTo)), None)
         if isinstance(before, TableDefinition):

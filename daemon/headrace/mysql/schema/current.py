@@ -26,5 +26,5 @@ async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]
             for i in range(0, len(tables), _AT_ONCE):
                 async for table, read in read_tables(connection.query, schema, tables[i : i + _AT_ONCE], dialect):
                     if not isinstance(read, str):
-                        found[schema, table] = read[0]
+                        found[schema, table] = TableSchema(schema, table, read.columns, read.keys)
         return found

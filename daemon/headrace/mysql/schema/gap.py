@@ -14,7 +14,7 @@ from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
-from headrace.mysql.schema.ddl.actions import CreateDatabase, DropDatabase
+from headrace.mysql.schema.ddl.actions import CreateDatabase, DatabaseAction, DropDatabase
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, probe_id, short_dump
@@ -143,8 +143,8 @@ class _Statements:
         file_position, fold = (self.cursor.file, end), self._fold
         for schema, table in info.tables or ():
             self.tables[fold(schema), fold(table)] = file_position
-        for schema in info.names:
-            self.schemas[fold(schema)] = file_position
+        if isinstance(info.action, DatabaseAction):
+            self.schemas[fold(info.action.schema)] = file_position
         if isinstance(info.action, CreateDatabase | DropDatabase):
             self.schemas_changed = True
         if info.tables is None:

@@ -11,7 +11,7 @@ from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.schema.gap import DdlScan
-from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
+from headrace.mysql.schema.history import Reading, SchemaHistory
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
@@ -117,7 +117,7 @@ class _Reader:
                     if isinstance(read, str):
                         reading.unknown[schema, table] = read
                     else:
-                        reading.tables[schema, table] = TableReading(*read)
+                        reading.tables[schema, table] = read, None
                     await asyncio.sleep(0)  # other destinations share the loop
         return reading
 
@@ -125,14 +125,14 @@ class _Reader:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between
         its beginning and its end; in the last try that part is left out."""
         torn = False
-        for name, table in list(reading.tables.items()):
+        for name, (definition, _) in list(reading.tables.items()):
             file_position = scan.last_of_table(*name)
             if file_position is not None and not reached(before, file_position):
                 torn = True
                 del reading.tables[name]
                 reading.unknown[name] = "statements kept changing it while table schemas were read"
-            elif file_position is not None:
-                reading.tables[name] = TableReading(table.schema, table.charset, file_position)
+            else:
+                reading.tables[name] = definition, file_position
         for schema, (charset, _) in list(reading.schemas.items()):
             file_position = scan.last_of_schema(schema)
             if file_position is not None and not reached(before, file_position):

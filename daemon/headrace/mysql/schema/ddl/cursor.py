@@ -131,6 +131,11 @@ class Cursor:
         self.skip_value()
         return True
 
+    def end(self) -> None:
+        """The statement's end; it must come."""
+        if not self.done:
+            raise self.problem("the end was expected")
+
     def problem(self, what: str) -> NotParsed:
         """The error for what stands here."""
         token = self.peek()

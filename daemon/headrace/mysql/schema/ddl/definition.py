@@ -14,7 +14,6 @@ from headrace.mysql.schema.ddl.actions import (
     ChangeColumn,
     ColumnDef,
     ColumnType,
-    ConvertCharset,
     CreateTable,
     DropColumn,
     DropPrimary,
@@ -99,13 +98,13 @@ class _Change:
         self._charset, self._convert = definition.charset, ""
         self._primary = [definition.columns[i].name for i in definition.keys]
         for spec in self._specs:
-            if isinstance(spec, ConvertCharset | TableCharset):
+            if isinstance(spec, TableCharset):
                 self._charset = spec.charset or schema_charset
                 if not self._charset:
                     raise NotParsed("the default character set of the schema is not known")
-                if isinstance(spec, ConvertCharset):
+                if spec.converts:
                     self._convert = self._charset
-        defaults = [spec.charset for spec in self._specs if isinstance(spec, ConvertCharset | TableCharset)]
+        defaults = [spec.charset for spec in self._specs if isinstance(spec, TableCharset)]
         if self._convert and len(set(defaults)) > 1:
             raise NotParsed("a conversion to one character set with another as the default")
         if self._convert == "binary":
@@ -115,7 +114,8 @@ class _Change:
         by_old = self._by_old_name()
         names: dict[str, str] = {}
         hidden = has_row_times(self._old.columns)
-        if hidden and any(not isinstance(spec, AlterColumn | Versioning | TableCharset) for spec in self._specs):
+        others = [spec for spec in self._specs if not isinstance(spec, AlterColumn | Versioning | TableCharset)]
+        if hidden and (others or self._convert):
             raise NotParsed("a change of a table with system versioning")
         for column in self._old.columns:
             kept = self._carry(column, by_old.pop(column.name.lower(), []))

@@ -87,12 +87,7 @@ def _character(c: Cursor, word: str) -> ColumnType:
     if word in ("VARCHAR", "VARCHARACTER"):
         return _sized(c, "varchar")
     if word in ("BINARY", "VARBINARY"):
-        if word == "BINARY" and c.takes("VARYING"):
-            word = "VARBINARY"
-        length = _length(c)
-        if length is None and word == "VARBINARY":
-            raise c.problem("VARBINARY without a length")
-        return ColumnType(word.lower(), 1 if length is None else length)
+        return _sized(c, "varbinary" if word == "VARBINARY" or c.takes("VARYING") else "binary")
     if word == "NATIONAL":
         word = c.takes_any("CHARACTER", "CHAR", "VARCHARACTER", "VARCHAR")
         varying = word.startswith("VAR") or c.takes("VARYING")
@@ -118,15 +113,13 @@ def _character(c: Cursor, word: str) -> ColumnType:
 
 def _sized(c: Cursor, kind: str) -> ColumnType:
     length = _length(c)
-    if length is None and kind == "varchar":
-        raise c.problem("VARCHAR without a length")
+    if length is None and kind.startswith("var"):
+        raise c.problem(f"{kind.upper()} without a length")
     return ColumnType(kind, 1 if length is None else length)
 
 
 def _length(c: Cursor) -> int | None:
-    if not c.takes("("):
-        return None
-    if c.takes(")"):
+    if not c.takes("(") or c.takes(")"):
         return None
     number = c.number()
     c.expect(")")
