@@ -17,6 +17,8 @@ CREATE_SQL = (
     " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
 """What makes the table; an account that may not is told to run it by somebody who may."""
+NO_DATABASE, NO_TABLE = 1049, 1146
+"""What a server says of a table that is not made yet."""
 GRANT_SQL = "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
 
 TABLE_SCHEMA = TableSchema(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import SourceMisconfigured
@@ -59,7 +59,7 @@ class ReadySource:
         gtids: bytes | None = None
         if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
             # Rows of XA transactions that are prepared and not decided are read again: they were never published.
-            gtids = GtidSet(start.gtid_set).without([xa.gtid for xa in start.open_xa if xa.gtid]).pack()
+            gtids = GtidSet(start.gtid_set).minus(GtidSet(",".join(xa.gtid for xa in start.open_xa))).pack()
         name = replica_name(self.reader.node, self.reader.destination) if self.reader is not None else None
         await connection.register(settings.server_id, settings.heartbeat, name)
         file, offset = ("", 4) if gtids is not None else dump_position(start, self.start.skip_before)
@@ -94,7 +94,7 @@ async def make_ready(
         )
         if stored is None:
             us = identity(variables, connection.is_mariadb)
-            found = (await _first_start(connection, server, us)).with_last_pos(last_pos)
+            found = replace(await _first_start(connection, server, us), last_pos=last_pos)
             return ReadySource(connection, server, _dump_start(connection, server, found), reader)
         agreed = await compare_server(connection, settings, stored)
         start = _dump_start(connection, server, agreed.position)

@@ -183,13 +183,12 @@ class Probe:
     """Short dumps of one source, one after the other, under a server id of their own.
 
     The id is another one than the destination's, because a server ends the older of two dumps with one id; and each
-    probe's differs, so that commands and a running daemon do not end each other's. `dumps` counts them.
+    probe's differs, so that commands and a running daemon do not end each other's.
     """
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
         self.server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
-        self.dumps = 0
 
     async def run(self, scan: BinlogScan, *, offset: int = 4) -> None:
         """Feeds `scan` from its file at `offset` until it is over.
@@ -202,7 +201,6 @@ class Probe:
         def over() -> bool:
             return scan.over
 
-        self.dumps += 1
         # Without annotations MariaDB leaves events out, and with them the positions between events.
         dump = short_dump(self._source, self.server_id, scan.scanned, offset, annotations=True)
         with contextlib.closing(scan):

@@ -50,11 +50,6 @@ class PositionFinder:
         self._heads = FileHeads(source)
         self._probe = Probe(source)
 
-    @property
-    def dumps(self) -> int:
-        """How many short dumps were needed so far."""
-        return self._probe.dumps + self._heads.dumps
-
     def end(self) -> TransactionBoundary:
         """The end of the binlog."""
         inventory = self._inventory
