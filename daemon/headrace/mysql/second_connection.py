@@ -41,7 +41,9 @@ class MysqlSecondConnection(SecondConnection):
 
     async def _write(self, heartbeat: Heartbeat) -> Heartbeat | None:
         connection = await self._connect()
-        role = await self._role_of(connection)
+        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
+            self._role, self._role_at = await server_role(connection), time.monotonic()
+        role = self._role
         if role.replicates:
             return None
         if role.replicates is None:
@@ -65,11 +67,6 @@ class MysqlSecondConnection(SecondConnection):
                 f"the account may not write headrace.heartbeat ({error.args[0]})",
                 remedy=f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}",
             ) from error
-
-    async def _role_of(self, connection: SourceConnection) -> Role:
-        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
-            self._role, self._role_at = await server_role(connection), time.monotonic()
-        return self._role
 
     async def end(self) -> tuple[str, int]:
         async with await SourceConnection.open(address_of(self._source)) as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,16 +27,6 @@ class PositionError(SourceError):
     """A place that an operator named can't be used; the text says why, and which can."""
 
     retriable = False
-
-
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """A file that ends in the middle of an event, and the one after it."""
-
-    file: str
-    end: int
-    """Behind the last whole event."""
-    next_file: str
 
 
 class PositionFinder:
@@ -176,9 +166,9 @@ class PositionFinder:
             )
         return scan.found
 
-    async def truncation(self, file: str, offset: int = 0) -> Truncation | None:
-        """Whether `file` is cut off in the middle of an event behind `offset` (0: anywhere), as a scan from its
-        beginning proves; None when it is not, or that is not proven.
+    async def truncation(self, file: str, offset: int = 0) -> tuple[int, str] | None:
+        """Where the last whole event of `file` ends, and the file after it, when `file` is cut off in the middle of an
+        event behind `offset` (0: anywhere), as a scan from its beginning proves; None when that is not proven.
 
         A wrong offset in a sound file gives the same text of the server, but a scan from the start then runs through.
         The newest file never counts: it is in use, and the server mends it when it starts.
@@ -197,7 +187,7 @@ class PositionFinder:
             end = scan.cursor.end
             if (said[1], int(said[2])) != (file, end) or offset > end or not (scan.seen or offset == end):
                 return None
-            return Truncation(file, end, inventory.files[at + 1].name)
+            return end, inventory.files[at + 1].name
         return None
 
 

@@ -23,10 +23,8 @@ from headrace.mysql.schema.ddl.actions import (
     Versioning,
 )
 from headrace.mysql.schema.ddl.dialect import Dialect
-from headrace.mysql.schema.ddl.types import TEXT_BYTES, make_column, parse_type
+from headrace.mysql.schema.ddl.types import TEXT_BYTES, by_bytes, make_column, parse_type
 from headrace.mysql.values.charsets import WIDTHS
-
-_TEXTS = {prefix + "text": size for prefix, size in TEXT_BYTES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +248,9 @@ def converted(column: Column, charset: str, dialect: Dialect) -> Column:
         same = {column.charset, charset} <= {"utf8mb3", "utf8mb4"}
         if not same and not (ascii_sets and all(label.isascii() for label in column.labels)):
             raise NotParsed(f"the members of `{column.name}` go into another character set")
-    if made.kind in _TEXTS:
-        size = _TEXTS[made.kind] // WIDTHS[column.charset] * WIDTHS[charset]
-        kind = next((kind for kind, most in _TEXTS.items() if size <= most), "longtext")
-        made = replace(made, kind=kind)
+    if made.kind.endswith("text"):
+        size = TEXT_BYTES[made.kind.removesuffix("text")] // WIDTHS[column.charset] * WIDTHS[charset]
+        made = replace(made, kind=by_bytes("text", size))
     definition = ColumnDef(
         column.name,
         replace(made, charset=charset),

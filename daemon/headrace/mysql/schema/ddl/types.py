@@ -277,21 +277,17 @@ def _settle(made: ColumnType, charset: str, dialect: Dialect) -> ColumnType:
         return replace(made, kind="geometrycollection")
     if charset == "binary":
         made = replace(made, kind=_BINARY.get(made.kind, made.kind))
-    if made.kind in ("text", "blob") and made.length:
-        made = replace(made, kind=_by_bytes(made.kind, made.length * WIDTHS[charset or "binary"]), length=None)
-    if made.kind in ("varchar", "varbinary") and (made.length or 0) * WIDTHS[charset or "binary"] > 65535:
-        # A session that is not strict gets a TEXT.
-        base = "text" if made.kind == "varchar" else "blob"
-        made = replace(made, kind=_by_bytes(base, (made.length or 0) * WIDTHS[charset or "binary"]), length=None)
+    size = (made.length or 0) * WIDTHS[charset or "binary"]
+    if made.kind in ("text", "blob") and size:
+        return replace(made, kind=by_bytes(made.kind, size), length=None)
+    if made.kind in ("varchar", "varbinary") and size > 65535:  # a session that is not strict gets a TEXT
+        return replace(made, kind=by_bytes("text" if made.kind == "varchar" else "blob", size), length=None)
     return made
 
 
-def _by_bytes(base: str, size: int) -> str:
-    """TEXT(n) and BLOB(n): the smallest type that holds as many bytes."""
-    for prefix, most in TEXT_BYTES.items():
-        if size <= most:
-            return prefix + base
-    return "long" + base
+def by_bytes(base: str, size: int) -> str:
+    """The smallest kind of "text" or "blob" that holds as many bytes."""
+    return next((prefix for prefix, most in TEXT_BYTES.items() if size <= most), "long") + base
 
 
 def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
