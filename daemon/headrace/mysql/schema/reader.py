@@ -21,8 +21,6 @@ _LOCK_SECONDS = 5
 """How long the reading waits for a table that a statement holds locked."""
 _AT_ONCE = 50
 """Tables opened by one statement."""
-_COLUMNS_AT_ONCE = 500
-"""Tables whose columns are asked for by one statement."""
 _SYSTEM = frozenset({"information_schema", "performance_schema"})
 
 Names = set[tuple[str, str]]
@@ -107,18 +105,12 @@ class _Reader:
 
     async def _schemas(self, connection: SourceConnection, wanted: Names) -> Reading:
         reading = Reading()
-        by_schema: dict[str, list[str]] = {}
-        for schema, table in sorted(wanted):
-            by_schema.setdefault(schema, []).append(table)
-        for schema, tables in by_schema.items():
-            for i in range(0, len(tables), _COLUMNS_AT_ONCE):
-                part = tables[i : i + _COLUMNS_AT_ONCE]
-                async for table, read in read_tables(connection.query, schema, part, self._dialect):
-                    if isinstance(read, str):
-                        reading.unknown[schema, table] = read
-                    else:
-                        reading.tables[schema, table] = read, None
-                    await asyncio.sleep(0)  # other destinations share the loop
+        async for name, read in read_tables(connection.query, wanted, self._dialect):
+            if isinstance(read, str):
+                reading.unknown[name] = read
+            else:
+                reading.tables[name] = read, None
+            await asyncio.sleep(0)  # other destinations share the loop
         return reading
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:

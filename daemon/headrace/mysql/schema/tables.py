@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from headrace.mysql.schema.apply import require_sound_labels
-from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
+from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed, TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition, row_times
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, charset_of_collation
 from headrace.mysql.schema.ddl.types import make_column, parse_type
 
 Row = Mapping[str, Any]
+_AT_ONCE = 500
+"""Tables whose columns are asked for by one statement."""
 
 TABLES_SQL = (
     "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, TABLE_TYPE AS kind FROM information_schema.TABLES"
@@ -46,13 +50,18 @@ def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
 
 
 async def read_tables(
-    query: Callable[[str], Awaitable[Sequence[Row]]], schema: str, tables: Sequence[str], dialect: Dialect
-) -> AsyncIterator[tuple[str, TableDefinition | str]]:
-    """Asks for some tables of one schema: each table's name, with its definition or with why that can't be told.
-    Raises what `query` raises."""
-    columns, keys, kinds = [by_table(await query(sql)) for sql in statements(schema, tables)]
-    for table in tables:
-        yield table, definition_of(columns.get(table, []), keys.get(table, []), kinds.get(table, []), dialect)
+    query: Callable[[str], Awaitable[Sequence[Row]]], names: Iterable[TableName], dialect: Dialect
+) -> AsyncIterator[tuple[TableName, TableDefinition | str]]:
+    """Asks for some tables: each name, with its definition or with why that can't be told. Raises what `query`
+    raises."""
+    for schema, of_schema in groupby(sorted(names), itemgetter(0)):
+        tables = [table for _, table in of_schema]
+        for i in range(0, len(tables), _AT_ONCE):
+            part = tables[i : i + _AT_ONCE]
+            columns, keys, kinds = [by_table(await query(sql)) for sql in statements(schema, part)]
+            for table in part:
+                rows = columns.get(table, []), keys.get(table, []), kinds.get(table, [])
+                yield (schema, table), definition_of(*rows, dialect)
 
 
 def definition_of(columns: list[Row], keys: list[Row], tables: list[Row], dialect: Dialect) -> TableDefinition | str:

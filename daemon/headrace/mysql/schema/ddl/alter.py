@@ -50,17 +50,12 @@ class _Alter:
             self._add()
         elif c.takes("DROP"):
             self._drop()
-        elif c.takes("MODIFY"):
+        elif verb := c.takes_any("MODIFY", "CHANGE"):
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
+            old = c.column() if verb == "CHANGE" else ""
             column = column_definition(c)
-            self._specs.append(actions.ChangeColumn(column.name, column, self._parse_position(), if_exists))
-        elif c.takes("CHANGE"):
-            c.takes("COLUMN")
-            if_exists = c.takes("IF", "EXISTS")
-            old = c.column()
-            column = column_definition(c)
-            self._specs.append(actions.ChangeColumn(old, column, self._parse_position(), if_exists))
+            self._specs.append(actions.ChangeColumn(old or column.name, column, self._parse_position(), if_exists))
         elif c.takes("RENAME"):
             self._rename()
         elif c.takes("ALTER"):
@@ -98,17 +93,12 @@ class _Alter:
         if c.takes("("):
             while True:
                 if not self._key():
-                    self._added(None, if_not_exists)
+                    self._specs.append(actions.AddColumn(column_definition(c), None, if_not_exists))
                 if not c.takes(","):
                     break
             c.expect(")")
             return
-        self._added("place", if_not_exists)
-
-    def _added(self, position: str | None, if_not_exists: bool) -> None:
-        column = column_definition(self._c)
-        after = self._parse_position() if position else None
-        self._specs.append(actions.AddColumn(column, after, if_not_exists))
+        self._specs.append(actions.AddColumn(column_definition(c), self._parse_position(), if_not_exists))
 
     def _key(self) -> bool:
         start = self._c.i

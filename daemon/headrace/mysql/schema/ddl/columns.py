@@ -203,12 +203,10 @@ def key_columns(c: Cursor) -> tuple[str, ...]:
 def index_options(c: Cursor) -> None:
     """USING, COMMENT and the others behind or before an index's columns."""
     while True:
-        if c.skips(*_OF_INDEX):
+        if c.skips(*_OF_INDEX) or c.takes_any("VISIBLE", "INVISIBLE", "IGNORED") or c.takes("NOT", "IGNORED"):
             pass
         elif c.takes("WITH", "PARSER"):
             c.name()
-        elif c.takes_any("VISIBLE", "INVISIBLE", "IGNORED") or c.takes("NOT", "IGNORED"):
-            pass
         elif c.takes("CLUSTERING"):
             c.takes("=")
             if c.peek().kind == "word" and c.peek().upper in ("YES", "NO", "DEFAULT"):
