@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
-from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, NO_DATABASE, NO_TABLE
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, setup_sql
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
@@ -182,8 +182,6 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
         )
         return Finding("heartbeat", True, f"no heartbeats are written to it, because {why}; the binlog's own serve")
     account = await _account(connection)
-    grant = GRANT_SQL.format(account=account)
-    sql = " ".join(f"{statement};" for statement in CREATE_SQL)
     try:
         for statement in _BEATS:
             await connection.query(statement)
@@ -192,10 +190,10 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
             return Finding("heartbeat", True, f"heartbeats can't be written: {error.args[0]}", note=True)
         if await _may_create(connection):
             return Finding("heartbeat", True, "headrace.heartbeat does not exist yet: the first start creates it")
-        return Finding("heartbeat", True, "there is no table headrace.heartbeat", f"{sql} {grant}", note=True)
+        return Finding("heartbeat", True, "there is no table headrace.heartbeat", setup_sql(account), note=True)
     except GrantMissing:
         sentence = f"{account} may not write heartbeats into headrace.heartbeat"
-        return Finding("heartbeat", True, sentence, f"{sql} {grant}", note=True)
+        return Finding("heartbeat", True, sentence, setup_sql(account), note=True)
     return Finding("heartbeat", True, "heartbeats can be written into headrace.heartbeat")
 
 

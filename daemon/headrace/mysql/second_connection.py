@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from headrace.errors import GrantMissing, HeadraceError, SourceError
-from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, NO_DATABASE, NO_TABLE, read_heartbeat, write_heartbeat
+from headrace.mysql.heartbeat import CREATE_SQL, NO_DATABASE, NO_TABLE, read_heartbeat, setup_sql, write_heartbeat
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.ports.source import Heartbeat, SecondConnection
@@ -62,10 +62,9 @@ class MysqlSecondConnection(SecondConnection):
                 await connection.query(statement)
             return await write_heartbeat(connection, heartbeat)
         except GrantMissing as error:
-            grant = GRANT_SQL.format(account=f"'{self._source.user}'@'%'")
             raise SourceError(
                 f"the account may not write headrace.heartbeat ({error.args[0]})",
-                remedy=f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}",
+                remedy=setup_sql(f"'{self._source.user}'@'%'"),
             ) from error
 
     async def end(self) -> tuple[str, int]:

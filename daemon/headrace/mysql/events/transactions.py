@@ -116,7 +116,6 @@ class Transactions:
             )
 
     def on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
-        """MARIADB_GTID."""
         gtid = parse_mariadb(data, at, stop)
         self.begin(self._cursor.time * 1_000_000, str(gtid), None)
         self.server_id, self.thread_id = gtid.server, 0
@@ -191,7 +190,6 @@ class Transactions:
             self._spool.add(self._cursor.time, kind, body)
 
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
-        """XA_PREPARE."""
         one_phase, xid = xa.xid_of_prepare(data, at, stop)
         again = self._awaited_here()
         if self._skip_to is not None and again is None:
@@ -228,10 +226,7 @@ class Transactions:
         self.in_xa = False
 
         def done() -> None:
-            if xid is None:
-                self._spool.drop_current()
-            else:
-                self._spool.drop(xid)
+            self._spool.drop(xid)
             self.commit()
 
         if inner is None:
@@ -306,7 +301,6 @@ class Transactions:
             self.start = offset if file != cursor.file else cursor.end
 
     def on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
-        """PREVIOUS_GTIDS."""
         if self.gtids is None:
             try:
                 self.gtids = GtidSet.unpack(data[at:stop])

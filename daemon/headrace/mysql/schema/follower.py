@@ -50,7 +50,6 @@ class StatementFollower:
     # -- statements -----------------------------------------------------------------------------------------------
 
     def on_query(self, data: bytes, at: int, stop: int) -> None:
-        """QUERY."""
         if data[stop - 6 : stop] != b"\0BEGIN":
             self._run(parse_query(data, at, stop), at, stop)
         elif self._transactions.in_group:

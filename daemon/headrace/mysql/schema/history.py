@@ -75,7 +75,6 @@ class SchemaHistory:
 
     @property
     def version(self) -> int:
-        """Grows with every change of a captured table."""
         return self._states.version
 
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:

@@ -18,7 +18,6 @@ def uuid_text(raw: bytes) -> str:
 
 
 def inet4_text(raw: bytes) -> str:
-    """INET4."""
     return ".".join(map(str, raw.ljust(4, b"\0")))
 
 

@@ -84,16 +84,12 @@ class ChangeColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """DROP COLUMN."""
-
     name: str
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """RENAME COLUMN."""
-
     old: str
     new: str
     if_exists: bool = False
@@ -112,8 +108,6 @@ class AlterColumn:
 
 @dataclass(frozen=True, slots=True)
 class AddPrimary:
-    """ADD PRIMARY KEY."""
-
     columns: tuple[str, ...]
     if_not_exists: bool = False
 
@@ -184,8 +178,6 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTables:
-    """DROP TABLE."""
-
     names: tuple[TableName, ...]
 
 
@@ -223,8 +215,6 @@ class AlterDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """DROP DATABASE."""
-
     schema: str
 
 

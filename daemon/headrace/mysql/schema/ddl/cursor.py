@@ -82,7 +82,6 @@ class Cursor:
         return name
 
     def number(self) -> int:
-        """A whole number."""
         token = self.peek()
         if token.kind != "number" or not token.value.isdecimal() or len(token.value) > 20:
             raise self.problem("a number was expected")
@@ -90,7 +89,6 @@ class Cursor:
         return int(token.value)
 
     def string(self) -> str:
-        """A string."""
         token = self.peek()
         if token.kind != "string":
             raise self.problem("a string was expected")
