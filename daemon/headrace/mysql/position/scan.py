@@ -187,17 +187,17 @@ class Probe:
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
-        self.server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
+        self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
-    async def run(self, scan: BinlogScan, *, offset: int = 4) -> None:
-        """Feeds `scan` from its file at `offset` until it is over.
+    async def run(self, scan: BinlogScan) -> None:
+        """Feeds a new `scan` from where it begins until it is over.
 
         Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
         """
         limit = self._source.connect_timeout + 2 * LOOK_HEARTBEAT
         # Without annotations MariaDB leaves events out, and with them the positions between events.
-        dump = short_dump(self._source, self.server_id, scan.scanned, offset, annotations=True)
+        dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
         with contextlib.closing(scan):
             async with dump as (stream, connection):
                 scan.cursor.checksums = connection.writes_checksums

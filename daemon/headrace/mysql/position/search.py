@@ -107,7 +107,7 @@ class PositionFinder:
         at, offset = self._inventory.index(boundary.file), boundary.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
             scan = scans.FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
-            await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
+            await self._probe.run(scan)
             if scan.found is not None:
                 return scan.found.commit_time_us
             if scan.idle:
@@ -197,7 +197,7 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
     begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
     scan = scans.Begins(file, begin, offset)
     try:
-        await Probe(source).run(scan, offset=begin)
+        await Probe(source).run(scan)
     except (PositionLost, NotUnderstood):
         return None  # what is there is no event's beginning
     return scan.found
@@ -239,4 +239,4 @@ async def read_on(source: SourceSettings, file: str, offset: int) -> None:
     """Reads from a position to the end of the transaction behind it, or some megabytes: what a list of files does not
     show, a dump does. Raises PositionLost, BinlogCorrupt, or another SourceError."""
     if file and offset < _WRAP:
-        await Probe(source).run(scans.Ahead(file, offset), offset=offset)
+        await Probe(source).run(scans.Ahead(file, offset))
