@@ -20,7 +20,7 @@ from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import SchemaHistory
-from headrace.mysql.schema.tables import statements, table_schemas
+from headrace.mysql.schema.tables import by_table, definition_of, statements
 from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.wire.binlog_file import packets
 from tests.binlogs import new_file
@@ -112,14 +112,16 @@ class Recorder:
             ]
             if not names:
                 continue
-            columns, keys, tables = (self._all(sql) for sql in statements(schema, names))
+            columns, keys, tables = (by_table(self._all(sql)) for sql in statements(schema, names))
             dialect = dialect_of(self.version, mariadb=self.mariadb)
-            made, unknown = table_schemas(schema, columns, keys, tables, dialect)
-            strange |= {(schema, name) for name in unknown}
-            for name, (table, _) in made.items():
-                found[schema, name] = table
-                shown = {str(row["name"]): text(row["type"]) for row in columns if str(row["t"]) == name}
-                for column in table.columns:
+            for name in tables:
+                made = definition_of(columns.get(name, []), keys.get(name, []), tables[name], dialect)
+                if isinstance(made, str):
+                    strange.add((schema, name))
+                    continue
+                found[schema, name] = TableSchema(schema, name, made.columns, made.keys)
+                shown = {str(row["name"]): text(row["type"]) for row in columns[name]}
+                for column in made.columns:
                     if column.name in shown:
                         assert column.mysql_type == shown[column.name]
         return found, strange

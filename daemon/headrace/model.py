@@ -105,10 +105,6 @@ class Position:
             last_transaction=str(raw["last_transaction"]),
         )
 
-    def with_last_pos(self, last_pos: int) -> Position:
-        """The same position with a higher `_pos` given out."""
-        return replace(self, last_pos=max(self.last_pos, last_pos))
-
     def __str__(self) -> str:
         inside = f"+{self.events_done}" if self.events_done else ""
         return f"{self.file}:{self.offset}{inside}"
@@ -325,16 +321,12 @@ class SchemaChange:
 
 @dataclass(slots=True)
 class TransactionMark:
-    """The begin or end of a transaction that changes captured tables. `counts` is set at its end: rows by
-    `schema.table`."""
+    """The begin or end of a transaction that changes captured tables."""
 
     begin: bool
-    id: str
-    """The GTID, without GTIDs `file:offset` of the transaction's start."""
     pos: int
     commit_time_us: int
     gtid: str
-    counts: dict[str, int] = field(default_factory=dict)
     origin: Origin = NO_ORIGIN
 
 

@@ -102,6 +102,6 @@ def test_statements_and_marks_are_taken_or_passed_over(fmt: str) -> None:
     builder.emit_schema(
         SchemaChange(DdlKind.ALTER, True, "shop", "t", sql, (), 9, 1_700_000_000_000_000, "u:1", origin)
     )
-    builder.emit_mark(TransactionMark(True, "u:1", 9, 1_700_000_000_000_000, "u:1", origin=origin))
+    builder.emit_mark(TransactionMark(True, 9, 1_700_000_000_000_000, "u:1", origin=origin))
     for batch in builder.take(POSITION, 1.0):
         assert len(batch.headers) == len(batch.values)

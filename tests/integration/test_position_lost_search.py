@@ -21,7 +21,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import make_ready
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.move import NextFile, relocate, relocate_by_policy
-from headrace.mysql.position.search import PositionFinder, Truncation
+from headrace.mysql.position.search import PositionFinder
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
@@ -105,7 +105,7 @@ class Lost:
 
 async def prove_truncated(
     source: SourceSettings, inventory: Inventory, file: str, offset: int = 0
-) -> Truncation | None:
+) -> tuple[int, str] | None:
     return await PositionFinder(source, inventory).truncation(file, offset)
 
 
@@ -132,7 +132,7 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
     await lost.read(stored)
     cut(lost.path(broken), starts[2] + 30)
     inventory = await lost.inventory()
-    assert await prove_truncated(lost.source, inventory, broken, starts[1]) == Truncation(broken, starts[2], following)
+    assert await prove_truncated(lost.source, inventory, broken, starts[1]) == (starts[2], following)
     assert await prove_truncated(lost.source, inventory, broken) is not None
     assert await prove_truncated(lost.source, inventory, broken, starts[1] + 1) is None
     assert await prove_truncated(lost.source, inventory, broken, starts[2] + 1) is None

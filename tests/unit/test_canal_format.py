@@ -253,7 +253,7 @@ def test_texts_of_statements_are_queries_that_are_no_ddl() -> None:
 
 def test_marks_name_their_kind_and_transaction() -> None:
     for begin, kind in ((True, "TRANSACTIONBEGIN"), (False, "TRANSACTIONEND")):
-        message = only(CanalFormat().mark(TransactionMark(begin, "u:1", 9, 5_000_000, "u:1"), 7))
+        message = only(CanalFormat().mark(TransactionMark(begin, 9, 5_000_000, "u:1"), 7))
         assert (message["type"], message["gtid"], message["es"], message["_pos"]) == (kind, "u:1", 5000, "9")
 
 
@@ -262,7 +262,7 @@ def test_canals_own_way_has_whole_seconds_and_no_pos() -> None:
     made = change(["id", ',"_pos":"'], [(1, ',"_pos":"1"}'), (2, "y")])
     messages = [json.loads(value) for value in (fmt.encode(made, 1), *fmt.encode_each(made, 1))]
     messages.append(only(fmt.schema_change(ddl(), 1)))
-    messages.append(only(fmt.mark(TransactionMark(True, "u:1", 9, 1_700_000_000_123_456, "u:1"), 7)))
+    messages.append(only(fmt.mark(TransactionMark(True, 9, 1_700_000_000_123_456, "u:1"), 7)))
     for message in messages:
         assert "_pos" not in message
         assert message["es"] == 1_700_000_000_000

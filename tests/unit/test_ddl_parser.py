@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.model import DdlKind
 from headrace.mysql.events.query_event import QueryEvent
-from headrace.mysql.schema.ddl import StatementInfo, classify
-from headrace.mysql.schema.ddl.actions import AlterTable, CreateTable, DropPrimary
+from headrace.mysql.schema.ddl.actions import AlterTable, CreateTable, DropPrimary, StatementInfo
+from headrace.mysql.schema.ddl.classify import classify
 from tests.ddl_corpus import CASES
 
 

@@ -14,15 +14,7 @@ from tests.unit.test_debezium_format import ANNE, BOB, CUSTOMERS, ORIGIN, US, ch
 
 
 def mark(begin: bool, gtid: str = "u:10") -> TransactionMark:
-    return TransactionMark(
-        begin,
-        gtid or "mysql-bin.000003:570",
-        1,
-        US,
-        gtid,
-        {} if begin else {"inventory.customers": 3},
-        origin=ORIGIN,
-    )
+    return TransactionMark(begin, 1, US, gtid, ORIGIN)
 
 
 def only(messages: list[Messages]) -> tuple[str, Any, Any]:

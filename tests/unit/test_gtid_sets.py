@@ -62,8 +62,8 @@ def test_what_an_operation_gave_shares_nothing_with_its_operands(one: Model, oth
 
 
 @given(models, st.sampled_from(SOURCES), st.integers(1, 24))
-def test_without_takes_out_a_single_transaction(model: Model, source: str, number: int) -> None:
-    sound(made(model).without([f"{source}:{number}"]), model - {(source, number)})
+def test_minus_takes_out_a_single_transaction(model: Model, source: str, number: int) -> None:
+    sound(made(model).minus(GtidSet(f"{source}:{number}")), model - {(source, number)})
 
 
 @given(models, st.integers(0, 12))

@@ -71,7 +71,7 @@ def statement(pos: int = 50, gtid: str = "g:0") -> SchemaChange:
 
 
 def mark(begin: bool) -> TransactionMark:
-    return TransactionMark(begin, "g:1", 100, 5_000_000, "g:1", origin=ORIGIN)
+    return TransactionMark(begin, 100, 5_000_000, "g:1", origin=ORIGIN)
 
 
 def ids(batch: MessageBatch) -> list[str]:

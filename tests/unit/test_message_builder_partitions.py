@@ -187,7 +187,7 @@ def test_what_may_be_parked_says_what_it_is_about() -> None:
     made.emit(insert(1, 2))
     made.emit(update(((1, 1), (3, 1))))
     made.emit_schema(ddl())
-    made.emit_mark(TransactionMark(False, "g:1", 1, 5, "g:1", origin=ORIGIN))
+    made.emit_mark(TransactionMark(False, 1, 5, "g:1", origin=ORIGIN))
     (batch,) = made.take(END, 1.0)
     tables = ("shop.t",)
     one, two, three = "shop.t 1", "shop.t 2", "shop.t 3"

@@ -51,7 +51,7 @@ def feed(scan: BinlogScan, data: bytes, piece: int = 0) -> None:
         rest += data[at : at + (piece or len(data))]
         done, more = 0, True
         while more:
-            done, more = scan.feed(rest, done, lambda: scan.over)
+            done, more = scan.feed(rest, done, scan.over)
         rest = rest[done:]
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from headrace.model import DdlKind, TableSchema
+from headrace.model import DdlKind
 from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.fit import misfit
-from headrace.mysql.schema.history import DdlEffect, Reading, SchemaHistory, TableReading
+from headrace.mysql.schema.history import DdlEffect, Reading, SchemaHistory
 from headrace.mysql.values import column_types as ct
 
 
@@ -194,18 +195,17 @@ def test_doubt_about_everything_is_stored_too(story: Story) -> None:
     assert "STRANGE" in again.history.unknown_because("shop", "t")
 
 
-def read(story: Story, sql: str) -> TableSchema:
+def read(sql: str) -> TableDefinition:
     other = Story()
     other.tell("CREATE DATABASE shop CHARACTER SET utf8mb4", sql)
     found = other.history.table("shop", "t")
     assert found is not None
-    return found
+    return TableDefinition(found.columns, found.keys, "utf8mb4")
 
 
 def test_a_reading_that_holds_later_waits_for_its_place() -> None:
     story = Story()
-    reading = Reading(tables={("shop", "t"): TableReading(read(story, "CREATE TABLE t (b int, a int)"), "utf8mb4")})
-    reading.tables["shop", "t"] = TableReading(reading.tables["shop", "t"].schema, "utf8mb4", ("bin.000001", 120))
+    reading = Reading({("shop", "t"): (read("CREATE TABLE t (b int, a int)"), ("bin.000001", 120))})
     reading.schemas["shop"] = "utf8mb4", ("bin.000001", 120)
     reading.listed = True
     story.history.adopt(reading)
@@ -222,8 +222,7 @@ def test_a_reading_that_holds_later_waits_for_its_place() -> None:
 
 def test_positions_in_later_files_are_later() -> None:
     story = Story()
-    schema = read(story, "CREATE TABLE t (a int)")
-    story.history.adopt(Reading(tables={("shop", "t"): TableReading(schema, "utf8mb4", ("bin.000002", 4))}))
+    story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int)"), ("bin.000002", 4))}))
     story.tell("ALTER TABLE t ADD x int")
     assert story.names() is None
     story.history.apply(QueryEvent("shop", b"CREATE TABLE v (a int)"), file="bin.000010", end=1, pos=900)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceSilent, SourceUnreachable
-from headrace.model import Column, MessageBatch, Position, State, TableSchema
-from headrace.mysql.schema.history import Reading, TableReading
+from headrace.model import Column, MessageBatch, Position, State
+from headrace.mysql.schema.ddl.definition import TableDefinition
+from headrace.mysql.schema.history import Reading
 from tests.made_binlog import SID, Binlog
 from tests.streams import (
     IDS,
@@ -270,8 +271,7 @@ async def test_a_schema_that_the_binlog_does_not_tell_is_looked_for_and_the_rows
     async def learn(table: tuple[str, str], position: Position) -> str:
         asked.append((table, position))
         columns = (Column("id", "int", 4, nullable=False), Column("v", "varchar(40)", 12, charset="utf8mb4", length=40))
-        found = TableReading(TableSchema("shop", "t", columns, (0,)), "utf8mb4")
-        run.schemas.history.adopt(Reading({("shop", "t"): found}))
+        run.schemas.history.adopt(Reading({("shop", "t"): (TableDefinition(columns, (0,), "utf8mb4"), None)}))
         return ""
 
     run.schemas.learn = learn

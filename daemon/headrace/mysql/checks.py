@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
-from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, setup_sql
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
@@ -13,7 +13,6 @@ from headrace.mysql.wire.dump_errors import BINLOG_ON
 from headrace.ports.finding import Finding
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
-_NO_DATABASE, _NO_TABLE = 1049, 1146
 # An EXPLAIN needs the rights of what it explains and does nothing.
 _BEATS = (
     "EXPLAIN INSERT IGNORE INTO headrace.heartbeat (destination, epoch, node, sequence, beat_us)"
@@ -186,20 +185,18 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
         )
         return Finding("heartbeat", True, f"no heartbeats are written to it, because {why}; the binlog's own serve")
     account = await _account(connection)
-    grant = GRANT_SQL.format(account=account)
-    sql = " ".join(f"{statement};" for statement in CREATE_SQL)
     try:
         for statement in _BEATS:
             await connection.query(statement)
     except QueryFailed as error:
-        if error.errno not in (_NO_DATABASE, _NO_TABLE):
+        if error.errno not in (NO_DATABASE, NO_TABLE):
             return Finding("heartbeat", True, f"heartbeats can't be written: {error.args[0]}", note=True)
         if await _may_create(connection):
             return Finding("heartbeat", True, "headrace.heartbeat does not exist yet: the first start creates it")
-        return Finding("heartbeat", True, "there is no table headrace.heartbeat", f"{sql} {grant}", note=True)
+        return Finding("heartbeat", True, "there is no table headrace.heartbeat", setup_sql(account), note=True)
     except GrantMissing:
         sentence = f"{account} may not write heartbeats into headrace.heartbeat"
-        return Finding("heartbeat", True, sentence, f"{sql} {grant}", note=True)
+        return Finding("heartbeat", True, sentence, setup_sql(account), note=True)
     return Finding("heartbeat", True, "heartbeats can be written into headrace.heartbeat")
 
 

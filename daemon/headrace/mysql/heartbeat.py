@@ -16,8 +16,9 @@ CREATE_SQL = (
     " epoch BIGINT UNSIGNED NOT NULL, node VARCHAR(190) NOT NULL, sequence BIGINT UNSIGNED NOT NULL,"
     " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
-"""What makes the table; an account that may not is told to run it by somebody who may."""
-GRANT_SQL = "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
+"""What makes the table."""
+NO_DATABASE, NO_TABLE = 1049, 1146
+"""What a server says of a table that is not made yet."""
 
 TABLE_SCHEMA = TableSchema(
     SCHEMA,
@@ -32,6 +33,12 @@ TABLE_SCHEMA = TableSchema(
     (0,),
 )
 """The columns, known without any metadata in the binlog."""
+
+
+def setup_sql(account: str) -> str:
+    """What somebody who may is to run, so that the table is there and the account may write it."""
+    making = " ".join(f"{statement};" for statement in CREATE_SQL)
+    return f"{making} GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
 
 
 async def read_heartbeat(connection: SourceConnection, destination: str) -> Heartbeat | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import SourceMisconfigured
@@ -12,7 +12,7 @@ from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import identity, take_inventory
 from headrace.mysql.position.search import PositionFinder
-from headrace.mysql.position.server_comparison import compare_server
+from headrace.mysql.position.server_comparison import ServerMatch, compare_server
 from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
@@ -59,7 +59,7 @@ class ReadySource:
         gtids: bytes | None = None
         if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
             # Rows of XA transactions that are prepared and not decided are read again: they were never published.
-            gtids = GtidSet(start.gtid_set).without([xa.gtid for xa in start.open_xa if xa.gtid]).pack()
+            gtids = GtidSet(start.gtid_set).minus(GtidSet(",".join(xa.gtid for xa in start.open_xa))).pack()
         name = replica_name(self.reader.node, self.reader.destination) if self.reader is not None else None
         await connection.register(settings.server_id, settings.heartbeat, name)
         file, offset = ("", 4) if gtids is not None else dump_position(start, self.start.skip_before)
@@ -94,21 +94,18 @@ async def make_ready(
         )
         if stored is None:
             us = identity(variables, connection.is_mariadb)
-            found = (await _first_start(connection, server, us)).with_last_pos(last_pos)
-            return ReadySource(connection, server, _dump_start(connection, server, found), reader)
-        agreed = await compare_server(connection, settings, stored)
-        start = _dump_start(connection, server, agreed.position)
-        return ReadySource(connection, server, start, reader, agreed.gap, agreed.entries)
+            agreed = ServerMatch(replace(await _first_start(connection, server, us), last_pos=last_pos))
+        else:
+            agreed = await compare_server(connection, settings, stored)
+        start = agreed.position
+        # Without a GTID set the file is read from its beginning, which says what was executed before; nothing before
+        # the offset is published. Else the set would hold only what follows, and a resume by it would begin too early.
+        skip_before = start.offset if server.gtid_mode and not start.gtid_set and start.offset > 4 else 0
+        dump_start = DumpStart(start, connection.writes_checksums, skip_before)
+        return ReadySource(connection, server, dump_start, reader, agreed.gap, agreed.entries)
     except BaseException:
         await connection.close()
         raise
-
-
-def _dump_start(connection: SourceConnection, server: Server, start: Position) -> DumpStart:
-    # Without a GTID set the file is read from its beginning, which says what was executed before; nothing before the
-    # offset is published. Else the set would hold only what follows, and a resume by it would begin too early.
-    skip_before = start.offset if server.gtid_mode and not start.gtid_set and start.offset > 4 else 0
-    return DumpStart(start, connection.writes_checksums, skip_before)
 
 
 async def _server_id(connection: SourceConnection, settings: SourceSettings, reader: Reader | None) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from headrace.errors import ServerIdTaken, SourceMisconfigured
-from headrace.mysql.wire.connection import QueryFailed, ReplicaName, SourceConnection, probe_id
+from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, ReplicaName, SourceConnection, probe_id, query_known
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
 
@@ -73,28 +73,24 @@ def is_derived(server_id: int, node: str, destination: str) -> bool:
 async def replicas(connection: SourceConnection) -> list[Replica] | None:
     """Who has registered; None when the account may not see it (MariaDB: REPLICATION MASTER ADMIN), or the server does
     not know the statement. MySQL lists one for each server id, the one that came last, although several may read."""
-    for sql in ("SHOW SLAVE HOSTS",) if connection.is_mariadb else ("SHOW REPLICAS", "SHOW SLAVE HOSTS"):
-        try:
-            rows = await connection.query(sql)
-        except QueryFailed as error:
-            if error.errno == 1064:
-                continue
+    known = ("SHOW SLAVE HOSTS",) if connection.is_mariadb else ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+    try:
+        rows = await query_known(connection, *known)
+    except (QueryFailed, SourceMisconfigured) as error:
+        if isinstance(error, QueryFailed) and error.errno != NOT_KNOWN:
             raise
-        except SourceMisconfigured as error:
-            log.debug("the source does not show who reads from it", error=str(error))
-            return None
-        low = [{name.lower(): value for name, value in row.items()} for row in rows]
-        return [
-            Replica(
-                int(row["server_id"]),
-                str(row.get("host") or ""),
-                int(row.get("port") or 0),
-                str(row.get("replica_uuid") or row.get("slave_uuid") or ""),
-            )
-            for row in low
-        ]
-    log.debug("the source knows no statement that shows who reads from it")
-    return None
+        log.debug("the source does not show who reads from it", error=str(error))
+        return None
+    low = [{name.lower(): value for name, value in row.items()} for row in rows]
+    return [
+        Replica(
+            int(row["server_id"]),
+            str(row.get("host") or ""),
+            int(row.get("port") or 0),
+            str(row.get("replica_uuid") or row.get("slave_uuid") or ""),
+        )
+        for row in low
+    ]
 
 
 async def dump_connections(connection: SourceConnection) -> list[DumpConnection]:
@@ -146,7 +142,12 @@ async def choose_server_id(connection: SourceConnection, source: SourceSettings,
     listed = await replicas(connection)
     ours = [r for r in listed or () if (r.uuid == us.uuid if r.uuid else r.host == us.host)]
     if taken and (newcomers := [r for r in ours if r.port != us.port]):
-        raise await _twin(connection, newcomers[0], node, destination)
+        raise ServerIdTaken(
+            f"another daemon runs destination '{destination}' as node '{node}' and reads from this source: "
+            f"{await describe(connection, newcomers[0])}",
+            remedy="stop one of the two, or give its [daemon] node another name; if nothing of the kind runs any more, "
+            "end the connection that is left over: KILL with its number",
+        )
     others = {r.server_id: r for r in listed or () if r not in ours}
     own = int(connection.variables.get("server_id", "0"))
     if not reader.derived:
@@ -193,15 +194,6 @@ async def _configured(
 
 
 _OTHER_ID = "give [source] server_id a number that no other replica has, or 0, which derives one"
-
-
-async def _twin(connection: SourceConnection, other: Replica, node: str, destination: str) -> ServerIdTaken:
-    return ServerIdTaken(
-        f"another daemon runs destination '{destination}' as node '{node}' and reads from this source: "
-        f"{await describe(connection, other)}",
-        remedy="stop one of the two, or give its [daemon] node another name; if nothing of the kind runs any more, "
-        "end the connection that is left over: KILL with its number",
-    )
 
 
 async def describe(connection: SourceConnection, other: Replica) -> str:

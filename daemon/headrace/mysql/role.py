@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.errors import SourceMisconfigured, SourceRefused
-from headrace.mysql.wire.connection import QueryFailed, SourceConnection
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection, query_known
 from headrace.settings.destination import SourceSettings
-
-_NOT_KNOWN_STATEMENT = 1064
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,9 @@ async def server_role(connection: SourceConnection) -> Role:
     row = (await connection.query("SELECT @@global.read_only AS r"))[0]
     read_only = str(row["r"]).upper() not in ("0", "OFF")
     try:
-        channels = await _channels(connection)
+        # A row for each source that the server replicates from.
+        known = ("SHOW ALL SLAVES STATUS",) if connection.is_mariadb else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+        channels = await query_known(connection, *known)
     except (QueryFailed, SourceMisconfigured) as error:  # SourceUnreachable says nothing of its role
         if isinstance(error, QueryFailed) and not error.errno:
             raise
@@ -49,20 +48,8 @@ async def server_role(connection: SourceConnection) -> Role:
         threads = [low.get(f"{who}_{thread}_running") for who in ("replica", "slave") for thread in ("io", "sql")]
         running &= all(str(state).lower() == "yes" for state in threads if state is not None)
         lags.append(low.get("seconds_behind_source", low.get("seconds_behind_master")))
-    known = [float(str(lag)) for lag in lags if lag is not None]
-    return Role(read_only, True, running, max(known) if len(known) == len(lags) else None)
-
-
-async def _channels(connection: SourceConnection) -> list[dict[str, Any]]:
-    """One row for each source that the server replicates from; the statement's name changed in MySQL 8.0.22."""
-    statements = ("SHOW ALL SLAVES STATUS",) if connection.is_mariadb else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
-    for sql in statements[:-1]:
-        try:
-            return await connection.query(sql)
-        except QueryFailed as error:
-            if error.errno != _NOT_KNOWN_STATEMENT:
-                raise
-    return await connection.query(statements[-1])
+    seconds = [float(str(lag)) for lag in lags if lag is not None]
+    return Role(read_only, True, running, max(seconds) if len(seconds) == len(lags) else None)
 
 
 def refuse_role(role: Role, source: SourceSettings) -> None:

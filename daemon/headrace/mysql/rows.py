@@ -83,7 +83,7 @@ class RowsReader:
                     raise cursor.not_understood(f"an update of {table.name} has an odd number of row images")
             transactions.captured_rows = True
             if marked:
-                transactions.count_rows(table.name, len(rows))
+                transactions.mark_begin()
             if statements.text is not None:
                 statements.give_text(row_schema.schema)
             when, numbers = transactions.commit_time_us, numbers_each * len(rows)

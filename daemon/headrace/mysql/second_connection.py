@@ -6,15 +6,14 @@ from __future__ import annotations
 import time
 
 from headrace.errors import GrantMissing, HeadraceError, SourceError
-from headrace.mysql.heartbeat import CREATE_SQL, GRANT_SQL, read_heartbeat, write_heartbeat
+from headrace.mysql.heartbeat import CREATE_SQL, NO_DATABASE, NO_TABLE, read_heartbeat, setup_sql, write_heartbeat
 from headrace.mysql.role import Role, server_role
-from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.ports.source import Heartbeat, SecondConnection
 from headrace.settings.destination import SourceSettings
 
 _ROLE_SECONDS = 4.0
 """How long an answer about the server's role is taken for true: a switch of servers takes longer."""
-_NO_DATABASE, _NO_TABLE = 1049, 1146
 _LOCK_WAIT = 3
 """Seconds that a heartbeat waits for a lock on the server, well below our own limit."""
 
@@ -42,7 +41,9 @@ class MysqlSecondConnection(SecondConnection):
 
     async def _write(self, heartbeat: Heartbeat) -> Heartbeat | None:
         connection = await self._connect()
-        role = await self._role_of(connection)
+        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
+            self._role, self._role_at = await server_role(connection), time.monotonic()
+        role = self._role
         if role.replicates:
             return None
         if role.replicates is None:
@@ -52,33 +53,19 @@ class MysqlSecondConnection(SecondConnection):
         if not role.takes_heartbeats:
             raise SourceError("the server is read-only, so none is written, even where our account might")
         try:
-            return await write_heartbeat(connection, heartbeat)
-        except GrantMissing as error:
-            raise self._not_allowed(error) from error
-        except SourceError as error:
-            if getattr(error, "errno", 0) not in (_NO_DATABASE, _NO_TABLE):
-                raise
-        await self._create(connection)
-        return await write_heartbeat(connection, heartbeat)
-
-    async def _role_of(self, connection: SourceConnection) -> Role:
-        if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
-            self._role, self._role_at = await server_role(connection), time.monotonic()
-        return self._role
-
-    async def _create(self, connection: SourceConnection) -> None:
-        try:
+            try:
+                return await write_heartbeat(connection, heartbeat)
+            except QueryFailed as error:
+                if error.errno not in (NO_DATABASE, NO_TABLE):
+                    raise
             for statement in CREATE_SQL:
                 await connection.query(statement)
+            return await write_heartbeat(connection, heartbeat)
         except GrantMissing as error:
-            raise self._not_allowed(error) from error
-
-    def _not_allowed(self, error: GrantMissing) -> SourceError:
-        grant = GRANT_SQL.format(account=f"'{self._source.user}'@'%'")
-        return SourceError(
-            f"the account may not write headrace.heartbeat ({error.args[0]})",
-            remedy=f"{' '.join(f'{statement};' for statement in CREATE_SQL)} {grant}",
-        )
+            raise SourceError(
+                f"the account may not write headrace.heartbeat ({error.args[0]})",
+                remedy=setup_sql(f"'{self._source.user}'@'%'"),
+            ) from error
 
     async def end(self) -> tuple[str, int]:
         async with await SourceConnection.open(address_of(self._source)) as connection:

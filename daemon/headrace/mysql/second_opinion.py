@@ -63,11 +63,6 @@ class Sample:
         """`file:offset` of the rows event."""
         return f"{self.file}:{self.offset}"
 
-    @property
-    def size(self) -> int:
-        """Bytes of the events that are kept for this sample alone."""
-        return len(self.rows)
-
 
 @dataclass(slots=True)
 class Opinion:
@@ -130,15 +125,12 @@ class Tail:
         elif kind in _ROWS:
             described = self._maps.get(event[19:25])
             if described is not None:
-                self._keep(Sample(self._file, offset, self._format, described, event))
+                self.kept.append(Sample(self._file, offset, self._format, described, event))
+                self._size += len(event)
+                while len(self.kept) > self._count or (self._size > _BYTES_LIMIT and len(self.kept) > 1):
+                    self._size -= len(self.kept.popleft().rows)
         elif kind in _NOT_READ:
             self.left_out[_NOT_READ[kind]] += 1
-
-    def _keep(self, sample: Sample) -> None:
-        self.kept.append(sample)
-        self._size += sample.size
-        while len(self.kept) > self._count or (self._size > _BYTES_LIMIT and len(self.kept) > 1):
-            self._size -= self.kept.popleft().size
 
 
 async def _newest(
@@ -155,7 +147,7 @@ async def _newest(
         await _read(settings, name, end, tail)
         found[:0] = tail.kept
         left_out += tail.left_out
-        if len(found) >= count or sum(sample.size for sample in found) > _BYTES_LIMIT:
+        if len(found) >= count or sum(len(sample.rows) for sample in found) > _BYTES_LIMIT:
             break
     return found, left_out
 

@@ -13,14 +13,13 @@ from headrace.mysql.opening import Dump, make_ready
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.position.move import relocate_by_policy
-from headrace.mysql.replicas import Reader
+from headrace.mysql.replicas import Reader, is_derived
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
-from headrace.settings.load import derive_server_id
 
 _Opening = TypeVar("_Opening")
 
@@ -138,7 +137,7 @@ class MysqlSource(Source):
         if not self._named:
             return None
         name = self._destination.name
-        derived = self._destination.source.server_id == derive_server_id(self._node, name)
+        derived = is_derived(self._destination.source.server_id, self._node, name)
         return Reader(self._node, name, derived, self._taken)
 
 

@@ -69,7 +69,6 @@ class TableMaps:
         self._mariadb = b"MariaDB" in data[at + 2 : at + 52]
 
     def on_table_map(self, data: bytes, at: int, stop: int) -> None:
-        """TABLE_MAP."""
         body, transactions = data[at + 6 : stop], self._transactions
         table = self._maps.get(body)
         if table is None:

@@ -189,7 +189,7 @@ class EventCutter:
                 if start >= 0:
                     cursor.end = start + length
                 self.events += count
-                self._enter(entered)
+                self._inner, self._inner_done = entered.events, entered.done
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error)
@@ -261,9 +261,6 @@ class EventCutter:
         raise _NewFile
 
     # -- events within events, and events in several packets ------------------------------------------------------
-
-    def _enter(self, entered: EnterInner) -> None:
-        self._inner, self._inner_done = entered.events, entered.done
 
     def _feed_inner(self, inner: InnerEvents, enough: Callable[[], bool]) -> tuple[bool, bool]:
         """Whether all inner events are done, and if not, whether there is more to do at once."""
@@ -360,7 +357,7 @@ class EventCutter:
             else:
                 handler(data, 19, stop)
         except EnterInner as entered:
-            self._enter(entered)
+            self._inner, self._inner_done = entered.events, entered.done
         except _NewFile:
             raise cursor.not_understood("an event of 16 MB and more begins a file") from None
         except SchemaNeeded:

@@ -32,9 +32,3 @@ def dump_position(start: Position, skip_before: int) -> tuple[str, int]:
     if start.open_xa and not start.gtid_set:
         start = Position(start.server_uuid, start.open_xa[0].file, start.open_xa[0].offset)
     return start.file, start.offset if start.offset < 1 << 32 else 4
-
-
-def file_position_of(text: str) -> tuple[str, int]:
-    """File and offset out of `file:offset`; ("", 0) out of ""."""
-    file, _, offset = text.rpartition(":")
-    return file, int(offset or 0)

@@ -63,10 +63,6 @@ class GtidSet:
         else:
             self._merge(source, gno, gno)
 
-    def without(self, gtids: list[str]) -> GtidSet:
-        """The set less single transactions (`uuid:7`, `uuid:tag:7`); those that it does not have change nothing."""
-        return self.minus(GtidSet(",".join(gtids)))
-
     def minus(self, other: GtidSet) -> GtidSet:
         """The transactions that are in here and not in `other`."""
         result = GtidSet()

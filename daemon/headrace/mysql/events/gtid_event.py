@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.values.mariadb import uuid_text
 
 Key = tuple[str, int]
 """Source (`uuid` or `uuid:tag`) and number of a transaction."""
@@ -15,12 +16,6 @@ _GNO = struct.Struct("<Q").unpack_from
 _MARIADB = struct.Struct("<QIB").unpack_from
 _ALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 0x40, 0x80
 _FIELD_UUID, _FIELD_GNO, _FIELD_TAG, _FIELD_COMMIT_TIME = 1, 2, 3, 6
-
-
-def sid_text(raw: bytes) -> str:
-    """A server uuid of 16 bytes as MySQL prints it."""
-    h = raw.hex()
-    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -35,11 +30,6 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     if size == 9:
         return int.from_bytes(raw[1:], "little"), at + 9
     return int.from_bytes(raw, "little") >> size, at + size
-
-
-def _signed(number: int) -> int:
-    """Signed numbers count 0, -1, 1, -2, ..."""
-    return (number >> 1) ^ -(number & 1)
 
 
 def parse_tagged(data: bytes, at: int, stop: int) -> tuple[str, int, int]:
@@ -60,14 +50,14 @@ def parse_tagged(data: bytes, at: int, stop: int) -> tuple[str, int, int]:
             for _ in range(16):
                 value, p = varint(data, p)
                 raw.append(value)
-            sid = sid_text(bytes(raw))
+            sid = uuid_text(bytes(raw))
         elif number == _FIELD_TAG:
             length, p = varint(data, p)
             tag, p = data[p : p + length].decode("ascii"), p + length
         else:
             value, p = varint(data, p)
             if number == _FIELD_GNO:
-                gno = _signed(value)
+                gno = (value >> 1) ^ -(value & 1)  # signed numbers count 0, -1, 1, -2, ...
             elif number == _FIELD_COMMIT_TIME:
                 micros = value
             elif number > 11:
@@ -132,7 +122,7 @@ class GtidReader:
         raw = data[at + 1 : at + 17]
         sid = self._sids.get(raw)
         if sid is None:
-            sid = self._sids[raw] = sid_text(raw)
+            sid = self._sids[raw] = uuid_text(raw)
         self._begin(micros, f"{sid}:{gno}", (sid, gno))
 
     def on_tagged_gtid(self, data: bytes, at: int, stop: int) -> None:

@@ -64,9 +64,9 @@ class TableMap:
         self.has_names = _NAMES in self._blocks or not count
 
     def described(self) -> TableSchema:
-        """The table as full metadata describes it. Raises MissingMetadata when there is none."""
+        """The table as full metadata describes it. Raises ValueError when there is none."""
         if not self.has_names:
-            raise MissingMetadata(f"table {self.schema}.{self.table} comes without column names")
+            raise ValueError(f"table {self.schema}.{self.table} comes without column names")
         columns = _Columns(self.types, self._blocks, self._character)
         names = columns.names()
         if len(names) != len(self.types):
@@ -112,10 +112,6 @@ class TableMap:
             except UnknownType as error:
                 raise UnknownType(f"column `{column.name}`: {error}") from None
         return RowSchema(schema, tuple(fields), tuple(kind for kind, _ in self.types))
-
-
-class MissingMetadata(ValueError):
-    """The event has no column names: the server's binlog_row_metadata is not FULL."""
 
 
 def _metadata(kinds: bytes, block: bytes) -> list[tuple[int, int]]:
@@ -170,7 +166,7 @@ class _Columns:
             for i, collation in zip(indexes, _numbers(self._blocks[each]), strict=True):
                 self.collations[i] = collation
         elif indexes:
-            raise MissingMetadata("text columns come without their character sets")
+            raise ValueError("text columns come without their character sets")
 
     def _label(self, kind: int, block: int) -> None:
         body, at = self._blocks.get(block, b""), 0

@@ -11,7 +11,7 @@ from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Origin, Position, Trans
 from headrace.mysql.events import xa
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EnterInner, rotated_to
-from headrace.mysql.events.dump_start import DumpStart, file_position_of
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, parse_mariadb
 from headrace.mysql.events.statements import Statement
@@ -24,7 +24,7 @@ heartbeats."""
 
 class Transactions:
     """The groups of one stream: transactions, and statements that stand alone. What rows and other statements mean is
-    somebody else's, who calls `count_rows()` and `next_pos()` for them and counts rows events in `events_done`.
+    somebody else's, who calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`.
 
     Readable at any time: `gtids` (executed before the present group, None while that is not known), `gtid`, `start`
     (offset) and `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `in_xa`, `count`
@@ -43,7 +43,8 @@ class Transactions:
         self._cursor, self._spool, self._mark, self._begin = cursor, spool, mark, begin
         self.gtids: GtidSet | None = GtidSet(begin.gtid_set) if begin.gtid_set else None
         self._own_gtids = GtidSet(begin.own_gtids)
-        self._last_file, self._last_start = file_position_of(begin.last_transaction)
+        self._last_file, _, offset = begin.last_transaction.rpartition(":")
+        self._last_start = int(offset or 0)
         """Where the last transaction that ended begins."""
         self._group_end = 0
         """Where it ends, once an event outside of any follows (MariaDB's checkpoints may come between two); kept while
@@ -65,8 +66,8 @@ class Transactions:
         """Whether the group changed captured tables."""
         self._awaited: list[OpenXa] = list(begin.open_xa)
         """XA transactions of the stored position whose rows have to be read again first."""
-        self._rows: dict[str, int] | None = None
-        """Rows by table of the transaction whose begin was told; None outside of one."""
+        self._marked = False
+        """Whether the begin of the transaction was told."""
         self.server_id = self.thread_id = 0
         """Of the server that executed the transaction, and its session there, where somebody looks at them."""
 
@@ -115,7 +116,6 @@ class Transactions:
             )
 
     def on_mariadb_gtid(self, data: bytes, at: int, stop: int) -> None:
-        """MARIADB_GTID."""
         gtid = parse_mariadb(data, at, stop)
         self.begin(self._cursor.time * 1_000_000, str(gtid), None)
         self.server_id, self.thread_id = gtid.server, 0
@@ -190,7 +190,6 @@ class Transactions:
             self._spool.add(self._cursor.time, kind, body)
 
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
-        """XA_PREPARE."""
         one_phase, xid = xa.xid_of_prepare(data, at, stop)
         again = self._awaited_here()
         if self._skip_to is not None and again is None:
@@ -227,10 +226,7 @@ class Transactions:
         self.in_xa = False
 
         def done() -> None:
-            if xid is None:
-                self._spool.drop_current()
-            else:
-                self._spool.drop(xid)
+            self._spool.drop(xid)
             self.commit()
 
         if inner is None:
@@ -241,19 +237,15 @@ class Transactions:
 
     # -- rows, and the end ----------------------------------------------------------------------------------------
 
-    def count_rows(self, table: str, rows: int) -> None:
+    def mark_begin(self) -> None:
         """Rows of a captured table are about to be told, where transactions are marked."""
-        if self._mark is None:
-            return
-        if self._rows is None:
-            self._rows = {}
-            self._mark(self._made_mark(begin=True))
-        self._rows[table] = self._rows.get(table, 0) + rows
+        if not self._marked:
+            self._marked = True
+            self._tell_mark(begin=True)
 
-    def _made_mark(self, *, begin: bool) -> TransactionMark:
-        name = self.gtid or f"{self._cursor.file}:{self.start}"
-        rows = self._rows or {}
-        return TransactionMark(begin, name, self.next_pos(1), self.commit_time_us, self.gtid, rows, self.origin())
+    def _tell_mark(self, *, begin: bool) -> None:
+        if self._mark is not None:
+            self._mark(TransactionMark(begin, self.next_pos(1), self.commit_time_us, self.gtid, self.origin()))
 
     def origin(self) -> Origin:
         """Of a change that the present event makes."""
@@ -272,9 +264,9 @@ class Transactions:
 
     def commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
         """The group ends with the present event: XID, or what stands for it."""
-        if self._rows is not None and self._mark is not None:
-            self._mark(self._made_mark(begin=False))
-            self._rows = None
+        if self._marked:
+            self._tell_mark(begin=False)
+            self._marked = False
         if self._key is not None:
             if self.gtids is None:
                 self.gtids = GtidSet()
@@ -309,7 +301,6 @@ class Transactions:
             self.start = offset if file != cursor.file else cursor.end
 
     def on_previous_gtids(self, data: bytes, at: int, stop: int) -> None:
-        """PREVIOUS_GTIDS."""
         if self.gtids is None:
             try:
                 self.gtids = GtidSet.unpack(data[at:stop])

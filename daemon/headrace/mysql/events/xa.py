@@ -59,14 +59,8 @@ class XaSpool:
 
     def begin(self, file: str, offset: int, gtid: str) -> None:
         """An XA transaction's group begins at `file`:`offset`."""
-        self.drop_current()
+        self.drop(None)
         self._current = _Held(OpenXa("", file, offset, gtid))
-
-    def drop_current(self) -> None:
-        """The group that began is not kept."""
-        if self._current is not None:
-            self._release(self._current)
-            self._current = None
 
     def add(self, when: int, kind: int, body: bytes) -> None:
         """Keeps an event of the group. Raises NotUnderstood when there is too much."""
@@ -114,17 +108,19 @@ class XaSpool:
         held.file.seek(0)
         return InnerEvents(held.file.read, held.size, lambda: None)
 
-    def drop(self, xid: str) -> None:
-        """The transaction is decided, its rows are given out or not wanted."""
-        held = self._prepared.pop(xid, None)
+    def drop(self, xid: str | None) -> None:
+        """The transaction is decided, its rows are given out or not wanted. `xid` None: the group that is under way."""
+        if xid is None:
+            held, self._current = self._current, None
+        else:
+            held = self._prepared.pop(xid, None)
         if held is not None:
             self._release(held)
             self._list()
 
     def close(self) -> None:
         """Gives all files back; what they hold is read again from the binlog."""
-        self.drop_current()
-        for xid in list(self._prepared):
+        for xid in (None, *self._prepared):
             self.drop(xid)
 
     def _release(self, held: _Held) -> None:

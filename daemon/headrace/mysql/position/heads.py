@@ -35,17 +35,12 @@ class _Head(BinlogScan):
 
 class FileHeads:
     """Heads of one source's files that were read already: they never change, so whoever asks again and again keeps
-    this object. `dumps` counts the short dumps that it cost."""
+    this object."""
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
         self._known: OrderedDict[tuple[str, str], tuple[int, FileHead]] = OrderedDict()
         self._probe = Probe(source)
-
-    @property
-    def dumps(self) -> int:
-        """How many short dumps were needed so far."""
-        return self._probe.dumps
 
     async def get(self, server_uuid: str, file: str, size: int) -> FileHead:
         """The head of a file that has `size` bytes now. A file that became smaller is another one under the same

@@ -195,8 +195,9 @@ class _Mover:
             inside = self._same_server and file == self._stored.file
             cut = await self._finder.truncation(file, self._stored.offset if inside else 0)
             if cut is not None:  # earliest would lead into the same file again
-                self._notes.append(f"{cut.file} ends in the middle of the event at {cut.file}:{cut.end}")
-                return await self._behind(cut.next_file)
+                end, following = cut
+                self._notes.append(f"{file} ends in the middle of the event at {file}:{end}")
+                return await self._behind(following)
         if policy == "next_file":
             if lost.kind is not LostKind.TRUNCATED:
                 return "next_file is for a binlog that is cut off"

@@ -66,7 +66,6 @@ class BinlogScan:
         )
         self.feed, self.feed_from, self.close = self._cutter.feed, self._cutter.feed_from, self._cutter.close
 
-    @property
     def over(self) -> bool:
         """Whether nothing is left to read."""
         return self.done or self.left or self.idle
@@ -90,7 +89,7 @@ class BinlogScan:
             self._see()
 
     def _see(self) -> None:
-        if not self.over:
+        if not self.over():
             self.on_event(self.cursor.event_start)
 
     def _begin_gtid(self, commit_time_us: int, gtid: str, key: Key | None) -> None:
@@ -98,7 +97,7 @@ class BinlogScan:
         self._begin(commit_time_us, key)
 
     def _begin(self, commit_time_us: int, key: Key | None) -> None:
-        if self.over:
+        if self.over():
             return
         self._see()
         self._leave_group()
@@ -141,7 +140,7 @@ class BinlogScan:
     # -- the file -------------------------------------------------------------------------------------------------
 
     def _on_outside(self, data: bytes, at: int, stop: int) -> None:
-        if self.cursor.start >= 0 and not self.over:
+        if self.cursor.start >= 0 and not self.over():
             self._see()
             self._leave_group()
             self.on_boundary(self.cursor.start)
@@ -157,7 +156,7 @@ class BinlogScan:
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
         """The server waits for something new: everything that there is was read."""
-        if self.cursor.file == self.scanned and not self.over:
+        if self.cursor.file == self.scanned and not self.over():
             self._end_of_file(self.cursor.end)
             self.idle = True
 
@@ -165,7 +164,7 @@ class BinlogScan:
         """ROTATE, before the cursor goes to the next file."""
         self._on_outside(data, at, stop)
         cursor, (file, _) = self.cursor, rotated_to(data, at, stop)
-        if cursor.file == self.scanned != file and not self.over:
+        if cursor.file == self.scanned != file and not self.over():
             if cursor.start < 0:  # the server ended without closing the file
                 self._end_of_file(cursor.end)
             else:
@@ -183,36 +182,30 @@ class Probe:
     """Short dumps of one source, one after the other, under a server id of their own.
 
     The id is another one than the destination's, because a server ends the older of two dumps with one id; and each
-    probe's differs, so that commands and a running daemon do not end each other's. `dumps` counts them.
+    probe's differs, so that commands and a running daemon do not end each other's.
     """
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
-        self.server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
-        self.dumps = 0
+        self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
-    async def run(self, scan: BinlogScan, *, offset: int = 4) -> None:
-        """Feeds `scan` from its file at `offset` until it is over.
+    async def run(self, scan: BinlogScan) -> None:
+        """Feeds a new `scan` from where it begins until it is over.
 
         Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
         """
         limit = self._source.connect_timeout + 2 * LOOK_HEARTBEAT
-
-        def over() -> bool:
-            return scan.over
-
-        self.dumps += 1
         # Without annotations MariaDB leaves events out, and with them the positions between events.
-        dump = short_dump(self._source, self.server_id, scan.scanned, offset, annotations=True)
+        dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
         with contextlib.closing(scan):
             async with dump as (stream, connection):
                 scan.cursor.checksums = connection.writes_checksums
                 data = b""
-                while not over():
+                while not scan.over():
                     try:
-                        data = await scan.feed_from(stream, data, limit, over)
+                        data = await scan.feed_from(stream, data, limit, scan.over)
                     except HeadraceError:
-                        if over():
+                        if scan.over():
                             return  # damage behind what was looked for
                         raise

@@ -24,7 +24,6 @@ class TransactionBoundary:
 
     @property
     def file_position(self) -> tuple[str, int]:
-        """File and offset."""
         return self.file, self.offset
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,16 +29,6 @@ class PositionError(SourceError):
     retriable = False
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """A file that ends in the middle of an event, and the one after it."""
-
-    file: str
-    end: int
-    """Behind the last whole event."""
-    next_file: str
-
-
 class PositionFinder:
     """Looks for positions in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and
     its kinds."""
@@ -49,11 +39,6 @@ class PositionFinder:
         """The same without files that lie before a hole, and the hole."""
         self._heads = FileHeads(source)
         self._probe = Probe(source)
-
-    @property
-    def dumps(self) -> int:
-        """How many short dumps were needed so far."""
-        return self._probe.dumps + self._heads.dumps
 
     def end(self) -> TransactionBoundary:
         """The end of the binlog."""
@@ -122,7 +107,7 @@ class PositionFinder:
         at, offset = self._inventory.index(boundary.file), boundary.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
             scan = scans.FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
-            await self._probe.run(scan, offset=offset if offset < _WRAP else 4)
+            await self._probe.run(scan)
             if scan.found is not None:
                 return scan.found.commit_time_us
             if scan.idle:
@@ -181,9 +166,9 @@ class PositionFinder:
             )
         return scan.found
 
-    async def truncation(self, file: str, offset: int = 0) -> Truncation | None:
-        """Whether `file` is cut off in the middle of an event behind `offset` (0: anywhere), as a scan from its
-        beginning proves; None when it is not, or that is not proven.
+    async def truncation(self, file: str, offset: int = 0) -> tuple[int, str] | None:
+        """Where the last whole event of `file` ends, and the file after it, when `file` is cut off in the middle of an
+        event behind `offset` (0: anywhere), as a scan from its beginning proves; None when that is not proven.
 
         A wrong offset in a sound file gives the same text of the server, but a scan from the start then runs through.
         The newest file never counts: it is in use, and the server mends it when it starts.
@@ -202,7 +187,7 @@ class PositionFinder:
             end = scan.cursor.end
             if (said[1], int(said[2])) != (file, end) or offset > end or not (scan.seen or offset == end):
                 return None
-            return Truncation(file, end, inventory.files[at + 1].name)
+            return end, inventory.files[at + 1].name
         return None
 
 
@@ -212,7 +197,7 @@ async def transaction_at(source: SourceSettings, file: str, offset: int) -> int 
     begin = offset if offset < _WRAP else 4  # the dump command has 32 bits for it
     scan = scans.Begins(file, begin, offset)
     try:
-        await Probe(source).run(scan, offset=begin)
+        await Probe(source).run(scan)
     except (PositionLost, NotUnderstood):
         return None  # what is there is no event's beginning
     return scan.found
@@ -254,4 +239,4 @@ async def read_on(source: SourceSettings, file: str, offset: int) -> None:
     """Reads from a position to the end of the transaction behind it, or some megabytes: what a list of files does not
     show, a dump does. Raises PositionLost, BinlogCorrupt, or another SourceError."""
     if file and offset < _WRAP:
-        await Probe(source).run(scans.Ahead(file, offset), offset=offset)
+        await Probe(source).run(scans.Ahead(file, offset))

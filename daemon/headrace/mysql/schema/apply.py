@@ -27,7 +27,7 @@ class Applied:
             self._alter(action)
         elif isinstance(action, actions.DropTables):
             for name in action.names:
-                self._states.forget(name)
+                self._states.set(name, None)
                 self._changed(name)
         elif isinstance(action, actions.RenameTables):
             for old, new in action.pairs:
@@ -87,8 +87,8 @@ class Applied:
         states, name = self._states, action.name
         before = states.get(name)
         for spec in action.specs:
-            if isinstance(spec, actions.PartitionToTable | actions.TableToPartition):
-                states.set(spec.name, before if isinstance(spec, actions.PartitionToTable) else None)
+            if isinstance(spec, actions.ConvertPartition):
+                states.set(spec.name, before if spec.to_table else None)
                 self._changed(spec.name)
         target = next((spec.name for spec in action.specs if isinstance(spec, actions.RenameTo)), None)
         if isinstance(before, TableDefinition):
@@ -109,7 +109,7 @@ class Applied:
                 states.set(new, f"it may have been renamed from {'.'.join(old)}, and {state}")
                 self._changed(new, old)
             return
-        states.forget(old)
+        states.set(old, None)
         if state is not None or states.get(new) is not None:
             states.set(new, state)
         self._changed(new, old)

@@ -10,9 +10,6 @@ from headrace.mysql.schema.tables import TABLES_SQL, read_tables
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 
-_AT_ONCE = 500
-"""Tables whose columns are asked for by one statement."""
-
 
 async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]) -> dict[tuple[str, str], TableSchema]:
     """By schema and table; tables whose description is not understood are left out. Raises SourceError."""
@@ -20,11 +17,8 @@ async def schemas_now(source: SourceSettings, wanted: Callable[[str, str], bool]
         variables = await connection.load_variables()
         dialect = dialect_of(variables.get("version", ""), mariadb=connection.is_mariadb)
         names = [(str(row["s"]), str(row["t"])) for row in await connection.query(TABLES_SQL)]
-        found: dict[tuple[str, str], TableSchema] = {}
-        for schema in sorted({schema for schema, _ in names}):
-            tables = [table for of, table in names if of == schema and wanted(of, table)]
-            for i in range(0, len(tables), _AT_ONCE):
-                async for table, read in read_tables(connection.query, schema, tables[i : i + _AT_ONCE], dialect):
-                    if not isinstance(read, str):
-                        found[schema, table] = read[0]
-        return found
+        return {
+            name: TableSchema(*name, read.columns, read.keys)
+            async for name, read in read_tables(connection.query, [name for name in names if wanted(*name)], dialect)
+            if not isinstance(read, str)
+        }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from headrace.model import Column
 from headrace.mysql.schema.ddl.definition import TableDefinition
 
-_FIELDS = [field.name for field in fields(Column)]
-_DEFAULTS = {field.name: field.default for field in fields(Column)}
+_DEFAULTS: dict[str, Any] = {**{field.name: field.default for field in fields(Column)}, "labels": []}
 
 
 def table_entry(schema: str, table: str, pos: int, at: str, **state: Any) -> dict[str, Any]:
@@ -45,11 +44,8 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     """A table schema's JSON form. Fields of a column that have their defaults are left out."""
     columns = []
     for column in definition.columns:
-        values = {name: getattr(column, name) for name in _FIELDS}
-        values = {name: value for name, value in values.items() if name == "name" or value != _DEFAULTS[name]}
-        if column.labels:
-            values["labels"] = list(column.labels)
-        columns.append(values)
+        values = {**asdict(column), "labels": list(column.labels)}
+        columns.append({name: value for name, value in values.items() if value != _DEFAULTS[name]})
     return {"columns": columns, "keys": list(definition.keys), "charset": definition.charset}
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from headrace.model import DdlKind, SchemaChange, TableSchema
+from headrace.model import DdlKind, SchemaChange, TableChange, TableSchema
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.events.statements import Statement, classify
 from headrace.mysql.events.transactions import Transactions
+from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.history import DdlEffect, SchemaHistory
 
 _EXECUTED = struct.Struct("<I10xI").unpack_from
@@ -49,7 +50,6 @@ class StatementFollower:
     # -- statements -----------------------------------------------------------------------------------------------
 
     def on_query(self, data: bytes, at: int, stop: int) -> None:
-        """QUERY."""
         if data[stop - 6 : stop] != b"\0BEGIN":
             self._run(parse_query(data, at, stop), at, stop)
         elif self._transactions.in_group:
@@ -104,14 +104,14 @@ class StatementFollower:
             self._refuse_dml(query, effect.named)
         elif effect.category in self._told and not effect.temporary and self._concerns(effect):
             is_ddl = effect.category == "ddl"
-            self._give(effect.kind, is_ddl, (effect.schema, effect.table), query.sql, pos, effect)
+            self._give(effect.kind, is_ddl, (effect.schema, effect.table), query.sql, effect.tables, pos)
 
     def _give(
-        self, kind: DdlKind, is_ddl: bool, table: tuple[str, str], sql: str, pos: int, effect: DdlEffect | None = None
+        self, kind: DdlKind, is_ddl: bool, name: TableName, sql: str, tables: tuple[TableChange, ...], pos: int
     ) -> None:
         if self._tell is not None:
-            of, tables = self._transactions, effect.tables if effect is not None else ()
-            self._tell(SchemaChange(kind, is_ddl, *table, sql, tables, pos, of.commit_time_us, of.gtid, of.origin()))
+            of = self._transactions
+            self._tell(SchemaChange(kind, is_ddl, *name, sql, tables, pos, of.commit_time_us, of.gtid, of.origin()))
 
     def _concerns(self, effect: DdlEffect) -> bool:
         """Whether a statement is about something that is captured; what names no table is told by its schema."""
@@ -147,4 +147,4 @@ class StatementFollower:
         text, self.text = self.text, None
         if text is not None and self._text_of == self._transactions.count:
             pos = self._transactions.next_pos(1)
-            self._give(DdlKind.QUERY, False, (schema.schema, schema.table), text, pos)
+            self._give(DdlKind.QUERY, False, (schema.schema, schema.table), text, (), pos)

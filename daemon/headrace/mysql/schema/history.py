@@ -13,7 +13,7 @@ from headrace.mysql.schema.apply import Applied
 from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.ddl.definition import TableDefinition
-from headrace.mysql.schema.ddl.dialect import Dialect, dialect_of
+from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
 
 _UNKNOWN_TABLE_ERROR = 1051
@@ -21,27 +21,16 @@ _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]
 """CREATE TABLE as the server itself writes it (SHOW CREATE TABLE)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableReading:
-    """A table schema as information_schema showed it. `valid_from` None: it holds at the position that was asked for;
-    else from behind the DDL at that position."""
-
-    schema: TableSchema
-    charset: str
-    """The table's default character set, "" when it is not known."""
-    valid_from: FilePosition | None = None
-
-
 @dataclass(slots=True)
 class Reading:
-    """One reading of information_schema and what the binlog says of its validity."""
+    """One reading of information_schema. What has a position holds from behind the DDL there, all else at the position
+    that was asked for."""
 
-    tables: dict[TableName, TableReading] = field(default_factory=dict)
+    tables: dict[TableName, tuple[TableDefinition, FilePosition | None]] = field(default_factory=dict)
     unknown: dict[TableName, str] = field(default_factory=dict)
     """Tables that are there but were not read, each with the reason."""
     schemas: dict[str, tuple[str, FilePosition | None]] = field(default_factory=dict)
-    """Every schema's default character set, and from where on it is known which of its tables exist: those in
-    `tables` and `unknown`, and no others."""
+    """Every schema's default character set; of its tables those in `tables` and `unknown` exist, and no others."""
     listed: bool = False
     """Whether `schemas` holds all schemas that exist at the position that was asked for."""
 
@@ -86,7 +75,6 @@ class SchemaHistory:
 
     @property
     def version(self) -> int:
-        """Grows with every change of a captured table."""
         return self._states.version
 
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
@@ -115,11 +103,10 @@ class SchemaHistory:
         there."""
         states = self._states
         states.at(self._pos, "reading")
-        for name, table in reading.tables.items():
+        for name, (definition, valid_from) in reading.tables.items():
             key = states.key(name)
-            definition = TableDefinition(table.schema.columns, table.schema.keys, table.charset)
-            if table.valid_from is not None:
-                self._pending[key] = definition, table.valid_from
+            if valid_from is not None:
+                self._pending[key] = definition, valid_from
             elif isinstance(states.get(key), str):
                 states.set(key, definition)
         for name, why in reading.unknown.items():
@@ -174,22 +161,19 @@ class SchemaHistory:
         return effect
 
     def _apply(self, info: StatementInfo, query: QueryEvent) -> tuple[TableChange, ...]:
-        applied = Applied(self._states, self._dialect(query), info.kind)
+        dialect = dialect_of(self._server_version, mariadb=self._mariadb, sql_mode=query.sql_mode)
+        applied = Applied(self._states, dialect, info.kind)
         problem = info.problem
         try:
             if info.action is not None and not problem:
-                failed = query.error and not (info.kind is DdlKind.ERASE and query.error == _UNKNOWN_TABLE_ERROR)
-                if failed:
+                if query.error and not (info.kind is DdlKind.ERASE and query.error == _UNKNOWN_TABLE_ERROR):
                     raise NotParsed(f"the statement failed on the source with error {query.error}")
-                applied.run(info.action, shown=info.action is not None and bool(_SHOWN.match(query.text)))
+                applied.run(info.action, shown=bool(_SHOWN.match(query.text)))
         except NotParsed as error:
             problem = str(error)
         if problem:
             applied.doubt(info.tables, f"a statement was not understood ({problem}): {query.sql[:100]}")
         return tuple(applied.changes)
-
-    def _dialect(self, query: QueryEvent) -> Dialect:
-        return dialect_of(self._server_version, mariadb=self._mariadb, sql_mode=query.sql_mode)
 
     def _take_pending(self, file_position: FilePosition) -> None:
         if not file_position[0]:

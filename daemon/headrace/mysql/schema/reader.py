@@ -11,7 +11,7 @@ from headrace.errors import SourceError
 from headrace.model import Position
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.schema.gap import DdlScan
-from headrace.mysql.schema.history import Reading, SchemaHistory, TableReading
+from headrace.mysql.schema.history import Reading, SchemaHistory
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
@@ -21,8 +21,6 @@ _LOCK_SECONDS = 5
 """How long the reading waits for a table that a statement holds locked."""
 _AT_ONCE = 50
 """Tables opened by one statement."""
-_COLUMNS_AT_ONCE = 500
-"""Tables whose columns are asked for by one statement."""
 _SYSTEM = frozenset({"information_schema", "performance_schema"})
 
 Names = set[tuple[str, str]]
@@ -107,32 +105,26 @@ class _Reader:
 
     async def _schemas(self, connection: SourceConnection, wanted: Names) -> Reading:
         reading = Reading()
-        by_schema: dict[str, list[str]] = {}
-        for schema, table in sorted(wanted):
-            by_schema.setdefault(schema, []).append(table)
-        for schema, tables in by_schema.items():
-            for i in range(0, len(tables), _COLUMNS_AT_ONCE):
-                part = tables[i : i + _COLUMNS_AT_ONCE]
-                async for table, read in read_tables(connection.query, schema, part, self._dialect):
-                    if isinstance(read, str):
-                        reading.unknown[schema, table] = read
-                    else:
-                        reading.tables[schema, table] = TableReading(*read)
-                    await asyncio.sleep(0)  # other destinations share the loop
+        async for name, read in read_tables(connection.query, wanted, self._dialect):
+            if isinstance(read, str):
+                reading.unknown[name] = read
+            else:
+                reading.tables[name] = read, None
+            await asyncio.sleep(0)  # other destinations share the loop
         return reading
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between
         its beginning and its end; in the last try that part is left out."""
         torn = False
-        for name, table in list(reading.tables.items()):
+        for name, (definition, _) in list(reading.tables.items()):
             file_position = scan.last_of_table(*name)
             if file_position is not None and not reached(before, file_position):
                 torn = True
                 del reading.tables[name]
                 reading.unknown[name] = "statements kept changing it while table schemas were read"
-            elif file_position is not None:
-                reading.tables[name] = TableReading(table.schema, table.charset, file_position)
+            else:
+                reading.tables[name] = definition, file_position
         for schema, (charset, _) in list(reading.schemas.items()):
             file_position = scan.last_of_schema(schema)
             if file_position is not None and not reached(before, file_position):

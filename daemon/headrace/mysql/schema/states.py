@@ -103,10 +103,6 @@ class States:
             fields = {"gone": True} if state is None else {"unknown": state}
         self._fresh.append(table_entry(*key, self._pos, self._at, **fields))
 
-    def forget(self, name: TableName) -> None:
-        """The table does not exist any more, or not yet; in a complete schema that needs no state."""
-        self.set(name, None)
-
     def tables_in(self, schema: str) -> list[TableName]:
         """Tables of a schema that have a state."""
         folded = self.fold(schema)

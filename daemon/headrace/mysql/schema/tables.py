@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from headrace.model import TableSchema
 from headrace.mysql.schema.apply import require_sound_labels
-from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
-from headrace.mysql.schema.ddl.definition import row_times
+from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed, TableName
+from headrace.mysql.schema.ddl.definition import TableDefinition, row_times
 from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, charset_of_collation
 from headrace.mysql.schema.ddl.types import make_column, parse_type
 
 Row = Mapping[str, Any]
+_AT_ONCE = 500
+"""Tables whose columns are asked for by one statement."""
 
 TABLES_SQL = (
     "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, TABLE_TYPE AS kind FROM information_schema.TABLES"
@@ -47,36 +50,28 @@ def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
 
 
 async def read_tables(
-    query: Callable[[str], Awaitable[Sequence[Row]]], schema: str, tables: Sequence[str], dialect: Dialect
-) -> AsyncIterator[tuple[str, tuple[TableSchema, str] | str]]:
-    """Asks for some tables of one schema: each table's name, with its schema and default character set, or with why
-    those can't be told. Raises what `query` raises."""
-    columns, keys, collations = [by_table(await query(sql)) for sql in statements(schema, tables)]
-    for table in tables:
-        rows = columns.get(table, []), keys.get(table, []), collations.get(table, [])
-        made, unknown = table_schemas(schema, *rows, dialect)
-        yield table, made.get(table) or unknown.get(table, "it was dropped while table schemas were read")
+    query: Callable[[str], Awaitable[Sequence[Row]]], names: Iterable[TableName], dialect: Dialect
+) -> AsyncIterator[tuple[TableName, TableDefinition | str]]:
+    """Asks for some tables: each name, with its definition or with why that can't be told. Raises what `query`
+    raises."""
+    for schema, of_schema in groupby(sorted(names), itemgetter(0)):
+        tables = [table for _, table in of_schema]
+        for i in range(0, len(tables), _AT_ONCE):
+            part = tables[i : i + _AT_ONCE]
+            columns, keys, kinds = [by_table(await query(sql)) for sql in statements(schema, part)]
+            for table in part:
+                rows = columns.get(table, []), keys.get(table, []), kinds.get(table, [])
+                yield (schema, table), definition_of(*rows, dialect)
 
 
-def table_schemas(
-    schema: str, columns: Iterable[Row], keys: Iterable[Row], tables: Iterable[Row], dialect: Dialect
-) -> tuple[dict[str, tuple[TableSchema, str]], dict[str, str]]:
-    """Each table's schema and default character set by the table's name, and why others can't be told."""
-    rows_of = by_table(columns)
-    key_names: dict[str, list[tuple[int, str]]] = {}
-    for row in keys:
-        key_names.setdefault(_text(row["t"]), []).append((int(row["ordinal"]), _text(row["name"])))
-    made, unknown = {}, {}
-    for row in tables:
-        table = _text(row["t"])
-        try:
-            primary = [name for _, name in sorted(key_names.get(table, []))]
-            versioned = _text(row["kind"]) == "SYSTEM VERSIONED"
-            found = _table_schema(schema, table, rows_of.get(table, []), primary, versioned, dialect)
-            made[table] = found, charset_of_collation(_text(row["collation"] or ""))
-        except NotParsed as error:
-            unknown[table] = f"what information_schema shows of it is not understood ({error})"
-    return made, unknown
+def definition_of(columns: list[Row], keys: list[Row], tables: list[Row], dialect: Dialect) -> TableDefinition | str:
+    """One table out of the rows about it, or why it can't be told."""
+    if not tables:
+        return "it was dropped while table schemas were read"
+    try:
+        return _definition(columns, keys, tables[0], dialect)
+    except NotParsed as error:
+        return f"what information_schema shows of it is not understood ({error})"
 
 
 def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -87,13 +82,11 @@ def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _table_schema(
-    schema: str, table: str, rows: list[Row], primary: list[str], versioned: bool, dialect: Dialect
-) -> TableSchema:
+def _definition(rows: list[Row], keys: list[Row], table: Row, dialect: Dialect) -> TableDefinition:
     if not rows:
         raise NotParsed("it has no columns, or our account may not see them")
     columns = []
-    for row in sorted(rows, key=lambda row: int(row["ordinal"])):
+    for row in sorted(rows, key=_ordinal):
         extra = _text(row["extra"] or "").upper()
         definition = ColumnDef(
             _text(row["name"]),
@@ -108,13 +101,19 @@ def _table_schema(
         # MySQL shows no character set for ENUM and SET in the binary one.
         charset = charset_named(_text(row["charset"])) if row["charset"] else "binary"
         columns.append(make_column(definition, charset, dialect))
+    primary = [_text(row["name"]) for row in sorted(keys, key=_ordinal)]
+    versioned = _text(table["kind"]) == "SYSTEM VERSIONED"
     if versioned and not any(c.generated and c.mysql_type == "timestamp(6)" for c in columns):
         columns += row_times(dialect)
-        primary = [*primary, "row_end"] if primary else primary
+        primary += ["row_end"] if primary else []
     indexes = {column.name: i for i, column in enumerate(columns)}
-    made = TableSchema(schema, table, tuple(columns), tuple(indexes[name] for name in primary))
     require_sound_labels(columns)
-    return made
+    charset = charset_of_collation(_text(table["collation"] or ""))
+    return TableDefinition(tuple(columns), tuple(indexes[name] for name in primary), charset)
+
+
+def _ordinal(row: Row) -> int:
+    return int(row["ordinal"])
 
 
 def _default(value: object, dialect: Dialect) -> str | None:

@@ -22,7 +22,6 @@ class Codec:
     """How the text of one character set is decoded: by Python's codec of that name, or, when `python` is "", by
     `decode` alone, which works in both cases. It raises UnicodeDecodeError for bytes that are no text."""
 
-    charset: str
     python: str
     decode: Callable[[bytes], str]
 
@@ -169,11 +168,11 @@ def codec_of(charset: str) -> Codec:
     name = _ALIASES.get(charset, charset)
     if name in _PYTHON:
         python, _ = _PYTHON[name]
-        return Codec(name, python, lambda raw: raw.decode(python))
+        return Codec(python, lambda raw: raw.decode(python))
     if name in _SINGLE:
-        return Codec(name, "", _single(name))
+        return Codec("", _single(name))
     if name in multibyte.DECODERS:
-        return Codec(name, "", multibyte.DECODERS[name][1])
+        return Codec("", multibyte.DECODERS[name][1])
     raise UnknownType(f"character set {charset} is not decoded")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -70,10 +69,6 @@ def real_type(kind: int, meta: int) -> tuple[int, int]:
 
 
 _INTS = {TINY: ("b", 1), SHORT: ("h", 2), LONG: ("i", 4), LONGLONG: ("q", 8)}
-_TEMPORAL_FIELDS: dict[int, tuple[int, Callable[[int], values.Post]]] = {
-    DATETIME2: (5, values.datetime2),
-    TIME2: (3, values.time2),
-}
 _LENGTH_CODES = {1: "B", 2: "H", 3: "3s", 4: "I"}
 
 
@@ -124,9 +119,10 @@ def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
         raise UnknownType(f"a temporal column has {meta} fractional digits")
     if kind == TIMESTAMP2:
         base, post = 4, values.timestamp2(meta, _zone(options))
+    elif kind == DATETIME2:
+        base, post = 5, values.datetime2(meta)
     else:
-        base, make = _TEMPORAL_FIELDS[kind]
-        post = make(meta)
+        base, post = 3, values.time2(meta)
     size = base + (meta + 1) // 2
     return Field("fixed", f"{size}s", size, post)
 

@@ -11,13 +11,13 @@ FIXED_BINARY = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
 def uuid_text(raw: bytes) -> str:
-    """UUID: in the binlog its bytes stand in the order of its text, whatever their order in the table."""
+    """16 bytes as both servers print them. In the binlog those of MariaDB's UUID stand in the order of its text,
+    whatever their order in the table."""
     h = raw.ljust(16, b"\0").hex()
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
 def inet4_text(raw: bytes) -> str:
-    """INET4."""
     return ".".join(map(str, raw.ljust(4, b"\0")))
 
 

@@ -153,18 +153,21 @@ def _run(w: _Writer, run: list[tuple[int, Field]]) -> None:
     last_index, last = run[-1]
     packed = struct.Struct("<" + "".join(field.code for _, field in run))
     unpack = w.bind(f"unpack{run[0][0]}", packed.unpack_from)
-    w.put(3, f"{''.join(f'c{i}, ' for i, _ in run)} = {unpack}(b, p)")
+    w.put(3, f"{''.join(f'c{i}, ' for i, _ in run)} = {unpack}(b, p); p += {packed.size}")
     fixed = run[:-1] if last.shape == "var" else run
     if last.shape == "var":
-        length = f"c{last_index}" if last.size != 3 else f"from_bytes(c{last_index}, 'little')"
-        w.put(3, f"p += {packed.size}; q = p + {length}")
-        w.put(3, "if q > end: raise DataOverrun(f'a value ends at byte {q}, its event at {end}')")
-        w.put(3, f"c{last_index} = {_value(w, last_index, last, 'b[p:q]')}; p = q")
-    else:
-        w.put(3, f"p += {packed.size}")
+        _behind_length(w, 3, last_index, last)
     for i, field in fixed:
         if field.post is not None:
             w.put(3, f"c{i} = {_value(w, i, field, f'c{i}')}")
+
+
+def _behind_length(w: _Writer, indent: int, i: int, field: Field) -> None:
+    """The value of a variable field, once its length is in the column's variable and `p` behind that."""
+    length = f"c{i}" if field.size != 3 else f"from_bytes(c{i}, 'little')"
+    w.put(indent, f"q = p + {length}")
+    w.put(indent, "if q > end: raise DataOverrun(f'a value ends at byte {q}, its event at {end}')")
+    w.put(indent, f"c{i} = {_value(w, i, field, 'b[p:q]')}; p = q")
 
 
 def _single(w: _Writer, bit: int, i: int, field: Field) -> None:
@@ -175,9 +178,6 @@ def _single(w: _Writer, bit: int, i: int, field: Field) -> None:
     w.put(3, "else:")
     w.put(4, f"c{i}, = {unpack}(b, p); p += {packed.size}")
     if field.shape == "var":
-        length = f"c{i}" if field.size != 3 else f"from_bytes(c{i}, 'little')"
-        w.put(4, f"q = p + {length}")
-        w.put(4, "if q > end: raise DataOverrun(f'a value ends at byte {q}, its event at {end}')")
-        w.put(4, f"c{i} = {_value(w, i, field, 'b[p:q]')}; p = q")
+        _behind_length(w, 4, i, field)
     elif field.post is not None:
         w.put(4, f"c{i} = {_value(w, i, field, f'c{i}')}")

@@ -24,6 +24,8 @@ from headrace_common.section import TlsFiles
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
+NOT_KNOWN = 1064
+"""The errno of a statement that the server does not know."""
 LOOK_HEARTBEAT = 1.0
 """Seconds between the heartbeats of a short dump."""
 _LOOK_BUFFER = 1 << 20
@@ -175,14 +177,7 @@ class SourceConnection:
     async def binlog_end(self) -> tuple[str, int, str]:
         """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
         and is the old one in MariaDB."""
-        rows: list[dict[str, Any]] = []
-        for sql in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
-            try:
-                rows = await self.query(sql)
-                break
-            except QueryFailed as error:
-                if error.errno != 1064:
-                    raise
+        rows = await query_known(self, "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
         if not rows:
             raise BinlogOff("the source does not say where its binlog ends: it writes none", remedy=BINLOG_ON)
         gtids = str(rows[0].get("Executed_Gtid_Set") or "").replace("\n", "")
@@ -307,6 +302,18 @@ class QueryFailed(SourceError):
     """A statement that the server refused; `errno` is MySQL's number."""
 
     errno = 0
+
+
+async def query_known(connection: SourceConnection, *statements: str) -> list[dict[str, Any]]:
+    """The rows of the first of these statements that the server knows: names change between versions. Raises as
+    SourceConnection.query()."""
+    for sql in statements[:-1]:
+        try:
+            return await connection.query(sql)
+        except QueryFailed as error:
+            if error.errno != NOT_KNOWN:
+                raise
+    return await connection.query(statements[-1])
 
 
 def _failed(what: str, error: Exception, user: str) -> SourceError:

@@ -51,15 +51,11 @@ def dump_error(payload: bytes, where: str) -> HeadraceError:
     """The error of an ERR packet that came in place of an event (MySQL internals manual, "ERR_Packet").
 
     `where` is the position behind the last good event, `file:offset`; the file is empty when a dump by GTID began.
+    What is not known is a plain SourceError with number and text in it.
     """
     errno = int.from_bytes(payload[1:3], "little")
-    text = payload[9:] if payload[3:4] == b"#" else payload[3:]
-    return server_error(errno, text.decode("utf-8", "replace"), where)
-
-
-def server_error(errno: int, text: str, where: str) -> HeadraceError:
-    """The same for a number and a text. What is not known is a plain SourceError with both in it."""
-    text = text.strip().strip('"')
+    raw = payload[9:] if payload[3:4] == b"#" else payload[3:]
+    text = raw.decode("utf-8", "replace").strip().strip('"')
     said = _Said(errno, text, text.lower(), _where(where), _POSITIONS.search(text))
     for look in (_lost, _changed, _damaged, _taken, _set_up, _ended):
         if (error := look(said)) is not None:

@@ -6,9 +6,6 @@ import contextlib
 import socket
 from typing import Any
 
-DEAD_AFTER = 15
-"""Seconds until a connection counts as broken whose peer answers nothing any more."""
-
 _OPTIONS = (
     ("SOL_SOCKET", "SO_KEEPALIVE", 1),
     # Names of Linux; another system may lack some, and then keeps its own times. First probe after 6 s without
@@ -17,7 +14,7 @@ _OPTIONS = (
     ("IPPROTO_TCP", "TCP_KEEPINTVL", 3),
     ("IPPROTO_TCP", "TCP_KEEPCNT", 3),
     # The same for bytes of ours that are not acknowledged: without it the kernel repeats them for a quarter of an hour.
-    ("IPPROTO_TCP", "TCP_USER_TIMEOUT", DEAD_AFTER * 1000),
+    ("IPPROTO_TCP", "TCP_USER_TIMEOUT", 15_000),
 )
 
 

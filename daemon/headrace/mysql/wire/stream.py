@@ -53,12 +53,6 @@ class PacketStream(asyncio.BufferedProtocol):
         why = f"the connection to the source broke ({exc})" if exc else "the source closed the connection"
         self._finish(SourceEnded(why))
 
-    def pause_writing(self) -> None:
-        """Nothing is written after the dump command."""
-
-    def resume_writing(self) -> None:
-        """Nothing is written after the dump command."""
-
     def _finish(self, error: Exception) -> None:
         self._end = self._end or error
         self._wake()

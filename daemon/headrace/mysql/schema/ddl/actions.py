@@ -57,7 +57,6 @@ class CreateTable:
     charset: str = ""
     like: TableName | None = None
     if_not_exists: bool = False
-    replace: bool = False
     atomic_select: bool = False
     """CREATE ... SELECT as MySQL writes it: rows follow in the same transaction."""
     versioned: bool = False
@@ -85,16 +84,12 @@ class ChangeColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """DROP COLUMN."""
-
     name: str
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """RENAME COLUMN."""
-
     old: str
     new: str
     if_exists: bool = False
@@ -113,8 +108,6 @@ class AlterColumn:
 
 @dataclass(frozen=True, slots=True)
 class AddPrimary:
-    """ADD PRIMARY KEY."""
-
     columns: tuple[str, ...]
     if_not_exists: bool = False
 
@@ -123,21 +116,13 @@ class AddPrimary:
 class DropPrimary:
     """DROP PRIMARY KEY, also as DROP INDEX `PRIMARY`."""
 
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertCharset:
-    """CONVERT TO CHARACTER SET; `charset` "" is the schema's default."""
-
-    charset: str
-
 
 @dataclass(frozen=True, slots=True)
 class TableCharset:
-    """The table option DEFAULT CHARACTER SET; "" is the schema's default."""
+    """The table option DEFAULT CHARACTER SET, or CONVERT TO CHARACTER SET; `charset` "" is the schema's default."""
 
     charset: str
+    converts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +140,12 @@ class Versioning:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionToTable:
-    """MariaDB's CONVERT PARTITION ... TO TABLE: a new table with the same schema."""
+class ConvertPartition:
+    """MariaDB's CONVERT PARTITION ... TO TABLE, which makes a table of the same schema, or CONVERT TABLE ... TO
+    PARTITION, after which the table is gone."""
 
     name: TableName
-
-
-@dataclass(frozen=True, slots=True)
-class TableToPartition:
-    """MariaDB's CONVERT TABLE ... TO PARTITION: the table is gone."""
-
-    name: TableName
+    to_table: bool
 
 
 AlterSpec = (
@@ -176,30 +156,29 @@ AlterSpec = (
     | AlterColumn
     | AddPrimary
     | DropPrimary
-    | ConvertCharset
     | TableCharset
     | RenameTo
     | Versioning
-    | PartitionToTable
-    | TableToPartition
+    | ConvertPartition
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that leave the table schema as it is are not in `specs`."""
+    """ALTER TABLE, CREATE INDEX, DROP INDEX. Parts that leave the table schema as it is are not in `specs`; `others`
+    are tables that those name."""
 
     name: TableName
     specs: tuple[AlterSpec, ...]
     if_exists: bool = False
+    others: tuple[TableName, ...] = ()
+    kind: DdlKind = DdlKind.ALTER
+    """Canal's word for an ALTER TABLE: that of its first part, or RENAME."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropTables:
-    """DROP TABLE."""
-
     names: tuple[TableName, ...]
-    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +203,6 @@ class CreateDatabase:
     schema: str
     charset: str = ""
     if_not_exists: bool = False
-    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +215,11 @@ class AlterDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """DROP DATABASE."""
-
     schema: str
 
 
-Action = CreateTable | AlterTable | DropTables | RenameTables | Truncate | CreateDatabase | AlterDatabase | DropDatabase
+DatabaseAction = CreateDatabase | AlterDatabase | DropDatabase
+Action = CreateTable | AlterTable | DropTables | RenameTables | Truncate | DatabaseAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,5 +239,3 @@ class StatementInfo:
     """Why a statement that may change table schemas was not understood; "" when it was."""
     temporary: bool = False
     """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
-    names: tuple[str, ...] = ()
-    """Schemas that it is about as a whole: CREATE, ALTER and DROP DATABASE."""

@@ -11,25 +11,28 @@ from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_clause, collate_clause
 
 
-class Alter:
-    """One ALTER TABLE. After parse(): `specs` in order, `others` are tables that it names besides its own,
-    and `kind` is Canal's word for it: that of its first part, or RENAME."""
+def alter_table(c: Cursor) -> actions.AlterTable:
+    """What stands behind ALTER [IGNORE] TABLE, all of it. Raises NotParsed."""
+    return _Alter(c).parse()
+
+
+class _Alter:
+    """One ALTER TABLE on its way through the parts."""
 
     def __init__(self, c: Cursor) -> None:
         self._c = c
-        self.specs: list[actions.AlterSpec] = []
-        self.others: list[TableName] = []
-        self.kind = DdlKind.ALTER
+        self._specs: list[actions.AlterSpec] = []
+        self._others: list[TableName] = []
+        self._kind = DdlKind.ALTER
         self._options = Options()
 
     def parse(self) -> actions.AlterTable:
-        """What stands behind ALTER [IGNORE] TABLE, all of it. Raises NotParsed."""
         c = self._c
         if_exists = c.takes("IF", "EXISTS")
         name = c.table()
         wait(c)
         if not c.done:
-            self.kind = _kind_of(c)
+            self._kind = _kind_of(c)
             self._part()
             while not c.done:
                 # PARTITION BY and REMOVE PARTITIONING come without a comma, and so may table options.
@@ -38,8 +41,8 @@ class Alter:
                 self._part()
         charset = self._options.final
         if charset is not None:
-            self.specs.append(actions.TableCharset(charset))
-        return actions.AlterTable(name, tuple(self.specs), if_exists)
+            self._specs.append(actions.TableCharset(charset))
+        return actions.AlterTable(name, tuple(self._specs), if_exists, tuple(self._others), self._kind)
 
     def _part(self) -> None:
         c = self._c
@@ -47,17 +50,12 @@ class Alter:
             self._add()
         elif c.takes("DROP"):
             self._drop()
-        elif c.takes("MODIFY"):
+        elif verb := c.takes_any("MODIFY", "CHANGE"):
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
+            old = c.column() if verb == "CHANGE" else ""
             column = column_definition(c)
-            self.specs.append(actions.ChangeColumn(column.name, column, self._parse_position(), if_exists))
-        elif c.takes("CHANGE"):
-            c.takes("COLUMN")
-            if_exists = c.takes("IF", "EXISTS")
-            old = c.column()
-            column = column_definition(c)
-            self.specs.append(actions.ChangeColumn(old, column, self._parse_position(), if_exists))
+            self._specs.append(actions.ChangeColumn(old or column.name, column, self._parse_position(), if_exists))
         elif c.takes("RENAME"):
             self._rename()
         elif c.takes("ALTER"):
@@ -84,7 +82,7 @@ class Alter:
             self._rest_of_partitions()
             return
         if c.takes("SYSTEM", "VERSIONING"):
-            self.specs.append(actions.Versioning(True))
+            self._specs.append(actions.Versioning(True))
             return
         if c.sees("PERIOD", "FOR"):
             raise c.problem("a period is added")
@@ -95,47 +93,42 @@ class Alter:
         if c.takes("("):
             while True:
                 if not self._key():
-                    self._added(None, if_not_exists)
+                    self._specs.append(actions.AddColumn(column_definition(c), None, if_not_exists))
                 if not c.takes(","):
                     break
             c.expect(")")
             return
-        self._added("place", if_not_exists)
-
-    def _added(self, position: str | None, if_not_exists: bool) -> None:
-        column = column_definition(self._c)
-        after = self._parse_position() if position else None
-        self.specs.append(actions.AddColumn(column, after, if_not_exists))
+        self._specs.append(actions.AddColumn(column_definition(c), self._parse_position(), if_not_exists))
 
     def _key(self) -> bool:
         start = self._c.i
         key = constraint(self._c)
         if key:
             texts = [token.upper for token in self._c.tokens[start : self._c.i]]
-            self.specs.append(actions.AddPrimary(key, if_not_exists="EXISTS" in texts))
+            self._specs.append(actions.AddPrimary(key, if_not_exists="EXISTS" in texts))
         return key is not None
 
     def _drop(self) -> None:
         c = self._c
         if c.takes("PRIMARY", "KEY"):
-            self.specs.append(actions.DropPrimary())
+            self._specs.append(actions.DropPrimary())
         elif c.takes("FOREIGN", "KEY") or c.takes("CHECK"):
             c.takes("IF", "EXISTS")
             c.name()
         elif c.takes_any("INDEX", "KEY", "CONSTRAINT"):
-            if_exists = c.takes("IF", "EXISTS")
+            c.takes("IF", "EXISTS")
             if c.name().upper() == "PRIMARY":
-                self.specs.append(actions.DropPrimary(if_exists))
+                self._specs.append(actions.DropPrimary())
         elif c.takes("PARTITION"):
             self._rest_of_partitions()
         elif c.takes("SYSTEM", "VERSIONING"):
-            self.specs.append(actions.Versioning(False))
+            self._specs.append(actions.Versioning(False))
         elif c.takes("PERIOD", "FOR"):
             c.name()
         else:
             c.takes("COLUMN")
             if_exists = c.takes("IF", "EXISTS")
-            self.specs.append(actions.DropColumn(c.column(), if_exists))
+            self._specs.append(actions.DropColumn(c.column(), if_exists))
             c.takes_any("RESTRICT", "CASCADE")
 
     def _rename(self) -> None:
@@ -144,7 +137,7 @@ class Alter:
             if_exists = c.takes("IF", "EXISTS")
             old = c.column()
             c.expect("TO")
-            self.specs.append(actions.RenameColumn(old, c.column(), if_exists))
+            self._specs.append(actions.RenameColumn(old, c.column(), if_exists))
         elif c.takes_any("INDEX", "KEY"):
             c.takes("IF", "EXISTS")
             c.name()
@@ -152,8 +145,8 @@ class Alter:
             c.name()
         else:
             c.takes_any("TO", "AS", "=")
-            self.specs.append(actions.RenameTo(c.table()))
-            self.kind = DdlKind.RENAME
+            self._specs.append(actions.RenameTo(c.table()))
+            self._kind = DdlKind.RENAME
 
     def _alter(self) -> None:
         c = self._c
@@ -172,13 +165,13 @@ class Alter:
         if_exists = c.takes("IF", "EXISTS")
         name = c.column()
         if c.takes("SET", "DEFAULT"):
-            self.specs.append(actions.AlterColumn(name, default_value(c), if_exists=if_exists))
+            self._specs.append(actions.AlterColumn(name, default_value(c), if_exists=if_exists))
         elif c.takes("DROP", "DEFAULT"):
-            self.specs.append(actions.AlterColumn(name, drop_default=True, if_exists=if_exists))
+            self._specs.append(actions.AlterColumn(name, drop_default=True, if_exists=if_exists))
         elif c.takes("SET", "VISIBLE"):
-            self.specs.append(actions.AlterColumn(name, invisible=False))
+            self._specs.append(actions.AlterColumn(name, invisible=False))
         elif c.takes("SET", "INVISIBLE"):
-            self.specs.append(actions.AlterColumn(name, invisible=True))
+            self._specs.append(actions.AlterColumn(name, invisible=True))
         else:
             raise c.problem("a change of a column that is not known")
 
@@ -187,11 +180,11 @@ class Alter:
         if c.takes("PARTITION"):
             c.name()
             c.expect("TO", "TABLE")
-            self.specs.append(actions.PartitionToTable(c.table()))
+            self._specs.append(actions.ConvertPartition(c.table(), to_table=True))
             self._validation()
             return
         if c.takes("TABLE"):
-            self.specs.append(actions.TableToPartition(c.table()))
+            self._specs.append(actions.ConvertPartition(c.table(), to_table=False))
             c.expect("TO")
             self._rest_of_partitions()
             return
@@ -199,7 +192,7 @@ class Alter:
         charset = charset_clause(c)
         if c.sees("COLLATE"):
             charset = collate_clause(c) or charset
-        self.specs.append(actions.ConvertCharset(charset))
+        self._specs.append(actions.TableCharset(charset, converts=True))
 
     def _without_effect(self) -> bool:
         c = self._c
@@ -223,7 +216,7 @@ class Alter:
         elif c.takes("EXCHANGE", "PARTITION"):
             c.name()
             c.expect("WITH", "TABLE")
-            self.others.append(c.table())
+            self._others.append(c.table())
             self._validation()
         elif c.peek(1).upper == "PARTITION" and c.takes_any(
             "TRUNCATE", "COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR"

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.model import DdlKind
 from headrace.mysql.events.query_event import QueryEvent
-from headrace.mysql.schema.ddl import actions
-from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableName
-from headrace.mysql.schema.ddl.alter import Alter
+from headrace.mysql.schema.ddl.actions import (
+    Action,
+    AlterTable,
+    ConvertPartition,
+    CreateTable,
+    DatabaseAction,
+    DropTables,
+    NotParsed,
+    RenameTables,
+    RenameTo,
+    StatementInfo,
+    TableName,
+    Truncate,
+)
+from headrace.mysql.schema.ddl.alter import alter_table
 from headrace.mysql.schema.ddl.create import create_table
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.dialect import CODECS, Dialect, dialect_of
@@ -18,6 +31,7 @@ from headrace.mysql.schema.ddl.objects import (
     create_database,
     create_sequence,
     drop,
+    drop_database,
     index,
     rename,
     truncate,
@@ -45,18 +59,25 @@ _HARMLESS = frozenset(
     }
 )  # fmt: skip
 """Objects whose DDL changes no table's schema."""
-_BEFORE_OBJECT: tuple[str, ...] = (
-    "AGGREGATE",
-    "ONLINE",
-    "OFFLINE",
-    "IGNORE",
-    "UNIQUE",
-    "FULLTEXT",
-    "SPATIAL",
-    "JSON",
-    "RELATIONAL",
-)
-_BEFORE_OBJECT += ("DUALITY", "MATERIALIZED", "EXTERNAL", "VECTOR", "LOCAL", "BODY")
+_BEFORE_OBJECT = (
+    "AGGREGATE", "ONLINE", "OFFLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL", "JSON", "RELATIONAL", "DUALITY",
+    "MATERIALIZED", "EXTERNAL", "VECTOR", "LOCAL", "BODY",
+)  # fmt: skip
+_READERS: dict[tuple[str, str], tuple[DdlKind, Callable[[Cursor], Action]]] = {
+    ("CREATE", "TABLE"): (DdlKind.CREATE, create_table),
+    ("ALTER", "TABLE"): (DdlKind.ALTER, alter_table),
+    ("DROP", "TABLE"): (DdlKind.ERASE, drop),
+    ("RENAME", "TABLE"): (DdlKind.RENAME, rename),
+    ("TRUNCATE", "TABLE"): (DdlKind.TRUNCATE, truncate),
+    ("CREATE", "INDEX"): (DdlKind.CREATE_INDEX, index),
+    ("DROP", "INDEX"): (DdlKind.DROP_INDEX, index),
+    ("CREATE", "SEQUENCE"): (DdlKind.QUERY, create_sequence),
+    ("DROP", "SEQUENCE"): (DdlKind.QUERY, drop),
+    ("CREATE", "DATABASE"): (DdlKind.QUERY, create_database),
+    ("ALTER", "DATABASE"): (DdlKind.QUERY, alter_database),
+    ("DROP", "DATABASE"): (DdlKind.QUERY, drop_database),
+}
+"""Canal's word for each statement that may change table schemas, and what reads it."""
 
 
 def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo:
@@ -111,27 +132,25 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
             DdlKind.QUERY, "ddl", None, schema, problem=f"'{token.value[:40]}' begins no known statement"
         )
     c.i += 1
-    thing, flags = _object(c)
+    thing, temporary = _object(c)
     if thing in _ACCOUNTS:
         return replace(other, category="dcl")
     ddl = replace(other, category="ddl")
     if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER"):
-        return replace(ddl, tables=_named(c) if thing == "VIEW" else ())
-    return _Ddl(sql, dialect, ddl, word, thing, flags, c).read()
+        return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
+    kind = _READERS[word, thing][0] if (word, thing) in _READERS else DdlKind.QUERY
+    return _ddl(c, sql, replace(ddl, kind=kind, temporary=temporary), (word, thing))
 
 
-def _object(c: Cursor) -> tuple[str, frozenset[str]]:
-    """The word for what is created, altered or dropped, and the flags before it."""
-    if c.tokens[c.i - 1].upper == "TRUNCATE" and not c.takes_any("TABLE", "TABLES"):
-        return "TABLE", frozenset()
-    flags = set()
+def _object(c: Cursor) -> tuple[str, bool]:
+    """The word for what is created, altered or dropped, and whether TEMPORARY stands before it."""
+    if c.tokens[c.i - 1].upper == "TRUNCATE":
+        c.takes("TABLE")
+        return "TABLE", False
+    temporary = False
     while True:
-        if c.tokens[c.i - 1].upper == "TABLE":
-            return "TABLE", frozenset()
-        if c.takes("OR", "REPLACE"):
-            flags.add("REPLACE")
-        elif c.takes("TEMPORARY"):
-            flags.add("TEMPORARY")
+        if c.takes("TEMPORARY"):
+            temporary = True
         elif c.takes("DEFINER"):
             _definer(c)
         elif c.takes("ALGORITHM"):
@@ -139,11 +158,11 @@ def _object(c: Cursor) -> tuple[str, frozenset[str]]:
             c.name()
         elif c.takes("SQL", "SECURITY"):
             c.name()
-        elif not c.takes_any(*_BEFORE_OBJECT):
+        elif not c.takes("OR", "REPLACE") and not c.takes_any(*_BEFORE_OBJECT):
             break
     word = c.peek().upper
     c.i += 1
-    return {"TABLES": "TABLE", "SCHEMA": "DATABASE"}.get(word, word), frozenset(flags)
+    return {"TABLES": "TABLE", "SCHEMA": "DATABASE"}.get(word, word), temporary
 
 
 def _definer(c: Cursor) -> None:
@@ -159,7 +178,7 @@ def _definer(c: Cursor) -> None:
             c.word_or_string()
 
 
-def _named(c: Cursor) -> tuple[TableName, ...] | None:
+def _one_table(c: Cursor) -> tuple[TableName, ...] | None:
     try:
         c.takes("IF", "NOT", "EXISTS")
         c.takes("IF", "EXISTS")
@@ -168,87 +187,47 @@ def _named(c: Cursor) -> tuple[TableName, ...] | None:
         return None
 
 
-class _Ddl:
-    """A statement about tables, indexes or schemas: read as a whole, and when that fails, what it is about."""
-
-    def __init__(
-        self, sql: str, dialect: Dialect, base: StatementInfo, verb: str, thing: str, flags: frozenset[str], c: Cursor
-    ) -> None:
-        self._sql, self._dialect, self._base = sql, dialect, base
-        self._verb, self._thing, self._flags, self._head = verb, thing, flags, c
-
-    def read(self) -> StatementInfo:
-        what, base = (self._verb, self._thing), self._base
-        kind = {
-            ("CREATE", "TABLE"): DdlKind.CREATE,
-            ("ALTER", "TABLE"): DdlKind.ALTER,
-            ("DROP", "TABLE"): DdlKind.ERASE,
-            ("RENAME", "TABLE"): DdlKind.RENAME,
-            ("TRUNCATE", "TABLE"): DdlKind.TRUNCATE,
-            ("CREATE", "INDEX"): DdlKind.CREATE_INDEX,
-            ("DROP", "INDEX"): DdlKind.DROP_INDEX,
-        }.get(what, DdlKind.QUERY)
-        base = replace(base, kind=kind, temporary="TEMPORARY" in self._flags)
-        start = self._head.i
-        if base.temporary:
-            return replace(base, tables=_named(self._head))
-        try:
-            c = Cursor(tokenize(self._sql, self._dialect), self._dialect, base.schema)
-            c.i = start
-            return self._read(c, what, base)
-        except (NotParsed, RecursionError) as error:
-            return replace(base, **self._about(what, start), problem=str(error))  # type: ignore[arg-type]
-
-    def _read(self, c: Cursor, what: tuple[str, str], base: StatementInfo) -> StatementInfo:
-        if what == ("CREATE", "TABLE"):
-            made = create_table(c, replaces="REPLACE" in self._flags)
-            return _about_tables(base, (made.name, made.like) if made.like else (made.name,), action=made)
-        if what == ("ALTER", "TABLE"):
-            alter = Alter(c)
-            action = alter.parse()
-            renamed_or_split = actions.RenameTo | actions.PartitionToTable | actions.TableToPartition
-            targets = [spec.name for spec in action.specs if isinstance(spec, renamed_or_split)]
-            return _about_tables(base, (action.name, *targets, *alter.others), action=action, kind=alter.kind)
-        if what == ("DROP", "TABLE") or what == ("DROP", "SEQUENCE"):
-            dropped = drop(c)
-            return _about_tables(base, dropped.names, action=dropped)
-        if what == ("RENAME", "TABLE"):
-            renamed = rename(c)
-            return _about_tables(base, tuple(name for pair in renamed.pairs for name in pair), action=renamed)
-        if what == ("TRUNCATE", "TABLE"):
-            emptied = truncate(c)
-            return _about_tables(base, (emptied.name,), action=emptied)
-        if self._thing == "INDEX":
-            indexed = index(c)
-            return _about_tables(base, (indexed.name,), action=indexed)
-        if what == ("CREATE", "SEQUENCE"):
-            sequence = create_sequence(c, replaces="REPLACE" in self._flags)
-            return _about_tables(base, (sequence.name,), action=sequence)
-        if self._thing == "DATABASE":
-            if self._verb == "DROP":
-                c.takes("IF", "EXISTS")
-                gone = actions.DropDatabase(c.name())
-                return replace(base, action=gone, schema=gone.schema, names=(gone.schema,))
-            creates = self._verb == "CREATE"
-            database = create_database(c, "REPLACE" in self._flags) if creates else alter_database(c)
-            return replace(base, action=database, schema=database.schema, names=(database.schema,))
-        raise NotParsed(f"{self._verb} {self._thing} is not known")
-
-    def _about(self, what: tuple[str, str], start: int) -> dict[str, object]:
-        """What a statement that was not understood is about: nothing that could be missed."""
-        about: dict[str, object] = {"tables": None}
-        if what[1] != "TABLE" or what[0] not in ("CREATE", "ALTER", "TRUNCATE"):
-            return about
-        self._head.i = start
-        names = _named(self._head)
-        if not names:
-            return about
-        upper = self._sql.upper()
-        about["schema"] = names[0][0]
-        if what[0] != "ALTER" or not any(word in upper for word in ("RENAME", "CONVERT", "EXCHANGE")):
-            about["tables"] = names
-        return about
+def _ddl(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> StatementInfo:
+    """A statement about tables, indexes or schemas: read as a whole, and when that fails, what it is about. `c` stands
+    behind the word for what it is about, and may end early."""
+    if base.temporary:
+        return replace(base, tables=_one_table(c))
+    try:
+        if what not in _READERS:
+            raise NotParsed(f"{' '.join(what)} is not known")
+        whole = Cursor(tokenize(sql, c.dialect), c.dialect, c.schema)
+        whole.i = c.i
+        action = _READERS[what][1](whole)
+    except (NotParsed, RecursionError) as error:
+        return _doubtful(c, sql, replace(base, tables=None, problem=str(error)), what)
+    if isinstance(action, DatabaseAction):
+        return replace(base, action=action, schema=action.schema)
+    tables = _tables_of(action)
+    if what == ("ALTER", "TABLE") and isinstance(action, AlterTable):
+        base = replace(base, kind=action.kind)
+    return replace(base, action=action, tables=tables, schema=tables[0][0])
 
 
-def _about_tables(base: StatementInfo, names: tuple[TableName, ...], **more: object) -> StatementInfo:
-    return replace(base, tables=names, schema=names[0][0], **more)  # type: ignore[arg-type]
+def _doubtful(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> StatementInfo:
+    """What a statement that was not understood is about: nothing that could be missed."""
+    verb, thing = what
+    names = _one_table(c) if thing == "TABLE" and verb in ("CREATE", "ALTER", "TRUNCATE") else None
+    if not names:
+        return base
+    more = verb == "ALTER" and any(word in sql.upper() for word in ("RENAME", "CONVERT", "EXCHANGE"))
+    return replace(base, tables=None if more else names, schema=names[0][0])
+
+
+def _tables_of(action: Action) -> tuple[TableName, ...]:
+    """The tables that a statement names, first the one it is about."""
+    if isinstance(action, DropTables):
+        return action.names
+    if isinstance(action, RenameTables):
+        return tuple(name for pair in action.pairs for name in pair)
+    if isinstance(action, CreateTable):
+        return (action.name, action.like) if action.like else (action.name,)
+    if isinstance(action, AlterTable):
+        targets = [spec.name for spec in action.specs if isinstance(spec, RenameTo | ConvertPartition)]
+        return (action.name, *targets, *action.others)
+    assert isinstance(action, Truncate)
+    return (action.name,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
@@ -150,9 +151,8 @@ def _simple_expression(c: Cursor) -> None:
         c.parens()
 
 
-def _text(c: Cursor, step: object) -> str:
+def _text(c: Cursor, step: Callable[[], None]) -> str:
     start = c.i
-    assert callable(step)
     step()
     return " ".join(token.value for token in c.tokens[start : c.i])
 
@@ -203,12 +203,10 @@ def key_columns(c: Cursor) -> tuple[str, ...]:
 def index_options(c: Cursor) -> None:
     """USING, COMMENT and the others behind or before an index's columns."""
     while True:
-        if c.skips(*_OF_INDEX):
+        if c.skips(*_OF_INDEX) or c.takes_any("VISIBLE", "INVISIBLE", "IGNORED") or c.takes("NOT", "IGNORED"):
             pass
         elif c.takes("WITH", "PARSER"):
             c.name()
-        elif c.takes_any("VISIBLE", "INVISIBLE", "IGNORED") or c.takes("NOT", "IGNORED"):
-            pass
         elif c.takes("CLUSTERING"):
             c.takes("=")
             if c.peek().kind == "word" and c.peek().upper in ("YES", "NO", "DEFAULT"):
@@ -225,7 +223,7 @@ def constraint(c: Cursor) -> tuple[str, ...] | None:
     comes is none."""
     start = c.i
     if c.takes("CONSTRAINT"):
-        _if_not_exists(c)
+        c.takes("IF", "NOT", "EXISTS")
         if not c.sees_any("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
             c.name()
     named = c.i > start
@@ -237,7 +235,7 @@ def constraint(c: Cursor) -> tuple[str, ...] | None:
         index_options(c)
         return names
     if c.takes("FOREIGN", "KEY"):
-        _if_not_exists(c)
+        c.takes("IF", "NOT", "EXISTS")
         if not c.sees("("):
             c.name()
         c.parens()
@@ -252,7 +250,7 @@ def constraint(c: Cursor) -> tuple[str, ...] | None:
         if named:
             raise c.problem("a constraint was expected")
         return None
-    _if_not_exists(c)
+    c.takes("IF", "NOT", "EXISTS")
     _index_name(c)
     index_options(c)
     c.parens()
@@ -263,7 +261,3 @@ def constraint(c: Cursor) -> tuple[str, ...] | None:
 def _index_name(c: Cursor) -> None:
     if not c.sees("(") and not (c.sees_any("USING", "TYPE") and c.peek(1).kind == "word" and c.peek(2).value == "("):
         c.name()
-
-
-def _if_not_exists(c: Cursor) -> bool:
-    return c.takes("IF", "NOT", "EXISTS")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.mysql.schema.ddl.actions import ColumnDef, CreateTable, TableName
+from headrace.mysql.schema.ddl.actions import ColumnDef, CreateTable
 from headrace.mysql.schema.ddl.columns import column_definition, constraint
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_clause, collate_clause
@@ -88,37 +88,28 @@ def _partition_values(c: Cursor) -> bool:
     return c.sees("VALUES") and c.peek(1).upper in ("LESS", "IN")
 
 
-def create_table(c: Cursor, *, replaces: bool) -> CreateTable:
+def create_table(c: Cursor) -> CreateTable:
     """What stands behind CREATE [OR REPLACE] [TEMPORARY] TABLE, all of it. Raises NotParsed."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
-    made = CreateTable(c.table(), if_not_exists=if_not_exists, replace=replaces)
-    like = _like(c)
-    if like is not None:
-        if not c.done:
-            raise c.problem("the end was expected")
-        return replace(made, like=like)
+    made = CreateTable(c.table(), if_not_exists=if_not_exists)
+    if c.sees("LIKE") or c.sees("(", "LIKE"):
+        within = c.takes("(")
+        c.expect("LIKE")
+        made = replace(made, like=c.table())
+        if within:
+            c.expect(")")
+        c.end()
+        return made
     made = _body(c, made)
     options = Options()
     while table_option(c, options):
         c.takes(",")
     if c.sees("PARTITION", "BY"):
         partitions(c)
-    if not c.done:
-        raise c.problem("the end was expected")
+    c.end()
     return replace(
         made, charset=options.final or "", versioned=options.versioned, atomic_select=options.start_transaction
     )
-
-
-def _like(c: Cursor) -> TableName | None:
-    if c.takes("LIKE"):
-        return c.table()
-    if c.sees("(", "LIKE"):
-        c.i += 2
-        name = c.table()
-        c.expect(")")
-        return name
-    return None
 
 
 def _body(c: Cursor, made: CreateTable) -> CreateTable:

@@ -82,7 +82,6 @@ class Cursor:
         return name
 
     def number(self) -> int:
-        """A whole number."""
         token = self.peek()
         if token.kind != "number" or not token.value.isdecimal() or len(token.value) > 20:
             raise self.problem("a number was expected")
@@ -90,7 +89,6 @@ class Cursor:
         return int(token.value)
 
     def string(self) -> str:
-        """A string."""
         token = self.peek()
         if token.kind != "string":
             raise self.problem("a string was expected")
@@ -130,6 +128,11 @@ class Cursor:
         self.takes("=")
         self.skip_value()
         return True
+
+    def end(self) -> None:
+        """The statement's end; it must come."""
+        if not self.done:
+            raise self.problem("the end was expected")
 
     def problem(self, what: str) -> NotParsed:
         """The error for what stands here."""

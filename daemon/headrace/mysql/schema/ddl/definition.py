@@ -14,7 +14,6 @@ from headrace.mysql.schema.ddl.actions import (
     ChangeColumn,
     ColumnDef,
     ColumnType,
-    ConvertCharset,
     CreateTable,
     DropColumn,
     DropPrimary,
@@ -24,10 +23,8 @@ from headrace.mysql.schema.ddl.actions import (
     Versioning,
 )
 from headrace.mysql.schema.ddl.dialect import Dialect
-from headrace.mysql.schema.ddl.types import TEXT_BYTES, make_column, parse_type
+from headrace.mysql.schema.ddl.types import TEXT_BYTES, by_bytes, make_column, parse_type
 from headrace.mysql.values.charsets import WIDTHS
-
-_TEXTS = {prefix + "text": size for prefix, size in TEXT_BYTES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +96,13 @@ class _Change:
         self._charset, self._convert = definition.charset, ""
         self._primary = [definition.columns[i].name for i in definition.keys]
         for spec in self._specs:
-            if isinstance(spec, ConvertCharset | TableCharset):
+            if isinstance(spec, TableCharset):
                 self._charset = spec.charset or schema_charset
                 if not self._charset:
                     raise NotParsed("the default character set of the schema is not known")
-                if isinstance(spec, ConvertCharset):
+                if spec.converts:
                     self._convert = self._charset
-        defaults = [spec.charset for spec in self._specs if isinstance(spec, ConvertCharset | TableCharset)]
+        defaults = [spec.charset for spec in self._specs if isinstance(spec, TableCharset)]
         if self._convert and len(set(defaults)) > 1:
             raise NotParsed("a conversion to one character set with another as the default")
         if self._convert == "binary":
@@ -115,7 +112,8 @@ class _Change:
         by_old = self._by_old_name()
         names: dict[str, str] = {}
         hidden = has_row_times(self._old.columns)
-        if hidden and any(not isinstance(spec, AlterColumn | Versioning | TableCharset) for spec in self._specs):
+        others = [spec for spec in self._specs if not isinstance(spec, AlterColumn | Versioning | TableCharset)]
+        if hidden and (others or self._convert):
             raise NotParsed("a change of a table with system versioning")
         for column in self._old.columns:
             kept = self._carry(column, by_old.pop(column.name.lower(), []))
@@ -250,10 +248,9 @@ def converted(column: Column, charset: str, dialect: Dialect) -> Column:
         same = {column.charset, charset} <= {"utf8mb3", "utf8mb4"}
         if not same and not (ascii_sets and all(label.isascii() for label in column.labels)):
             raise NotParsed(f"the members of `{column.name}` go into another character set")
-    if made.kind in _TEXTS:
-        size = _TEXTS[made.kind] // WIDTHS[column.charset] * WIDTHS[charset]
-        kind = next((kind for kind, most in _TEXTS.items() if size <= most), "longtext")
-        made = replace(made, kind=kind)
+    if made.kind.endswith("text"):
+        size = TEXT_BYTES[made.kind.removesuffix("text")] // WIDTHS[column.charset] * WIDTHS[charset]
+        made = replace(made, kind=by_bytes("text", size))
     definition = ColumnDef(
         column.name,
         replace(made, charset=charset),

@@ -11,14 +11,14 @@ from headrace.mysql.schema.ddl.cursor import Cursor
 
 def drop(c: Cursor) -> actions.DropTables:
     """Behind DROP TABLE."""
-    if_exists = c.takes("IF", "EXISTS")
+    c.takes("IF", "EXISTS")
     names = [c.table()]
     while c.takes(","):
         names.append(c.table())
     c.takes_any("RESTRICT", "CASCADE")
     wait(c)
-    _end(c)
-    return actions.DropTables(tuple(names), if_exists)
+    c.end()
+    return actions.DropTables(tuple(names))
 
 
 def rename(c: Cursor) -> actions.RenameTables:
@@ -32,7 +32,7 @@ def rename(c: Cursor) -> actions.RenameTables:
         pairs.append((old, c.table()))
         if not c.takes(","):
             break
-    _end(c)
+    c.end()
     return actions.RenameTables(tuple(pairs), if_exists)
 
 
@@ -42,27 +42,27 @@ def truncate(c: Cursor) -> actions.Truncate:
     wait(c)
     c.takes("DROP", "STORAGE")
     c.takes("REUSE", "STORAGE")
-    _end(c)
+    c.end()
     return actions.Truncate(name)
 
 
 def index(c: Cursor) -> actions.AlterTable:
     """Behind CREATE or DROP INDEX. An index changes no table schema, except when it is the primary key."""
-    if_exists = c.takes("IF", "EXISTS")
+    c.takes("IF", "EXISTS")
     c.takes("IF", "NOT", "EXISTS")
     primary = c.name().upper() == "PRIMARY"
     if c.takes_any("USING", "TYPE"):
         c.name()
     c.expect("ON")
-    return actions.AlterTable(c.table(), (actions.DropPrimary(if_exists),) if primary else ())
+    return actions.AlterTable(c.table(), (actions.DropPrimary(),) if primary else ())
 
 
-def create_database(c: Cursor, replaces: bool) -> actions.CreateDatabase:
+def create_database(c: Cursor) -> actions.CreateDatabase:
     """Behind CREATE DATABASE."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.name()
     options = _database_options(c)
-    return actions.CreateDatabase(name, options.final or c.dialect.server_charset, if_not_exists, replaces)
+    return actions.CreateDatabase(name, options.final or c.dialect.server_charset, if_not_exists)
 
 
 def alter_database(c: Cursor) -> actions.AlterDatabase:
@@ -74,6 +74,12 @@ def alter_database(c: Cursor) -> actions.AlterDatabase:
     options = _database_options(c)
     charset = options.final
     return actions.AlterDatabase(name, c.dialect.server_charset if charset == "" else charset or "")
+
+
+def drop_database(c: Cursor) -> actions.DropDatabase:
+    """Behind DROP DATABASE."""
+    c.takes("IF", "EXISTS")
+    return actions.DropDatabase(c.name())
 
 
 def _database_options(c: Cursor) -> Options:
@@ -104,7 +110,7 @@ _SEQUENCE = (
 """The columns of the table that a MariaDB sequence is."""
 
 
-def create_sequence(c: Cursor, *, replaces: bool) -> actions.CreateTable:
+def create_sequence(c: Cursor) -> actions.CreateTable:
     """Behind CREATE SEQUENCE: its options change no table schema before MariaDB 11.5, which has AS <type>."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.table()
@@ -114,9 +120,4 @@ def create_sequence(c: Cursor, *, replaces: bool) -> actions.CreateTable:
         ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False, comment=comment)
         for column, kind, width, unsigned, comment in _SEQUENCE
     )
-    return actions.CreateTable(name, columns, if_not_exists=if_not_exists, replace=replaces, charset="utf8mb4")
-
-
-def _end(c: Cursor) -> None:
-    if not c.done:
-        raise c.problem("the end was expected")
+    return actions.CreateTable(name, columns, if_not_exists=if_not_exists, charset="utf8mb4")

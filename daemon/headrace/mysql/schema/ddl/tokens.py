@@ -117,22 +117,16 @@ class _Tokenizer:
             self._add("name", self._match(_DOUBLED['"', False], "a quoted name")[1:-1].replace('""', '"'))
         elif first in "'\"":
             self._add("string", self._string(first))
-        elif first == "@":
-            match = _VARIABLE.match(sql, at)
-            assert match is not None
-            self._at = match.end()
-            self._add("variable", match[0], at)
+        elif match := _VARIABLE.match(sql, at):
+            self._step("variable", match)
         elif introducer := _INTRODUCER.match(sql, at):
             self._introduced(introducer)
         elif match := _BITS.match(sql, at):
-            self._at = match.end()
-            self._add("bits", match[0], at)
+            self._step("bits", match)
         elif not self._in_name() and (match := _NUMBER.match(sql, at)):
-            self._at = match.end()
-            self._add("number", match[0], at)
+            self._step("number", match)
         elif match := _WORD.match(sql, at):
-            self._at = match.end()
-            self._tokens.append(Token("word", match[0], match[0].upper(), at))
+            self._step("word", match)
         else:
             self._at += 1
             self._add("op", first, at)
@@ -147,11 +141,9 @@ class _Tokenizer:
         if quote not in ("'", '"') or (quote == '"' and self._ansi):
             bits = _BITS.match(self._sql, self._at)
             if bits is None:  # a name that begins with an underscore
-                self._at = start
                 word = _WORD.match(self._sql, start)
                 assert word is not None
-                self._at = word.end()
-                self._tokens.append(Token("word", word[0], word[0].upper(), start))
+                self._step("word", word)
                 return
             self._at = bits.end()
             self._add("bits", bits[0], start)
@@ -180,8 +172,14 @@ class _Tokenizer:
         self._at = match.end()
         return match[0]
 
+    def _step(self, kind: str, match: re.Match[str]) -> None:
+        """Steps over a token that stands for itself."""
+        self._at = match.end()
+        self._add(kind, match[0], match.start())
+
     def _add(self, kind: str, value: str, at: int | None = None) -> None:
-        self._tokens.append(Token(kind, value, "", self._at if at is None else at))
+        upper = value.upper() if kind == "word" else ""
+        self._tokens.append(Token(kind, value, upper, self._at if at is None else at))
 
 
 def _undouble(body: str, quote: str) -> str:

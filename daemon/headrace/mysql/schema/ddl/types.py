@@ -87,12 +87,7 @@ def _character(c: Cursor, word: str) -> ColumnType:
     if word in ("VARCHAR", "VARCHARACTER"):
         return _sized(c, "varchar")
     if word in ("BINARY", "VARBINARY"):
-        if word == "BINARY" and c.takes("VARYING"):
-            word = "VARBINARY"
-        length = _length(c)
-        if length is None and word == "VARBINARY":
-            raise c.problem("VARBINARY without a length")
-        return ColumnType(word.lower(), 1 if length is None else length)
+        return _sized(c, "varbinary" if word == "VARBINARY" or c.takes("VARYING") else "binary")
     if word == "NATIONAL":
         word = c.takes_any("CHARACTER", "CHAR", "VARCHARACTER", "VARCHAR")
         varying = word.startswith("VAR") or c.takes("VARYING")
@@ -118,15 +113,13 @@ def _character(c: Cursor, word: str) -> ColumnType:
 
 def _sized(c: Cursor, kind: str) -> ColumnType:
     length = _length(c)
-    if length is None and kind == "varchar":
-        raise c.problem("VARCHAR without a length")
+    if length is None and kind.startswith("var"):
+        raise c.problem(f"{kind.upper()} without a length")
     return ColumnType(kind, 1 if length is None else length)
 
 
 def _length(c: Cursor) -> int | None:
-    if not c.takes("("):
-        return None
-    if c.takes(")"):
+    if not c.takes("(") or c.takes(")"):
         return None
     number = c.number()
     c.expect(")")
@@ -284,21 +277,17 @@ def _settle(made: ColumnType, charset: str, dialect: Dialect) -> ColumnType:
         return replace(made, kind="geometrycollection")
     if charset == "binary":
         made = replace(made, kind=_BINARY.get(made.kind, made.kind))
-    if made.kind in ("text", "blob") and made.length:
-        made = replace(made, kind=_by_bytes(made.kind, made.length * WIDTHS[charset or "binary"]), length=None)
-    if made.kind in ("varchar", "varbinary") and (made.length or 0) * WIDTHS[charset or "binary"] > 65535:
-        # A session that is not strict gets a TEXT.
-        base = "text" if made.kind == "varchar" else "blob"
-        made = replace(made, kind=_by_bytes(base, (made.length or 0) * WIDTHS[charset or "binary"]), length=None)
+    size = (made.length or 0) * WIDTHS[charset or "binary"]
+    if made.kind in ("text", "blob") and size:
+        return replace(made, kind=by_bytes(made.kind, size), length=None)
+    if made.kind in ("varchar", "varbinary") and size > 65535:  # a session that is not strict gets a TEXT
+        return replace(made, kind=by_bytes("text" if made.kind == "varchar" else "blob", size), length=None)
     return made
 
 
-def _by_bytes(base: str, size: int) -> str:
-    """TEXT(n) and BLOB(n): the smallest type that holds as many bytes."""
-    for prefix, most in TEXT_BYTES.items():
-        if size <= most:
-            return prefix + base
-    return "long" + base
+def by_bytes(base: str, size: int) -> str:
+    """The smallest kind of "text" or "blob" that holds as many bytes."""
+    return next((prefix for prefix, most in TEXT_BYTES.items() if size <= most), "long") + base
 
 
 def _encoded(labels: tuple[str, ...], charset: str) -> tuple[str, ...]:
