@@ -17,7 +17,7 @@ from headrace.parking.retries import Retries
 from headrace.parking.settings import RetrySettings
 from headrace.parking.window import Entry, Refusals, Window
 from headrace.ports.sink import Parking, Sink
-from headrace.tasks import cancel, told
+from headrace.tasks import cancel, confirmation
 
 log = structlog.get_logger(__name__)
 
@@ -108,7 +108,7 @@ class ConfirmingSink(Sink):
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
         self._check()
-        entry = self._entry(batch)
+        entry = Entry(batch, confirmation())
         self._window.entries.append(entry)
         at, count = 0, len(batch.values)
         while at < count:
@@ -128,7 +128,7 @@ class ConfirmingSink(Sink):
 
     async def resend(self, batch: MessageBatch) -> None:
         self._check()
-        entry = self._entry(batch, alone=True)
+        entry = Entry(batch, confirmation(), alone=True)
         at = 0
         while not at:
             await self._wait_for_room(entry, at)
@@ -137,11 +137,6 @@ class ConfirmingSink(Sink):
                 if at := self._fitting(entry, 0):
                     await self._send(entry, range(at))
         await entry.done
-
-    def _entry(self, batch: MessageBatch, *, alone: bool = False) -> Entry:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(told)
-        return Entry(batch, done, alone)
 
     async def _send(self, entry: Entry, indexes: Sequence[int], *, again: bool = False) -> None:
         self._lease.check()

@@ -17,7 +17,7 @@ from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkR
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
-from headrace.tasks import settle, told
+from headrace.tasks import confirmation, settle
 
 
 class KafkaSink(Sink):
@@ -59,8 +59,7 @@ class KafkaSink(Sink):
 
     async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits before each record batch, because the batch of a large change may have many of them."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(told)
+        done = confirmation()
         self._pending.add(done)
         if not batch.values:  # all were parked
             self._settle(done, None)

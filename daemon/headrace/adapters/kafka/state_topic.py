@@ -58,7 +58,7 @@ class StateTopic:
         """`name`: of another topic of the same kind; "" is [sink] state_topic."""
         self._settings, self._destination = settings, destination
         self.name, self.partition = name or settings.state_topic, partition_of(destination)
-        self._topic_partition = TopicPartition(self.name, self.partition)
+        self.topic_partition = TopicPartition(self.name, self.partition)
         self._limit = settings.request_timeout
 
     async def ensure(self) -> None:
@@ -146,7 +146,7 @@ class StateTopic:
 
     async def read_into(self, content: Readable, *, settled: bool) -> None:
         """The same, from `content.end` on, into what makes sense of the records."""
-        reader = _Reader(self._settings, self._topic_partition)
+        reader = _Reader(self._settings, self.topic_partition)
         try:
             async with asyncio.timeout(self._limit):
                 if not await reader.start(content.end, high_watermark=settled):
@@ -160,7 +160,7 @@ class StateTopic:
     async def ensure_whole(self, start: int, end: int) -> None:
         """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
         then, as from a broker that does not know yet that another one leads the partition."""
-        content, partition = Content(self._destination), self._topic_partition
+        content, partition = Content(self._destination), self.topic_partition
         async with self._consuming("read_uncommitted") as consumer:
             consumer.seek(partition, start)
             while await consumer.position(partition) < end:
@@ -175,7 +175,7 @@ class StateTopic:
 
     async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
         """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
-        found, partition = dict[int, bytes](), self._topic_partition
+        found, partition = dict[int, bytes](), self.topic_partition
         async with self._consuming("read_committed") as consumer:
             for offset in offsets:
                 consumer.seek(partition, offset)
@@ -191,7 +191,7 @@ class StateTopic:
         try:
             async with asyncio.timeout(self._limit):
                 await consumer.start()
-                consumer.assign([self._topic_partition])
+                consumer.assign([self.topic_partition])
                 yield consumer
         except (KafkaError, OSError, TimeoutError) as error:
             raise await self._away(error) from error
