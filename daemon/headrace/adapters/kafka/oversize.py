@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.aiokafka_internals import packed_size, size_at_most
+from headrace.adapters.kafka.producer import largest_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import DEFAULT_MAX_MESSAGE, Topics
 from headrace.errors import SinkRejected
@@ -37,7 +38,7 @@ class Sizes:
         if not self._topics.known(batch.topic):
             await self._topics.ensure(producer.client, batch.topic)
         limit = self.limit(batch.topic)
-        large = self._too_large(producer, batch, limit) if producers.largest_of(batch) + _SLACK > limit > 0 else {}
+        large = self._too_large(producer, batch, limit) if largest_of(batch) + _SLACK > limit > 0 else {}
         if self._parking is not None:
             return self._park(batch, large, limit, self._parking)
         if not large:
@@ -64,8 +65,8 @@ class Sizes:
         """By index, the size of each message that is larger than the limit also when it stands alone, compressed."""
         large = {}
         for index in range(len(batch.values)):
-            if producers.size_at_most(batch, index) > limit:
-                size = producers.packed_size(producer, batch, index)
+            if size_at_most(batch, index) > limit:
+                size = packed_size(producer, batch, index)
                 if size > limit:
                     large[index] = size
         return large
@@ -100,7 +101,7 @@ class Sizes:
         for index, value in enumerate(batch.values):
             parts: list[tuple[bytes | None, list[tuple[str, bytes]]]] = [(value, batch.headers[index])]
             if index in large and value is not None:
-                room = limit - (producers.size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
+                room = limit - (size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
                 parts = [
                     (part, _numbered(batch.headers[index], row))
                     for row, part in self._routing.split(value, max(1, room))
@@ -121,8 +122,8 @@ class Sizes:
         if parts < 2:
             raise self._refused(batch, size, limit)
         for last in range(len(made.values) - parts, len(made.values)):
-            if producers.size_at_most(made, last) > limit:
-                size = producers.packed_size(producer, made, last)
+            if size_at_most(made, last) > limit:
+                size = packed_size(producer, made, last)
                 if size > limit:
                     raise self._refused(made, size, limit)
 

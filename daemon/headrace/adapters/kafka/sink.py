@@ -8,6 +8,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
+from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
 from headrace.adapters.kafka.connection import unreachable
 from headrace.adapters.kafka.oversize import Sizes
@@ -161,12 +162,10 @@ class KafkaSink(Sink):
         return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
 
     async def abort(self) -> None:
-        """Cuts everything: the sender task is ended and the sockets closed before it returns, because an old producer
-        that still delivers would put old rows behind new ones."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        await producers.abort(producer)
+        await aiokafka_internals.abort(producer)
         for done in list(self._pending):
             self._pending.discard(done)
             done.cancel()

@@ -241,7 +241,7 @@ class Transactor:
         producer, self._producer = self._producer, None
         self._error = self._error or SinkError("the producer was ended")
         if producer is not None:
-            await producers.abort(producer)
+            await aiokafka_internals.abort(producer)
 
     async def close(self) -> None:
         """Ends in order; a transaction that is still open is aborted. Safe after abort()."""
@@ -252,7 +252,7 @@ class Transactor:
             return
         try:
             if self._open:
-                async with asyncio.timeout(producers.CLOSE_LIMIT):
+                async with asyncio.timeout(aiokafka_internals.CLOSE_LIMIT):
                     await self._producer.abort_transaction()
         except (KafkaError, OSError, TimeoutError, AssertionError):
             await self.abort()
