@@ -107,7 +107,6 @@ class ZooKeeperLock(Lock):
         return taken
 
     async def look(self) -> str:
-        """Who holds it now, as `holder` tells it; nothing is changed. Raises LockServiceError."""
         running = await self._session.get(self._paths.running)
         self.holder_info = holder_of(running)
         return self.holder
@@ -272,14 +271,14 @@ class ZooKeeperLock(Lock):
 
     def _hold(self, term: Term, running_version: int, generation: int, asked_at: float) -> None:
         self._term, self._missing_since = term, 0.0
-        self._lease = lease = self._session.proofs.new_lease()
-        if self._session.generation != generation:
-            lease.lose("the ZooKeeper session was lost")
-            return
         # `running` alone would not do: a node that somebody else makes anew has the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
-        self._holding = self._session.proofs.hold(self._name, checks, lease, asked_at)
-        self._held.begin(self._holding)
+        self._holding = self._session.proofs.hold(self._name, checks, asked_at)
+        self._lease = self._holding.lease
+        if self._session.generation == generation:
+            self._held.begin(self._holding)
+        else:
+            self._session.proofs.drop(self._holding, "the ZooKeeper session was lost")
 
     def _read_epoch(self, node: Node | None) -> int:
         if node is None:
