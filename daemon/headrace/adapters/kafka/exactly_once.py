@@ -83,8 +83,7 @@ class ExactlyOnceKafkaSink(Sink):
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """Confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
-        being committed. Raises SinkError, Fenced, LeaseLapsed."""
+        """Confirmed once its Kafka transaction is committed, with the position; waits while one is being committed."""
         loop, done = asyncio.get_running_loop(), confirmation()
         async with self._using():
             if not self._transactor.known:

@@ -32,7 +32,7 @@ class FileLock(Lock):
             await asyncio.sleep(self._poll)
 
     async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
-        """Takes the lock when it is free; never waits. Raises StateStoreError when the file can't be used."""
+        """Raises StateStoreError when the file can't be used."""
         if self._file is not None:
             return True
         try:
@@ -67,7 +67,6 @@ class FileLock(Lock):
 
     @property
     def holder(self) -> str:
-        """Ourselves while the lock is held, else who held it when it was last tried; empty when nobody did."""
         return self._name if self._file is not None else self._other
 
     @property

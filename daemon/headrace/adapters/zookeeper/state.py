@@ -101,8 +101,7 @@ class ZooKeeperStore(StateStore):
         return Guard(guard.epoch, head.version, guard.fence)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        """The last changes of the position, newest first: those of people and policies, one checkpoint a minute, and
-        the present one. Raises StateStoreError."""
+        """Those of people and policies, one checkpoint a minute, and the present one."""
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             head, node = await self._read(destination)
