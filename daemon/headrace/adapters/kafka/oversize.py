@@ -119,7 +119,7 @@ class Sizes:
 
 
 def _too_large(producer: Any, batch: MessageBatch, limit: int, first: int = 0) -> dict[int, int]:
-    """By index, from `first` on, the size of each message that is larger than the limit also when it stands alone, compressed."""
+    """By index from `first` on, the size of each message that is larger than the limit also when alone, compressed."""
     possible = (index for index in range(first, len(batch.values)) if size_at_most(batch, index) > limit)
     sizes = {index: packed_size(producer, batch, index) for index in possible}
     return {index: size for index, size in sizes.items() if size > limit}
