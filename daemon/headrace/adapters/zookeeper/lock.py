@@ -16,7 +16,7 @@ from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, 
 from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
-from headrace.lease import KnownEpoch, Lease, Term
+from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
 from headrace.ports.cluster import Lock
 from headrace.tasks import set_within
 
@@ -44,9 +44,8 @@ class ZooKeeperLock(Lock):
         self._wake = asyncio.Event()
         self._queue = LockQueue(session, destination, node, self._wake.set)
         self._held = HeldLock(session, destination, node)
-        self._term = Term()
-        self._lease = Lease(1.0)
-        self._lease.lose(_NOT_HELD)
+        self.lease = Lease(1.0)
+        self.lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
         self._standing = -1
         """The session's generation in which a `running` of ours may stand; -1: there is none."""
@@ -74,16 +73,6 @@ class ZooKeeperLock(Lock):
         if self._session.is_full():
             return "this daemon runs as many as it may ([daemon] max_destinations)"
         return ""
-
-    @property
-    def term(self) -> Term:
-        """The epoch, and the version of the epoch node that goes with it."""
-        return self._term
-
-    @property
-    def lease(self) -> Lease:
-        """Lost when the session is, when the node is gone or somebody else's, and by release()."""
-        return self._lease
 
     async def acquire(self, known_epoch: KnownEpoch) -> None:
         ignore = self._session.listen(self._wake.set)
@@ -136,20 +125,20 @@ class ZooKeeperLock(Lock):
             ignore()
 
     async def release(self) -> None:
-        self._lease.lose(_NOT_HELD)
+        self.lease.lose(_NOT_HELD)
         self._held.end()
         holding, self._holding = self._holding, None
         if holding is not None:
             self._session.proofs.drop(holding, _NOT_HELD)
             self.holder_info = {}
-        self._term = Term()
+        self.term = NO_TERM
         await self._clear()
 
     # -- taking it ------------------------------------------------------------------------------------------------
 
     async def _attempt(self, known_epoch: KnownEpoch, *, waiting: bool) -> bool:
         """One look, and when it is our turn, one attempt."""
-        if self._holding is not None and not self._lease.lost:
+        if self._holding is not None and not self.lease.lost:
             return True
         woken = self._wake.is_set()
         self._wake.clear()
@@ -270,11 +259,11 @@ class ZooKeeperLock(Lock):
         return running.data == data and self._read_epoch(stored) == epoch
 
     def _hold(self, term: Term, running_version: int, generation: int, asked_at: float) -> None:
-        self._term, self._missing_since = term, 0.0
+        self.term, self._missing_since = term, 0.0
         # `running` alone would not do: a node that somebody else makes anew has the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
         self._holding = self._session.proofs.hold(self._name, checks, asked_at)
-        self._lease = self._holding.lease
+        self.lease = self._holding.lease
         if self._session.generation == generation:
             self._held.begin(self._holding)
         else:
