@@ -69,7 +69,6 @@ class ExactlyOnceKafkaSink(Sink):
         self._hurried = False
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
-        self._error: HeadraceError | None = None
 
     @property
     def version(self) -> int:  # type: ignore[override]
@@ -200,22 +199,18 @@ class ExactlyOnceKafkaSink(Sink):
         for done in waiting:
             settle(done)
 
-    @property
-    def failure(self) -> HeadraceError | None:
-        return self._error
-
     def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self.failure is not None:
+            raise self.failure
 
     def _fail(self, error: HeadraceError) -> None:
-        self._error = self._error or error
+        self.failure = self.failure or error
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             settle(done, error)
 
     async def abort(self) -> None:
-        self._error = self._error or SinkError("the producer was ended")
+        self.failure = self.failure or SinkError("the producer was ended")
         await self._transactor.abort()
         await cancel(self._clock)
         waiting, self._waiting = self._waiting, []
@@ -228,7 +223,7 @@ class ExactlyOnceKafkaSink(Sink):
             async with self._using():
                 await self._commit()
         await cancel(self._clock)
-        if self._error is not None:
+        if self.failure is not None:
             await self.abort()
         else:
             await self._transactor.close()

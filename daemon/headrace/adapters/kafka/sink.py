@@ -40,7 +40,6 @@ class KafkaSink(Sink):
         self._in_flight = 0
         self._drained = asyncio.Event()
         self._pending: set[asyncio.Future[None]] = set()
-        self._error: SinkError | None = None
 
     async def start(self) -> None:
         self._producer = producer = producers.make_producer(self._settings)
@@ -134,20 +133,16 @@ class KafkaSink(Sink):
             self._end(error)
             raise
 
-    @property
-    def failure(self) -> SinkError | None:
-        return self._error
-
     def _end(self, error: SinkError) -> None:
         """What is in flight may still arrive, or not: only a new run tells."""
-        self._error = self._error or error
+        self.failure = self.failure or error
         for done in list(self._pending):
-            self._settle(done, self._error)
+            self._settle(done, self.failure)
         self._drained.set()
 
     def _running(self) -> Any:
-        if self._error is not None:
-            raise self._error
+        if self.failure is not None:
+            raise self.failure
         if self._producer is None:
             raise SinkError("the producer was ended")
         return self._producer
