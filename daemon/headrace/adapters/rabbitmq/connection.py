@@ -104,7 +104,11 @@ class BrokerConnection:
                 if declare or not settings.declare:
                     await self._declare(connection)
                 self.channel = ConfirmChannel(
-                    connection, connection.writer, self._on_answer, self._on_return, self._channel_closed
+                    connection,
+                    connection.writer,
+                    self._on_answer,
+                    self._on_return,
+                    on_closed=lambda code, text: self._closed(None, ChannelClosed(code, text)),
                 )
                 await self.channel.open()
         except TimeoutError as error:
@@ -155,10 +159,6 @@ class BrokerConnection:
     def _closed(self, _: Any, error: BaseException | None) -> None:
         if self._connection is not None:
             self._on_lost(self._refusal(error))
-
-    def _channel_closed(self, code: int, text: str) -> None:
-        if self._connection is not None:
-            self._on_lost(self._refusal(ChannelClosed(code, text)))
 
     def _refusal(self, error: BaseException | None) -> SinkError:
         """What the broker said when it closed channel or connection, and what mends it."""

@@ -184,6 +184,8 @@ class Client:
         handler = SequentialThreadingHandler()
         handler.create_connection = Connector(settings)
         user, password = settings.user, settings.password.get_secret_value()
+        logger = logging.Logger("kazoo", logging.WARNING)
+        logger.addFilter(self._note_problem)
         client = KazooClient(
             hosts=",".join(settings.hosts),
             timeout=settings.session_timeout,
@@ -192,7 +194,7 @@ class Client:
             command_retry=KazooRetry(max_tries=0, sleep_func=handler.sleep_func),
             auth_data=[("digest", f"{user}:{password}")] if user else None,
             default_acl=[make_digest_acl(user, password, all=True)] if user else None,
-            logger=self._logger(),
+            logger=logger,
         )
         tell_session_timeout(client, self._take_timeout)
 
@@ -206,11 +208,6 @@ class Client:
 
     def _take_timeout(self, seconds: float) -> None:
         self._granted = seconds
-
-    def _logger(self) -> logging.Logger:
-        logger = logging.Logger("kazoo", logging.WARNING)
-        logger.addFilter(self._note_problem)
-        return logger
 
     def _note_problem(self, record: logging.LogRecord) -> bool:
         """Keeps kazoo's last complaint for our own errors; the session tells of its states itself."""

@@ -212,13 +212,14 @@ class ZooKeeperLock(Lock):
         session, generation = self._session, self._session.generation
         before = await session.get(self._paths.epoch)
         epoch = max(self._read_epoch(before), await known_epoch()) + 1
+        granted = view.move if view.preferred == self._node else None
         data = orjson.dumps(
             {
                 "node": self._node,
                 "address": self._address,
                 "epoch": epoch,
                 "since": time.time_ns() // 1000,
-                "moved_by": view.asked_by(self._node),
+                "moved_by": str(read_json(granted.data).get("by") or "") if granted is not None else "",
             }
         )
         operations: list[Op] = []
@@ -230,8 +231,8 @@ class ZooKeeperLock(Lock):
             # So a node that was made by hand, of version 0, never has a version that was given out.
             operations.append(Create(self._paths.epoch, b"0"))
         operations.append(Set(self._paths.epoch, b"%d" % epoch, 0 if before is None else before.version))
-        if view.preferred == self._node and view.move is not None:
-            operations.append(Delete(self._paths.move, view.move.version))
+        if granted is not None:
+            operations.append(Delete(self._paths.move, granted.version))
         operations.append(self._queue.mark(holds=True))
         asked_at = time.monotonic()
         session.counts.attempts += 1

@@ -27,12 +27,6 @@ class View:
     move: Node | None
     """The request for it."""
 
-    def asked_by(self, node: str) -> str:
-        """Who wants this daemon to have the lock; "" when nobody does."""
-        if self.move is None or self.preferred != node:
-            return ""
-        return str(read_json(self.move.data).get("by") or "")
-
 
 def holder_of(running: Node | None) -> dict[str, Any]:
     """node, address, epoch and since of the holder; empty when there is none."""

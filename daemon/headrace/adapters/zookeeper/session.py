@@ -75,14 +75,14 @@ class Session:
     async def start(self) -> None:
         """Connects and takes our place among the live daemons, waiting for that of a crashed predecessor to end.
         Raises LockServiceError."""
-        self._client = Client(self.settings, self._on_link)
+        self._client = client = Client(self.settings, self._on_link)
         try:
-            self._client.begin()
+            client.begin()
             limit = max(3.0, self.settings.session_timeout)
             try:
                 await self.wait_connected(limit)
             except Disconnected as error:
-                why = f": {self._client.last_problem}" if self._client.last_problem else ""
+                why = f": {client.last_problem}" if client.last_problem else ""
                 raise ZooKeeperError(
                     f"no ZooKeeper of {', '.join(self.settings.hosts)} could be reached within {limit:g} s{why}",
                     remedy="look whether the ensemble runs and has a leader, at [zookeeper] hosts and at its TLS keys",
@@ -289,17 +289,13 @@ class Session:
             there = await self.put_up(path, orjson.dumps(self._info), self.generation, gone.set)
             if there is None or self.owns(there):
                 self._registered = True
-            else:
-                await self._wait_for_name(there, gone, deadline)
-
-    async def _wait_for_name(self, node: Node, gone: asyncio.Event, deadline: float) -> None:
-        if not await set_within(gone, max(0.0, deadline - time.monotonic())):
-            other = read_json(node.data)
-            raise NodeNameTaken(
-                f"another daemon goes by the name {self.node}: that at {other.get('address') or 'an unknown address'}"
-                f", version {other.get('version', '?')}",
-                remedy="give each daemon its own [daemon] node",
-            )
+            elif not await set_within(gone, max(0.0, deadline - time.monotonic())):
+                other = read_json(there.data)
+                raise NodeNameTaken(
+                    f"another daemon goes by the name {self.node}: that at "
+                    f"{other.get('address') or 'an unknown address'}, version {other.get('version', '?')}",
+                    remedy="give each daemon its own [daemon] node",
+                )
 
     async def _look_drained(self) -> None:
         if not self._drain_unknown or not self._member:
