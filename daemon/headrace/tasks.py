@@ -90,11 +90,12 @@ def settle(done: asyncio.Future[None], error: BaseException | None = None) -> No
         done.set_exception(error)
 
 
-def told(done: asyncio.Future[None]) -> None:
-    """A callback for confirmations: only the first that fails is reported, those behind it fail for the same reason,
-    and nobody may be waiting for them. Else asyncio would log each."""
-    if not done.cancelled():
-        done.exception()
+def confirmation() -> asyncio.Future[None]:
+    """A future that nobody has to wait for: only the first that fails is reported, those behind it fail for the same
+    reason. Else asyncio would log each."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return done
 
 
 class TaskBroken(HeadraceError):

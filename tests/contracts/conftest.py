@@ -22,16 +22,18 @@ from headrace.cli.wiring import ADAPTERS
 from headrace.lease import Guard, Lease
 from headrace.ports.cluster import Cluster, Lock, Member
 from headrace.ports.parking import ParkingStore
+from headrace.ports.registry import Registry
 from headrace.ports.sink import Sink, SinkRouting, SinkUse
 from headrace.ports.state import StateStore
 from headrace.settings.daemon import StateSettings
 from headrace.settings.load import Loader
 
-TOYS = ADAPTERS.plus(
+TOYS = Registry(
     {
-        "sink": {"toy": "tests.toys.sink:ToySinkAdapter"},
-        "message": {"toy": "tests.toys.format:ToyFormatAdapter"},
-        "cluster": {"toy": "tests.toys.cluster:ToyClusterAdapter"},
+        **ADAPTERS.adapters,
+        "sink": {**ADAPTERS.adapters["sink"], "toy": "tests.toys.sink:ToySinkAdapter"},
+        "message": {**ADAPTERS.adapters["message"], "toy": "tests.toys.format:ToyFormatAdapter"},
+        "cluster": {**ADAPTERS.adapters["cluster"], "toy": "tests.toys.cluster:ToyClusterAdapter"},
     }
 )
 

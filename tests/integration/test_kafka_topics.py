@@ -11,7 +11,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from devstack import Stack
-from headrace.adapters.kafka.producer import packed_size
+from headrace.adapters.kafka.aiokafka_internals import packed_size
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
 from headrace.errors import SinkError, SinkRejected

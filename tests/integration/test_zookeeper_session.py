@@ -73,7 +73,7 @@ async def test_a_server_that_answers_nothing_is_told_in_time(zoo: Ensemble) -> N
 async def test_the_timeout_that_the_servers_grant_counts(zoo: Ensemble) -> None:
     session = await zoo.session("a", session_timeout=60)
     assert session.timeout == 10.0  # 20 ticks of half a second
-    assert session.proofs.new_lease().margin == pytest.approx(10 / 3)
+    assert session.proofs.hold("shop", (), 0.0).lease.margin == pytest.approx(10 / 3)
 
 
 async def test_a_call_without_a_connection_is_an_error_and_is_not_made_up_for_later(zoo: Ensemble) -> None:

@@ -73,8 +73,8 @@ class ToyLock(Lock):
 
     def __init__(self, room: Room, name: str, member: Member) -> None:
         self._room, self._at, self._member = room, room.of(name), member
-        self._term, self._lease = NO_TERM, Lease(60.0)
-        self._lease.lose("the lock is not held")
+        self.lease = Lease(60.0)
+        self.lease.lose("the lock is not held")
         self._ready = True
 
     async def acquire(self, known_epoch: KnownEpoch) -> None:
@@ -90,7 +90,7 @@ class ToyLock(Lock):
 
     async def _take(self, known_epoch: KnownEpoch) -> bool:
         node, at = self._member.node, self._at
-        if self._term is not NO_TERM:
+        if self.term is not NO_TERM:
             return True
         if at.holder or self.declined or at.move_to not in ("", node):
             return False
@@ -100,18 +100,18 @@ class ToyLock(Lock):
         at.epoch = max(at.epoch, above) + 1
         at.holder, at.address, at.since_us = node, self._member.address, time.time_ns() // 1000
         at.by_hand, at.move_to = at.move_to == node and at.by_hand, ""
-        self._term, self._lease = Term(at.epoch, at.epoch), Lease(60.0)
-        self._lease.prove(time.monotonic())
+        self.term, self.lease = Term(at.epoch, at.epoch), Lease(60.0)
+        self.lease.prove(time.monotonic())
         return True
 
     async def look(self) -> str:
         return self.holder
 
     async def release(self) -> None:
-        self._lease.lose("the lock is not held")
-        if self._term is not NO_TERM:
+        self.lease.lose("the lock is not held")
+        if self.term is not NO_TERM:
             self._at.holder = ""
-        self._term = NO_TERM
+        self.term = NO_TERM
 
     async def hand_over_asked(self) -> str:
         while True:
@@ -133,14 +133,6 @@ class ToyLock(Lock):
     @property
     def holder(self) -> str:
         return f"{self._at.holder} ({self._at.address})" if self._at.holder else ""
-
-    @property
-    def term(self) -> Term:
-        return self._term
-
-    @property
-    def lease(self) -> Lease:
-        return self._lease
 
 
 class ToyStore(StateStore):
@@ -192,7 +184,7 @@ class ToyStore(StateStore):
 class ToyCluster(Cluster):
     def __init__(self, settings: ToyClusterSettings, member: Member) -> None:
         self._room, self._member = ROOMS.setdefault(settings.room, Room()), member
-        self.counts, self._store = ClusterCounts("toy"), ToyStore(self._room)
+        self.counts, self.store = ClusterCounts("toy"), ToyStore(self._room)
         self._locks: list[ToyLock] = []
 
     async def start(self) -> None:
@@ -208,10 +200,6 @@ class ToyCluster(Cluster):
     def lock(self, destination: str) -> Lock:
         self._locks.append(ToyLock(self._room, destination, self._member))
         return self._locks[-1]
-
-    @property
-    def store(self) -> StateStore:
-        return self._store
 
     async def look(self) -> View:
         assignments = {

@@ -56,7 +56,7 @@ def test_what_waits_behind_what(before: Unit, message: Unit, waits: bool) -> Non
     assert blocks.blocks("shop", message) is waits, "there is one more"
     blocks.remove("shop", before)
     assert not blocks.blocks("shop", message)
-    assert len(blocks) == 0
+    assert not any((blocks._keys, blocks._tables, blocks._whole, +blocks._count)), "nothing is left behind"
 
 
 async def test_what_is_parked_blocks_its_rows_and_is_stored_as_it_was(parked: SqliteParkingStore, guard: Guard) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.adapters.kafka.parking import KafkaParkingStore
-from headrace.adapters.kafka.parking_topic import ParkingLog, ParkingTopic, Record, _packed, _unpacked
+from headrace.adapters.kafka.parking import KafkaParkingStore, ParkingLog, Record, _packed, _unpacked
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import PIECE_BYTES
+from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import StateStoreError
 from headrace.lease import Guard
 from headrace.model import Unit
@@ -31,11 +31,26 @@ def entry(number: int, **more: object) -> ParkedEntry:
     return ParkedEntry(**{"number": number, "id": f"g#{number}", **known, **rest, **more})  # type: ignore[arg-type]
 
 
-def topic() -> ParkingTopic:
-    return ParkingTopic(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> KafkaParkingStore:
+    """A store whose records come back as soon as they are written."""
+    store = KafkaParkingStore(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
+
+    async def read_into(log: ParkingLog, *, settled: bool) -> None: ...
+
+    async def write(topic: StateTopic, records: Sequence[Record]) -> None:
+        written(store, records)
+
+    async def write_apart(records: Sequence[Record]) -> None:
+        written(store, records)
+
+    monkeypatch.setattr(store.topic, "read_into", read_into)
+    monkeypatch.setattr(store, "_write_apart", write_apart)
+    store.writer = write
+    return store
 
 
-def written(made: ParkingTopic, records: list[Record]) -> None:
+def written(made: KafkaParkingStore, records: Sequence[Record]) -> None:
     """As if they had come back from the broker."""
     for key, value in records:
         made.log.take(made.log.end, key, value)
@@ -47,9 +62,7 @@ def test_a_content_comes_back_byte_by_byte(content: ParkedContent) -> None:
     assert _unpacked(_packed(content)) == content
 
 
-def test_entries_come_back_and_large_contents_in_pieces() -> None:
-
-    made = topic()
+def test_entries_come_back_and_large_contents_in_pieces(made: KafkaParkingStore) -> None:
     large = ParkedContent(os.urandom(2 * PIECE_BYTES), None, ())
     records = made.added([ParkedMessage(entry(1), CONTENTS[0]), ParkedMessage(entry(2), large)])
     assert [key for key, _ in records] == [
@@ -66,15 +79,15 @@ def test_entries_come_back_and_large_contents_in_pieces() -> None:
     assert [made.log.offsets[2, piece] for piece in range(3)] == [2, 3, 4]
 
 
-def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry() -> None:
-    made = topic()
+async def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry(made: KafkaParkingStore) -> None:
     written(made, made.added([ParkedMessage(entry(1), CONTENTS[0]), ParkedMessage(entry(2), CONTENTS[1])]))
     later = entry(2, attempts=9, state=ParkingState.NEEDS_OPERATOR)
-    updated = made.updated([later, entry(7)])
-    assert len(updated) == 1, "one that is gone is not brought back"
-    written(made, [*updated, made.told()])
+    assert await made.update(Guard(1, 0), [later, entry(7)]) == 1, "one that is gone is not brought back"
     assert made.log.entries[2].entry == later
-    assert made.log.changes == 1
+    assert await made.changes() == 0
+    assert await made.update(None, [entry(2)]) == 1
+    assert made.log.entries[2].entry == entry(2)
+    assert await made.changes() == 1, "the daemon looks again"
     gone = made.removed([1])
     assert gone == [(b"shop/parked/1", None), (b"shop/parked/1/0", None)]
     written(made, gone)
@@ -82,8 +95,7 @@ def test_what_is_delivered_leaves_nothing_behind_and_updates_change_the_entry() 
     assert [number for number, _ in made.log.offsets] == [2]
 
 
-def test_one_that_takes_the_place_of_another_takes_that_away_with_all_its_pieces() -> None:
-    made = topic()
+def test_one_that_takes_the_place_of_another_takes_that_away_with_all_its_pieces(made: KafkaParkingStore) -> None:
     large = ParkedContent(os.urandom(2 * PIECE_BYTES), None, ())
     written(made, made.added([ParkedMessage(entry(1), large), ParkedMessage(entry(2), CONTENTS[0])]))
     written(made, made.added([ParkedMessage(entry(3, id="g#1"), CONTENTS[1], replaces=1)]))
@@ -101,19 +113,9 @@ def test_other_destinations_are_passed_over_and_rubbish_is_refused() -> None:
 
 
 async def test_an_entry_that_an_operator_brought_back_at_its_delivery_is_taken_away_again(
-    monkeypatch: pytest.MonkeyPatch,
+    made: KafkaParkingStore,
 ) -> None:
-    store = KafkaParkingStore(KafkaSinkSettings(type="kafka", bootstrap_servers=("h:1",)), "shop", "parked")
-    written(store.topic, store.topic.added([ParkedMessage(entry(1), CONTENTS[0])]))
-    sent = list[Record]()
-
-    async def refresh(**_: object) -> ParkingLog:
-        return store.topic.log
-
-    async def write(records: Sequence[Record]) -> None:
-        sent.extend(records)
-
-    monkeypatch.setattr(store.topic, "refresh", refresh)
-    store.writer = write
-    assert await store.remove(Guard(1, 0), [1, 2]) == 2
-    assert sent == store.topic.removed([1])
+    written(made, made.added([ParkedMessage(entry(1), CONTENTS[0])]))
+    assert await made.remove(Guard(1, 0), [1, 2]) == 2
+    assert made.log.entries == {}
+    assert made.log.offsets == {}

@@ -121,10 +121,8 @@ async def test_a_position_that_is_taken_away_leaves_the_numbers_and_the_history(
 
 
 async def test_it_is_durable_and_private(store: SqliteStore, path: Path) -> None:
-    connection = store._connection
-    assert connection is not None
-    run = lambda sql: connection.execute(sql).fetchone()[0]  # noqa: E731
-    assert await store._call("read", lambda: (run("pragma journal_mode"), run("pragma synchronous"))) == ("wal", 2)
+    for pragma, value in (("journal_mode", "wal"), ("synchronous", 2)):
+        assert await store.read(lambda db, name=pragma: db.execute(f"pragma {name}").fetchone()[0]) == value
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -160,9 +158,7 @@ async def test_a_damaged_page_is_found(store: SqliteStore, path: Path) -> None:
 
 async def test_a_position_that_is_none_is_reported(store: SqliteStore, path: Path) -> None:
     await store.begin_epoch("shop")
-    await store._call(
-        "write", lambda: store._open_connection().execute("update destinations set position = '{}'") and None
-    )
+    await store.write(lambda db: db.execute("update destinations set position = '{}'"))
     with pytest.raises(StoreDamagedError, match="position of shop"):
         await store.load("shop")
 
@@ -191,7 +187,7 @@ async def test_a_disk_that_hangs_costs_the_limit_only_and_not_the_loop(path: Pat
     await store.open()
     store._timeout = 0.05
     release = threading.Event()
-    hanging = asyncio.create_task(store._call("write", release.wait))
+    hanging = asyncio.create_task(store.write(lambda _: release.wait()))
     with pytest.raises(StateStoreError, match=r"did not write within 0\.05 s"):
         await hanging
     with pytest.raises(StateStoreError, match="did not read"):  # waits behind the one that hangs
@@ -209,7 +205,7 @@ async def test_a_locked_file_is_a_sentence(store: SqliteStore, path: Path) -> No
     other = sqlite3.connect(path, isolation_level=None)
     try:
         other.execute("begin immediate")
-        await store._call("read", lambda: store._open_connection().execute("pragma busy_timeout = 1") and None)
+        await store.read(lambda db: db.execute("pragma busy_timeout = 1"))
         with pytest.raises(StateStoreError, match="locked") as caught:
             await store.begin_epoch("shop")
         assert caught.value.retriable

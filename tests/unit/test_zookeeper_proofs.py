@@ -58,9 +58,8 @@ def proofs(servers: Servers) -> Proofs:
 
 
 async def test_a_proof_counts_from_when_it_was_asked_for(servers: Servers, proofs: Proofs) -> None:
-    lease = proofs.new_lease()
     await proofs.now()
-    proofs.hold("shop", [Check("/shop/running", 0)], lease, time.monotonic() - 60)
+    lease = proofs.hold("shop", [Check("/shop/running", 0)], time.monotonic() - 60).lease
     assert not lease.remaining
     servers.delay = 0.3
     asked_at = time.monotonic()
@@ -70,22 +69,20 @@ async def test_a_proof_counts_from_when_it_was_asked_for(servers: Servers, proof
 
 
 async def test_taking_a_lock_is_a_proof_only_when_the_session_was_proved_just_before(proofs: Proofs) -> None:
-    early = proofs.new_lease()
-    proofs.hold("early", [Check("/early/running", 0)], early, time.monotonic())
+    early = proofs.hold("early", [Check("/early/running", 0)], time.monotonic()).lease
     assert not early.remaining
     assert proofs.soon.is_set()
     await proofs.now()
     assert early.remaining
-    lease = proofs.new_lease()
-    proofs.hold("shop", [Check("/shop/running", 0)], lease, time.monotonic())
+    lease = proofs.hold("shop", [Check("/shop/running", 0)], time.monotonic()).lease
     assert lease.remaining
 
 
 async def test_a_lock_that_is_gone_is_lost_and_the_others_are_proved(servers: Servers, proofs: Proofs) -> None:
-    leases = {}
-    for name in ("a", "b", "c"):
-        leases[name] = proofs.new_lease()
-        proofs.hold(name, [Check(f"/{name}/running", 0), Check(f"/{name}/epoch", 5)], leases[name], 0.0)
+    leases = {
+        name: proofs.hold(name, [Check(f"/{name}/running", 0), Check(f"/{name}/epoch", 5)], 0.0).lease
+        for name in ("a", "b", "c")
+    }
     servers.gone = {"/b/epoch", "/cluster/a"}
     await proofs.now()
     assert "b" in leases["b"].lost
@@ -96,8 +93,7 @@ async def test_a_lock_that_is_gone_is_lost_and_the_others_are_proved(servers: Se
 
 
 async def test_after_a_gap_the_second_proof_is_the_first_that_counts(servers: Servers, proofs: Proofs) -> None:
-    lease = proofs.new_lease()
-    proofs.hold("shop", [Check("/shop/running", 0)], lease, 0.0)
+    lease = proofs.hold("shop", [Check("/shop/running", 0)], 0.0).lease
     await proofs.now()
     assert len(servers.asked) == 1
     await proofs.now()
@@ -114,8 +110,7 @@ async def test_after_a_gap_the_second_proof_is_the_first_that_counts(servers: Se
 
 
 async def test_no_answer_proves_nothing(servers: Servers, proofs: Proofs) -> None:
-    lease = proofs.new_lease()
-    proofs.hold("shop", [Check("/shop/running", 0)], lease, 0.0)
+    lease = proofs.hold("shop", [Check("/shop/running", 0)], 0.0).lease
     servers.away = True
     with pytest.raises(LockServiceError):
         await proofs.now()
@@ -137,9 +132,7 @@ async def test_the_next_proof_is_due_in_a_sixth_of_the_timeout_or_when_it_is_wan
 
 
 async def test_everything_is_lost_with_the_session(proofs: Proofs) -> None:
-    leases = [proofs.new_lease() for _ in range(3)]
-    for number, lease in enumerate(leases):
-        proofs.hold(f"d{number}", [Check(f"/d{number}/running", 0)], lease, 0.0)
+    leases = [proofs.hold(f"d{number}", [Check(f"/d{number}/running", 0)], 0.0).lease for number in range(3)]
     proofs.lose_all("the session was lost")
     assert [lease.lost for lease in leases] == ["the session was lost"] * 3
     assert proofs.held == 0

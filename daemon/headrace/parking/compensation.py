@@ -139,7 +139,8 @@ class Compensation:
             await asyncio.wait(sendings) if sendings else None
         finally:
             await cancel(*sendings)
-        results = [_result(sending) for sending in sendings]
+        # A sink that is cut off cancels what waits for its confirmations.
+        results = [_SinkEnded("the sink was ended") if one.cancelled() else one.exception() for one in sendings]
         self.idle = all(result is None or isinstance(result, MessageRefused) for result in results)
         return results
 
@@ -173,11 +174,6 @@ class Compensation:
             tried_us=now,
             due_us=now + self._parking.wait_us(attempts),
         )
-
-
-def _result(sending: asyncio.Future[None]) -> BaseException | None:
-    """What became of it. A sink that is cut off cancels what waits for its confirmations."""
-    return _SinkEnded("the sink was ended") if sending.cancelled() else sending.exception()
 
 
 def _batch(entry: ParkedEntry, content: ParkedContent) -> MessageBatch:

@@ -17,7 +17,7 @@ from headrace.parking.retries import Retries
 from headrace.parking.settings import RetrySettings
 from headrace.parking.window import Entry, Refusals, Window
 from headrace.ports.sink import Parking, Sink
-from headrace.tasks import cancel, told
+from headrace.tasks import cancel, confirmation
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,6 @@ class ConfirmingSink(Sink):
         self._handing: asyncio.Timeout | None = None
         """Set while the client library takes messages."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._error: HeadraceError | None = None
         self._heard_at = 0.0
         """When the broker answered last, on the loop's clock."""
 
@@ -64,7 +63,7 @@ class ConfirmingSink(Sink):
 
     def _settled(self, low: int, high: int, refusal: str = "") -> None:
         """The broker's answer to the tags from `low` to `high`: confirmed, or refused with a reason."""
-        if self._error is not None:
+        if self.failure is not None:
             return
         self._heard_at = asyncio.get_running_loop().time()
         for run in self._window.settle(low, high, refusal, self._refused):
@@ -79,9 +78,9 @@ class ConfirmingSink(Sink):
 
     def _lost(self, error: HeadraceError) -> None:
         """The connection is gone, or can't be trusted any more: nothing is confirmed from here on."""
-        if self._error is not None:
+        if self.failure is not None:
             return
-        self._error = error
+        self.failure = error
         self._window.fail(error)
         self._room.set()
         if self._handing is not None:
@@ -99,16 +98,12 @@ class ConfirmingSink(Sink):
         await cancel(*tasks)
         self._window.cancel()
 
-    @property
-    def failure(self) -> HeadraceError | None:
-        return self._error
-
     # -- handing over -----------------------------------------------------------------------------------------------
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits while max_in_flight messages or max_in_flight_bytes are unconfirmed."""
         self._check()
-        entry = self._entry(batch)
+        entry = Entry(batch, confirmation())
         self._window.entries.append(entry)
         at, count = 0, len(batch.values)
         while at < count:
@@ -128,7 +123,7 @@ class ConfirmingSink(Sink):
 
     async def resend(self, batch: MessageBatch) -> None:
         self._check()
-        entry = self._entry(batch, alone=True)
+        entry = Entry(batch, confirmation(), alone=True)
         at = 0
         while not at:
             await self._wait_for_room(entry, at)
@@ -137,11 +132,6 @@ class ConfirmingSink(Sink):
                 if at := self._fitting(entry, 0):
                     await self._send(entry, range(at))
         await entry.done
-
-    def _entry(self, batch: MessageBatch, *, alone: bool = False) -> Entry:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(told)
-        return Entry(batch, done, alone)
 
     async def _send(self, entry: Entry, indexes: Sequence[int], *, again: bool = False) -> None:
         self._lease.check()
@@ -153,7 +143,7 @@ class ConfirmingSink(Sink):
                 finally:
                     self._handing = None
         except TimeoutError:
-            if self._error is None:
+            if self.failure is None:
                 raise
         except HeadraceError as error:
             self._lost(error)
@@ -172,8 +162,8 @@ class ConfirmingSink(Sink):
             await self._room.wait()
 
     def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self.failure is not None:
+            raise self.failure
 
     # -- tasks ------------------------------------------------------------------------------------------------------
 
@@ -192,7 +182,7 @@ class ConfirmingSink(Sink):
         may have one message at a time under way of the many that it was given."""
         loop = asyncio.get_running_loop()
         quiet_from, runs = loop.time(), self._window.runs
-        while self._error is None:
+        while self.failure is None:
             await asyncio.sleep(min(1.0, self._timeout / 4))
             if self._paused() or not runs:
                 quiet_from = loop.time()
@@ -202,7 +192,7 @@ class ConfirmingSink(Sink):
     async def _work_off(self) -> None:
         """Sends again what was refused when it is time, and then what stands behind it."""
         loop = asyncio.get_running_loop()
-        while self._error is None:
+        while self.failure is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._retries.due):
                     await self._work.wait()

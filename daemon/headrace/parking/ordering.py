@@ -21,9 +21,6 @@ class Blocks:
         self._everything: Counter[str] = Counter()
         """Messages about no table, such as the begin of a transaction: they wait for each other only."""
 
-    def __len__(self) -> int:
-        return self._count.total()
-
     def add(self, scope: str, unit: Unit) -> None:
         """One message more."""
         self._move(scope, unit, 1)

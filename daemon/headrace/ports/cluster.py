@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from headrace.lease import KnownEpoch, Lease, Term
+from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
 from headrace.ports.state import StateStore
 from headrace.settings.adapters import ClusterSettings
 
@@ -18,6 +18,10 @@ class Lock(ABC):
 
     shared: bool = False
     """Whether daemons of other machines take part, so that a successor may be waiting for it."""
+    term: Term = NO_TERM
+    """Of the present holding; NO_TERM while it isn't held, and when the state store counts the epochs."""
+    lease: Lease
+    """Of the present holding; one that can be lost is new with each."""
 
     @abstractmethod
     async def acquire(self, known_epoch: KnownEpoch) -> None:
@@ -60,16 +64,6 @@ class Lock(ABC):
     @abstractmethod
     def holder(self) -> str:
         """Who holds it, as far as it is known; empty when nobody does."""
-
-    @property
-    @abstractmethod
-    def term(self) -> Term:
-        """Of the present holding; Term() while it isn't held, and when the state store counts the epochs."""
-
-    @property
-    @abstractmethod
-    def lease(self) -> Lease:
-        """Of the present holding; one that can be lost is new with each."""
 
 
 @dataclass(slots=True)
@@ -149,6 +143,8 @@ class Cluster(ABC):
     raises LockServiceError when the service does not answer, or does not do what is asked."""
 
     counts: ClusterCounts
+    store: StateStore
+    """Where the positions of all destinations are."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -161,11 +157,6 @@ class Cluster(ABC):
     @abstractmethod
     def lock(self, destination: str) -> Lock:
         """The lock of a destination, not taken."""
-
-    @property
-    @abstractmethod
-    def store(self) -> StateStore:
-        """Where the positions of all destinations are."""
 
     @abstractmethod
     async def look(self) -> View:

@@ -20,20 +20,16 @@ class Registry:
     read with."""
 
     def __init__(self, adapters: Mapping[str, Mapping[str, str]]) -> None:
-        self._adapters = adapters
+        self.adapters = adapters
         self._made: dict[tuple[str, str], Any] = {}
 
-    def plus(self, adapters: Mapping[str, Mapping[str, str]]) -> Registry:
-        """A registry with further adapters beside these."""
-        return Registry({kind: {**known, **adapters.get(kind, {})} for kind, known in self._adapters.items()})
-
     def names(self, kind: str) -> Sequence[str]:
-        return [*self._adapters[kind]]
+        return [*self.adapters[kind]]
 
     def _find(self, kind: str, name: str) -> Any:
         made = self._made.get((kind, name))
         if made is None:
-            known = self._adapters[kind]
+            known = self.adapters[kind]
             if name not in known:
                 raise LookupError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
             module, _, attribute = known[name].partition(":")

@@ -59,6 +59,8 @@ class Sink(ABC):
     """Of the stored position, where `keeps_position`."""
     store: StateStore | None = None
     """The store of the position, where `keeps_position`; it can be used once start() has returned."""
+    failure: HeadraceError | None = None
+    """What has ended the sink, where it knows: nothing goes through it any more, and the run has to end."""
 
     def __init__(self, lease: Lease, parking: Parking | None = None) -> None:
         self._lease, self._parking = lease, parking
@@ -77,11 +79,6 @@ class Sink(ABC):
         """Sends one message that was parked once more, beside what publish() does, and returns when it is confirmed.
         Raises MessageRefused when the broker refuses it, which ends nothing; else as publish() and its confirmation."""
         raise SinkRejected("this sink parks no messages")
-
-    @property
-    def failure(self) -> HeadraceError | None:
-        """What has ended the sink, where it knows: nothing goes through it any more, and the run has to end."""
-        return None
 
     def hurry(self) -> None:  # noqa: B027 - most sinks delay nothing
         """A stop waits for what was published: it is to be confirmed without further delay."""

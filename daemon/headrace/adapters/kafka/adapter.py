@@ -23,8 +23,7 @@ class KafkaAdapter(SinkAdapter):
 
         transactor = Transactor(settings, use.destination, use.lease)
         parked = use.parked if isinstance(use.parked, KafkaParkingStore) else None
-        topic = parked.topic if parked is not None else None
-        sink = ExactlyOnceKafkaSink(settings, transactor, use.parking, use.routing, topic)
+        sink = ExactlyOnceKafkaSink(settings, transactor, use.parking, use.routing, parked)
         if parked is not None:
             parked.writer = sink.write
         sink.store = KafkaStore(settings, use.destination, transactor)

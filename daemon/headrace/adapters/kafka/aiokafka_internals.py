@@ -20,12 +20,16 @@ from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from headrace.model import MessageBatch
+
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
 _txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the client's _conns and
 _get_conn, and a connection's _writer; on the admin client's _client; on conn.OAuthAuthenticator with its _token_sent;
 and on the requests of aiokafka.protocol."""
 
+CLOSE_LIMIT = 5.0
+"""Seconds that closing in order, or ending the tasks of a producer, may take."""
 _TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 """What aiokafka's sender runs in tasks of their own, which end with it only when they come to their end."""
 Header = tuple[str, bytes]
@@ -141,18 +145,24 @@ def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
     return create
 
 
-def size_at_most(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Bytes of a record batch with one message, uncompressed; a few more than it takes."""
-    size: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
+def size_at_most(batch: MessageBatch, index: int) -> int:
+    """Bytes of a record batch with this one message, uncompressed; a few more than it takes."""
+    size: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(*_parts(batch, index))
     return size
 
 
-def packed_size(producer: Any, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Bytes of a record batch with one message, as the brokers see it: compressed, while BatchBuilder.size() is not.
-    Costs as much as sending."""
+def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
+    """Bytes of a record batch with this one message, as the brokers see it: compressed, while BatchBuilder.size() is
+    not. Costs as much as sending."""
     part = producer.create_batch()
+    key, value, headers = _parts(batch, index)
     part.append(timestamp=0, key=key, value=value, headers=headers)
     return len(part._build())
+
+
+def _parts(batch: MessageBatch, index: int) -> tuple[bytes | None, bytes | None, Sequence[Header]]:
+    """Key, value and headers of one message."""
+    return batch.keys[index] if batch.keys is not None else None, batch.values[index], batch.headers[index]
 
 
 # -- transactions -----------------------------------------------------------------------------------------------------
@@ -198,7 +208,7 @@ logging.getLogger("aiokafka.producer.sender").addFilter(_NoTracebacks())
 
 
 def note_tasks(producer: Any) -> None:
-    """Keeps the tasks of the producer's sender from now on, for cut()."""
+    """Keeps the tasks of the producer's sender from now on, for abort()."""
     producer.headrace_tasks = tasks = set[asyncio.Task[Any]]()
     for name in _TASKS:
         setattr(producer._sender, name, _noted(getattr(producer._sender, name), tasks))
@@ -217,9 +227,9 @@ def _noted(method: Callable[..., Awaitable[Any]], tasks: set[asyncio.Task[Any]])
     return run
 
 
-async def abort(producer: Any, limit: float) -> None:
-    """Ends a producer whose tasks were noted, so that nothing more leaves: its tasks are ended and the sockets reset
-    before this returns, with what still lay in their buffers. `limit`: seconds for each. Never raises."""
+async def abort(producer: Any) -> None:
+    """Ends a producer whose tasks were noted: its tasks are ended and the sockets reset before this returns, with what
+    still lay in their buffers, because one that still delivers would put old rows behind new ones. Never raises."""
     producer._closed = True
     client, sender = producer.client, producer._sender.sender_task
     client._get_conn = _no_connection  # a task that goes on in spite of all finds no way out
@@ -229,10 +239,10 @@ async def abort(producer: Any, limit: float) -> None:
     for task in tasks:
         task.cancel()
     with contextlib.suppress(Exception):
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(CLOSE_LIMIT):
             await client.close()
     if tasks:
-        await asyncio.wait(tasks, timeout=limit)
+        await asyncio.wait(tasks, timeout=CLOSE_LIMIT)
     producer._message_accumulator.fail_all(KafkaError("the producer was ended"))
     never_drained = [batch for batches in producer._message_accumulator._batches.values() for batch in batches]
     for future in (producer._txn_manager._transaction_waiter, *(batch._drain_waiter for batch in never_drained)):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from headrace.adapters.kafka.oversize import Sizes
-from headrace.adapters.kafka.parking_topic import ParkingTopic, Record
+from headrace.adapters.kafka.parking import KafkaParkingStore, Record
 from headrace.adapters.kafka.producer import largest_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.adapters.kafka.topics import Topics
 from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import HeadraceError, SinkError
@@ -18,7 +19,7 @@ from headrace.model import MessageBatch, Position
 from headrace.ports.parking import ParkedMessage
 from headrace.ports.sink import Parking, Sink, SinkRouting
 from headrace.ports.state import StateChange
-from headrace.tasks import cancel, settle, told
+from headrace.tasks import cancel, confirmation, settle
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
@@ -44,7 +45,7 @@ class ExactlyOnceKafkaSink(Sink):
         transactor: Transactor,
         parking: Parking | None = None,
         routing: SinkRouting | None = None,
-        parked: ParkingTopic | None = None,
+        parked: KafkaParkingStore | None = None,
     ) -> None:
         super().__init__(transactor.lease, parking)
         self._transactor, self._parked = transactor, parked
@@ -68,7 +69,6 @@ class ExactlyOnceKafkaSink(Sink):
         self._hurried = False
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
-        self._error: HeadraceError | None = None
 
     @property
     def version(self) -> int:  # type: ignore[override]
@@ -82,35 +82,38 @@ class ExactlyOnceKafkaSink(Sink):
         self._clock = asyncio.create_task(self._run_clock(), name=f"{self._transactor.transactional_id}: commits")
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
-        """Confirmed once its Kafka transaction is committed, with the position. Waits while a transaction is
-        being committed. Raises SinkError, Fenced, LeaseLapsed."""
-        loop = asyncio.get_running_loop()
-        async with self._turn:
-            self._check()
+        """Confirmed once its Kafka transaction is committed, with the position; waits while one is being committed."""
+        loop, done = asyncio.get_running_loop(), confirmation()
+        async with self._using():
             if not self._transactor.known:
                 raise SinkError("the state topic was not read before publishing")
-            done: asyncio.Future[None] = loop.create_future()
-            done.add_done_callback(told)
             wake = not self._waiting or not self._complete or (batch.values and not self._since)
             self._waiting.append(done)
-            try:
-                if batch.values:
-                    batch = await self._sizes.fit(self._transactor.producer, batch)
-                if batch.values:
-                    await self._send(batch)
-                self._size += batch.size
-                self._complete = batch.position is not None
-                if batch.position is not None:
-                    self._position = batch.position
-                self._entries += batch.schema_entries
-                if self._size >= self._bytes or loop.time() >= self._due:
-                    await self._commit()
-            except HeadraceError as error:
-                self._fail(error)
-                raise
+            if batch.values:
+                batch = await self._sizes.fit(self._transactor.producer, batch)
+            if batch.values:
+                await self._send(batch)
+            self._size += batch.size
+            self._complete = batch.position is not None
+            if batch.position is not None:
+                self._position = batch.position
+            self._entries += batch.schema_entries
+            if self._size >= self._bytes or loop.time() >= self._due:
+                await self._commit()
         if wake:
             self._changed.set()
         return done
+
+    @contextlib.asynccontextmanager
+    async def _using(self) -> AsyncIterator[None]:
+        """The transactor is for one user at a time; what fails within ends the sink."""
+        async with self._turn:
+            self._check()
+            try:
+                yield
+            except HeadraceError as error:
+                self._fail(error)
+                raise
 
     async def _send(self, batch: MessageBatch) -> None:
         """Within the present Kafka transaction."""
@@ -125,43 +128,27 @@ class ExactlyOnceKafkaSink(Sink):
 
     async def resend(self, batch: MessageBatch) -> None:
         """Within the present Kafka transaction, or one of its own; confirmed once it is committed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(told)
         self._check()
         # Nothing of the transaction: what is found ends nothing, and publish() does not wait for it.
         await self._sizes.check_again(self._transactor.producer, batch)
-        async with self._turn:
-            self._check()
-            try:
-                self._waiting.append(done)
-                await self._send(batch)
-                if self._parked is not None:
-                    await self._write(self._parked, self._parked.removed([batch.parked]))
-            except HeadraceError as error:
-                self._fail(error)
-                raise
+        done = confirmation()
+        async with self._using():
+            self._waiting.append(done)
+            await self._send(batch)
+            if self._parked is not None:
+                await self._transactor.send_records(self._parked.topic, self._parked.removed([batch.parked]))
         self._changed.set()
         await done
 
-    async def write(self, records: Sequence[Record]) -> None:
+    async def write(self, topic: StateTopic, records: Sequence[Record]) -> None:
         """Writes records of the parked messages, as resend() sends a message."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(told)
-        async with self._turn:
-            self._check()
-            try:
-                if self._parked is not None:
-                    await self._write(self._parked, records)
-            except HeadraceError as error:
-                self._fail(error)
-                raise
+        done = confirmation()
+        async with self._using():
+            await self._transactor.send_records(topic, records)
             self._since = self._since or asyncio.get_running_loop().time()
             self._waiting.append(done)
         self._changed.set()
         await done
-
-    async def _write(self, parked: ParkingTopic, records: Sequence[Record]) -> None:
-        await self._transactor.send_records(parked.topic.name, parked.topic.partition, records)
 
     def hurry(self) -> None:
         """From here on whatever is complete is committed at once: a stop waits for it."""
@@ -187,12 +174,10 @@ class ExactlyOnceKafkaSink(Sink):
                     await self._changed.wait()
             if not self._waiting:
                 continue
-            async with self._turn:
-                try:
-                    if self._error is None and loop.time() >= self._due:
+            with contextlib.suppress(HeadraceError):
+                async with self._using():
+                    if loop.time() >= self._due:
                         await self._commit()
-                except HeadraceError as error:
-                    self._fail(error)
 
     async def _commit(self) -> None:
         position = self._position or self._transactor.head.position
@@ -201,7 +186,7 @@ class ExactlyOnceKafkaSink(Sink):
         parked: Sequence[ParkedMessage] = ()
         if self._parked is not None and self._parking is not None:
             parked = self._parking.unstored()
-            await self._write(self._parked, self._parked.added(parked))
+            await self._transactor.send_records(self._parked.topic, self._parked.added(parked))
         began = asyncio.get_running_loop().time()
         await self._transactor.commit(StateChange(position, tuple(self._entries)))
         if parked and self._parking is not None:
@@ -214,42 +199,31 @@ class ExactlyOnceKafkaSink(Sink):
         for done in waiting:
             settle(done)
 
-    @property
-    def failure(self) -> HeadraceError | None:
-        return self._error
-
     def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self.failure is not None:
+            raise self.failure
 
     def _fail(self, error: HeadraceError) -> None:
-        self._error = self._error or error
+        self.failure = self.failure or error
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             settle(done, error)
 
-    async def _stop_clock(self) -> None:
-        clock, self._clock = self._clock, None
-        await cancel(clock)
-
     async def abort(self) -> None:
-        self._error = self._error or SinkError("the producer was ended")
+        self.failure = self.failure or SinkError("the producer was ended")
         await self._transactor.abort()
-        await self._stop_clock()
+        await cancel(self._clock)
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.cancel()
 
     async def close(self) -> None:
         """What is complete and not committed yet is committed first."""
-        try:
-            async with self._turn:
-                if self._error is None:
-                    await self._commit()
-        except HeadraceError as error:
-            self._fail(error)
-        await self._stop_clock()
-        if self._error is not None:
+        with contextlib.suppress(HeadraceError):
+            async with self._using():
+                await self._commit()
+        await cancel(self._clock)
+        if self.failure is not None:
             await self.abort()
         else:
             await self._transactor.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.aiokafka_internals import packed_size, size_at_most
+from headrace.adapters.kafka.producer import largest_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import DEFAULT_MAX_MESSAGE, Topics
 from headrace.errors import SinkRejected
@@ -37,7 +38,7 @@ class Sizes:
         if not self._topics.known(batch.topic):
             await self._topics.ensure(producer.client, batch.topic)
         limit = self.limit(batch.topic)
-        large = self._too_large(producer, batch, limit) if producers.largest_of(batch) + _SLACK > limit > 0 else {}
+        large = _too_large(producer, batch, limit) if largest_of(batch) + _SLACK > limit > 0 else {}
         if self._parking is not None:
             return self._park(batch, large, limit, self._parking)
         if not large:
@@ -57,18 +58,8 @@ class Sizes:
         if batch.partition >= (count := self._topics.count(batch.topic)):
             raise MessageRefused(f"the topic {batch.topic} has {count} partitions, and no number {batch.partition}")
         limit = self.limit(batch.topic)
-        if limit and (large := self._too_large(producer, batch, limit)):
+        if limit and (large := _too_large(producer, batch, limit)):
             raise MessageRefused(_what(batch, large[0], limit))
-
-    def _too_large(self, producer: Any, batch: MessageBatch, limit: int) -> dict[int, int]:
-        """By index, the size of each message that is larger than the limit also when it stands alone, compressed."""
-        large = {}
-        for index in range(len(batch.values)):
-            if producers.size_at_most(batch, index) > limit:
-                size = producers.packed_size(producer, batch, index)
-                if size > limit:
-                    large[index] = size
-        return large
 
     # -- park ---------------------------------------------------------------------------------------------------------
 
@@ -98,9 +89,10 @@ class Sizes:
     def _split(self, producer: Any, batch: MessageBatch, large: dict[int, int], limit: int) -> MessageBatch:
         made = replace(batch, values=[], headers=[], keys=None if batch.keys is None else [], units=None, tags=None)
         for index, value in enumerate(batch.values):
+            first = len(made.values)
             parts: list[tuple[bytes | None, list[tuple[str, bytes]]]] = [(value, batch.headers[index])]
             if index in large and value is not None:
-                room = limit - (producers.size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
+                room = limit - (size_at_most(batch, index) - len(value)) - 64  # an id becomes longer
                 parts = [
                     (part, _numbered(batch.headers[index], row))
                     for row, part in self._routing.split(value, max(1, room))
@@ -111,20 +103,11 @@ class Sizes:
                 if made.keys is not None and batch.keys is not None:
                     made.keys.append(batch.keys[index])
             if index in large:
-                self._ensure_small(producer, batch, index, made, len(parts), limit, large[index])
+                if len(parts) < 2:
+                    raise self._refused(batch, large[index], limit)
+                if still := _too_large(producer, made, limit, first):
+                    raise self._refused(made, next(iter(still.values())), limit)
         return made
-
-    def _ensure_small(
-        self, producer: Any, batch: MessageBatch, index: int, made: MessageBatch, parts: int, limit: int, size: int
-    ) -> None:
-        """Of the last `parts` messages."""
-        if parts < 2:
-            raise self._refused(batch, size, limit)
-        for last in range(len(made.values) - parts, len(made.values)):
-            if producers.size_at_most(made, last) > limit:
-                size = producers.packed_size(producer, made, last)
-                if size > limit:
-                    raise self._refused(made, size, limit)
 
     def _refused(self, batch: MessageBatch, size: int, limit: int) -> SinkRejected:
         remedy = "raise max.message.bytes of the topic (and replica.fetch.max.bytes of the brokers)"
@@ -133,6 +116,13 @@ class Sizes:
         if self._settings.on_oversize == "halt":
             remedy += ', set [message] rows_per_message, or [sink] on_oversize = "split" or "park"'
         return SinkRejected(f"a message for the topic {batch.topic}, {_what(batch, size, limit)}", remedy=remedy)
+
+
+def _too_large(producer: Any, batch: MessageBatch, limit: int, first: int = 0) -> dict[int, int]:
+    """By index from `first` on, the size of each message that is larger than the limit also when alone, compressed."""
+    possible = (index for index in range(first, len(batch.values)) if size_at_most(batch, index) > limit)
+    sizes = {index: packed_size(producer, batch, index) for index in possible}
+    return {index: size for index, size in sizes.items() if size > limit}
 
 
 def _what(batch: MessageBatch, size: int, limit: int) -> str:

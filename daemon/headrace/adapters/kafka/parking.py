@@ -1,39 +1,115 @@
-"""Parked messages of an exactly-once destination: written in the same Kafka transactions as everything else of it."""
+"""Parked messages of an exactly-once destination, in a compacted topic: written in the Kafka transactions of the rest.
+
+Keys, the newest record of each counts:
+    D/parked/N      the entry of the parked message N, with how many pieces its content has; a tombstone takes it away
+    D/parked/N/I    piece I of its content: key, headers, tag and body, compressed together
+    D/changed       written whenever an operator has changed something
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from headrace.adapters.kafka.parking_topic import ParkingLog, ParkingTopic, Record
+import orjson
+import zstandard
+from aiokafka.errors import KafkaError
+
+from headrace.adapters.kafka import producer as producers
+from headrace.adapters.kafka.connection import describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.adapters.kafka.state_records import PIECE_BYTES
+from headrace.adapters.kafka.state_topic import StateTopic
+from headrace.errors import StateStoreError
 from headrace.lease import Guard
+from headrace.parking.packing import ENTRY_FIELDS, entry_of, entry_row
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkedMessage, ParkingStore
 
-Writer = Callable[[Sequence[Record]], Awaitable[None]]
+Record = tuple[bytes, bytes | None]
+
+
+@dataclass(slots=True)
+class _Stored:
+    entry: ParkedEntry
+    pieces: int
+
+
+@dataclass(slots=True)
+class ParkingLog:
+    """What the records of one destination come to, read one after the other."""
+
+    destination: str
+    end: int = 0
+    changes: int = 0
+    entries: dict[int, _Stored] = field(default_factory=dict)
+    offsets: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where each piece lies, by message and piece."""
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        name, _, rest = (key or b"").decode(errors="replace").partition("/")
+        if name != self.destination:
+            return
+        kind, *numbers = rest.split("/")
+        try:
+            if kind == "changed":
+                self.changes += 1
+            elif kind == "parked" and len(numbers) == 1:
+                self._take_entry(int(numbers[0]), value)
+            elif kind == "parked":
+                number, piece = map(int, numbers)
+                if value is None:
+                    self.offsets.pop((number, piece), None)
+                else:
+                    self.offsets[number, piece] = offset
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateStoreError(
+                f"the record {key!r} of {self.destination}'s parked messages can't be read ({error!r})",
+                remedy="look whether somebody else writes to the topic",
+            ) from error
+
+    def _take_entry(self, number: int, value: bytes | None) -> None:
+        if value is None:
+            self.entries.pop(number, None)
+            return
+        raw = orjson.loads(value)
+        self.entries[number] = _Stored(entry_of([raw[name] for name in ENTRY_FIELDS]), raw["pieces"])
 
 
 class KafkaParkingStore(ParkingStore):
-    """`topic` makes the records. New messages are written by the sink, together with the position behind them; what the
-    compensation loop changes goes through `writer`, which is the run's sink too. An operator's changes are written by a
-    producer of their own, outside of transactions: the daemon's would be fenced."""
+    """New messages are written by the sink, together with the position behind them; what the compensation loop changes
+    goes through `writer`, which is the run's sink too. An operator's changes are written by a producer of their own,
+    outside of transactions: the daemon's would be fenced."""
 
     def __init__(self, settings: KafkaSinkSettings, destination: str, name: str) -> None:
-        self.topic = ParkingTopic(settings, destination, name)
-        self.writer: Writer | None = None
+        self._settings, self._destination = settings, destination
+        self.topic = StateTopic(settings, destination, name)
+        self.log = ParkingLog(destination)
+        self.writer: Callable[[StateTopic, Sequence[Record]], Awaitable[None]] | None = None
 
     async def open(self) -> None:
-        await self.topic.topic.ensure()
+        await self.topic.ensure()
 
     async def begin(self, guard: Guard) -> None:
         """Whoever was before us is fenced by the brokers; what it took away we have to see."""
-        self.topic.log = ParkingLog(self.topic.log.destination)
+        self.log = ParkingLog(self._destination)
 
     async def entries(self) -> list[ParkedEntry]:
-        log = await self.topic.refresh(settled=True)
+        log = await self._refresh(settled=True)
         return [stored.entry for _, stored in sorted(log.entries.items())]
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
-        return await self.topic.contents(numbers)
+        if any(number not in self.log.entries for number in numbers):
+            await self._refresh()
+        log, wanted = self.log, [number for number in numbers if number in self.log.entries]
+        offsets_of = {number: _offsets(log, number) for number in wanted}
+        values = await self.topic.read_at([offset for offsets in offsets_of.values() for offset in offsets])
+        return {
+            number: _unpacked(b"".join(values[offset] for offset in offsets))
+            for number, offsets in offsets_of.items()
+            if offsets and all(offset in values for offset in offsets)
+        }
 
     async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
         """The sink writes them, so there is nothing left to do."""
@@ -41,26 +117,107 @@ class KafkaParkingStore(ParkingStore):
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
         """What the sink has sent again it has removed in the same transaction; an entry may be there
         again all the same, when an operator changed it at that moment."""
-        log = await self.topic.refresh()
+        log = await self._refresh()
         known = [number for number in numbers if number in log.entries]
-        if guard is None:
-            await self.topic.write_apart([*self.topic.removed(known), self.topic.told()])
-            return len(known)
-        if known and self.writer is not None:
-            await self.writer(self.topic.removed(known))
-        return len(numbers)
+        await self._write(guard, self.removed(known))
+        return len(known if guard is None else numbers)
 
     async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
-        await self.topic.refresh()
-        records = self.topic.updated(entries)
-        if guard is None:
-            await self.topic.write_apart([*records, self.topic.told()])
-        elif self.writer is not None:
-            await self.writer(records)
+        known = (await self._refresh()).entries
+        records: list[Record] = [
+            (self._key(entry.number), _entry_json(entry, known[entry.number].pieces))
+            for entry in entries
+            if entry.number in known
+        ]
+        await self._write(guard, records)
         return len(records)
 
     async def changes(self) -> int:
-        return (await self.topic.refresh()).changes
+        return (await self._refresh()).changes
 
     async def problems(self) -> list[str]:
-        return await self.topic.topic.problems()
+        return await self.topic.problems()
+
+    async def _refresh(self, *, settled: bool = False) -> ParkingLog:
+        """Reads what came since; `settled`: what others' open transactions hide is waited for."""
+        await self.topic.read_into(self.log, settled=settled)
+        return self.log
+
+    async def _write(self, guard: Guard | None, records: Sequence[Record]) -> None:
+        if guard is None:
+            await self._write_apart([*records, (f"{self._destination}/changed".encode(), b"1")])
+        elif records and self.writer is not None:
+            await self.writer(self.topic, records)
+
+    async def _write_apart(self, records: Sequence[Record]) -> None:
+        producer, topic = producers.make_producer(self._settings), self.topic
+        try:
+            async with asyncio.timeout(self._settings.request_timeout):
+                await producer.start()
+                for part in producers.build_records(producer, records):
+                    await (await producer.send_batch(part, topic.name, partition=topic.partition))
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise StateStoreError(
+                f"the parked messages in the topic {topic.name} can't be changed ({describe(error)})"
+            ) from error
+        finally:
+            await producers.close(producer)
+
+    # -- records, for the sink ------------------------------------------------------------------------------------
+
+    def added(self, messages: Sequence[ParkedMessage]) -> list[Record]:
+        """What to write for new messages; one that takes the place of another takes that away."""
+        records = self.removed(message.replaces for message in messages if message.replaces)
+        for message in messages:
+            packed = _packed(message.content)
+            pieces = [packed[i : i + PIECE_BYTES] for i in range(0, len(packed), PIECE_BYTES)]
+            number = message.entry.number
+            records += [(self._key(number, i), piece) for i, piece in enumerate(pieces)]
+            records.append((self._key(number), _entry_json(message.entry, len(pieces))))
+        return records
+
+    def removed(self, numbers: Iterable[int]) -> list[Record]:
+        """What to write for messages that are delivered or given up."""
+        records: list[Record] = []
+        for number in numbers:
+            stored = self.log.entries.get(number)
+            records.append((self._key(number), None))
+            records += [(self._key(number, i), None) for i in range(stored.pieces if stored else 0)]
+        return records
+
+    def _key(self, *numbers: int) -> bytes:
+        return "/".join([self._destination, "parked", *map(str, numbers)]).encode()
+
+
+def _offsets(log: ParkingLog, number: int) -> list[int]:
+    """Where the pieces of a message lie; none when one is missing."""
+    stored = log.entries[number]
+    offsets = [log.offsets.get((number, piece), -1) for piece in range(stored.pieces)]
+    return [] if -1 in offsets else offsets
+
+
+def _entry_json(entry: ParkedEntry, pieces: int) -> bytes:
+    return orjson.dumps({**dict(zip(ENTRY_FIELDS, entry_row(entry), strict=True)), "pieces": pieces})
+
+
+def _packed(content: ParkedContent) -> bytes:
+    """Lengths and names as JSON in a line, then the bytes one behind the other, compressed."""
+    values = [content.key, content.body, *(value for _, value in content.headers)]
+    head: dict[str, Any] = {
+        "sizes": [None if value is None else len(value) for value in values],
+        "names": [name for name, _ in content.headers],
+        "tag": content.tag,
+        "commit_time_us": content.commit_time_us,
+    }
+    return zstandard.compress(orjson.dumps(head) + b"\n" + b"".join(value or b"" for value in values))
+
+
+def _unpacked(packed: bytes) -> ParkedContent:
+    text, _, rest = zstandard.decompress(packed).partition(b"\n")
+    head, at, values = orjson.loads(text), 0, list[bytes | None]()
+    for size in head["sizes"]:
+        values.append(None if size is None else rest[at : at + size])
+        at += size or 0
+    key, body, *others = values
+    headers = tuple((name, value or b"") for name, value in zip(head["names"], others, strict=True))
+    return ParkedContent(body, key, headers, head["tag"], head["commit_time_us"])

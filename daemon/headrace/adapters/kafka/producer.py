@@ -12,14 +12,11 @@ from aiokafka import errors
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
-from headrace.adapters.kafka.connection import connection_arguments
-from headrace.adapters.kafka.connection import describe as describe
+from headrace.adapters.kafka.connection import connection_arguments, describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
 from headrace.model import MessageBatch
 
-CLOSE_LIMIT = 5.0
-"""Seconds that closing in order, or ending the tasks of a producer, may take."""
 _REJECTED = (
     errors.MessageSizeTooLargeError,
     errors.RecordListTooLargeError,
@@ -55,43 +52,19 @@ def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[An
     return aiokafka_internals.fill(producer, limit, when, batch.keys, batch.values, batch.headers)
 
 
-def size_at_most(batch: MessageBatch, index: int) -> int:
-    """Bytes of a record batch with this one message, uncompressed; a few more than it takes."""
-    return aiokafka_internals.size_at_most(*_parts(batch, index))
-
-
-def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
-    """Bytes of a record batch with this one message, as the brokers see it: compressed. Costs as much as sending."""
-    return aiokafka_internals.packed_size(producer, *_parts(batch, index))
-
-
-def _parts(batch: MessageBatch, index: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]:
-    """Key, value and headers of one message."""
-    key = batch.keys[index] if batch.keys is not None else None
-    return key, batch.values[index], batch.headers[index]
-
-
 def build_records(producer: Any, records: Sequence[tuple[bytes, bytes | None]]) -> list[Any]:
     """The same of bare keys and values, with the time of now."""
-    batch = MessageBatch(
-        "", 0, [value for _, value in records], [[] for _ in records], keys=[key for key, _ in records]
-    )
-    return build_batches(producer, batch)
-
-
-async def abort(producer: Any) -> None:
-    """Cuts everything: its tasks are ended and the sockets reset before this returns, with what still lay in their
-    buffers, because an old producer that still delivers would put old rows behind new ones. Never raises."""
-    await aiokafka_internals.abort(producer, CLOSE_LIMIT)
+    keys, values = zip(*records, strict=True)
+    return build_batches(producer, MessageBatch("", 0, list(values), [[] for _ in records], keys=list(keys)))
 
 
 async def close(producer: Any) -> None:
     """Ends it in order; when that does not come to an end in time, it is cut."""
     try:
-        async with asyncio.timeout(CLOSE_LIMIT):
+        async with asyncio.timeout(aiokafka_internals.CLOSE_LIMIT):
             await producer.stop()
     except (KafkaError, OSError, TimeoutError):
-        await abort(producer)
+        await aiokafka_internals.abort(producer)
 
 
 def unconfirmed(topic: str, partition: int, largest: int, error: BaseException | None) -> SinkError:

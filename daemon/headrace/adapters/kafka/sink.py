@@ -8,6 +8,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
+from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
 from headrace.adapters.kafka.connection import unreachable
 from headrace.adapters.kafka.oversize import Sizes
@@ -17,7 +18,7 @@ from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkR
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
-from headrace.tasks import settle, told
+from headrace.tasks import confirmation, settle
 
 
 class KafkaSink(Sink):
@@ -39,7 +40,6 @@ class KafkaSink(Sink):
         self._in_flight = 0
         self._drained = asyncio.Event()
         self._pending: set[asyncio.Future[None]] = set()
-        self._error: SinkError | None = None
 
     async def start(self) -> None:
         self._producer = producer = producers.make_producer(self._settings)
@@ -59,8 +59,7 @@ class KafkaSink(Sink):
 
     async def _send(self, batch: MessageBatch) -> asyncio.Future[None]:
         """Waits before each record batch, because the batch of a large change may have many of them."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(told)
+        done = confirmation()
         self._pending.add(done)
         if not batch.values:  # all were parked
             self._settle(done, None)
@@ -134,20 +133,16 @@ class KafkaSink(Sink):
             self._end(error)
             raise
 
-    @property
-    def failure(self) -> SinkError | None:
-        return self._error
-
     def _end(self, error: SinkError) -> None:
         """What is in flight may still arrive, or not: only a new run tells."""
-        self._error = self._error or error
+        self.failure = self.failure or error
         for done in list(self._pending):
-            self._settle(done, self._error)
+            self._settle(done, self.failure)
         self._drained.set()
 
     def _running(self) -> Any:
-        if self._error is not None:
-            raise self._error
+        if self.failure is not None:
+            raise self.failure
         if self._producer is None:
             raise SinkError("the producer was ended")
         return self._producer
@@ -162,12 +157,10 @@ class KafkaSink(Sink):
         return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
 
     async def abort(self) -> None:
-        """Cuts everything: the sender task is ended and the sockets closed before it returns, because an old producer
-        that still delivers would put old rows behind new ones."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        await producers.abort(producer)
+        await aiokafka_internals.abort(producer)
         for done in list(self._pending):
             self._pending.discard(done)
             done.cancel()

@@ -54,8 +54,7 @@ class KafkaStore(StateStore):
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        """Takes the destination over. The term's epoch may be the stored one when this process stored it: a run
-        begins again. Raises Fenced or StateStoreError."""
+        """The term's epoch may be the stored one when this process stored it."""
         self._check_name(destination)
 
         def choose(head: Head) -> int:
@@ -77,8 +76,7 @@ class KafkaStore(StateStore):
             return Guard(epoch, head.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        """Writes all of `change` in one Kafka transaction. Raises Fenced or StateStoreError; after the latter it may
-        have been written."""
+        """After StateStoreError it may have been written."""
         self._check_name(destination)
 
         def compare(head: Head) -> None:
@@ -94,7 +92,6 @@ class KafkaStore(StateStore):
             return Guard(guard.epoch, transactor.head.version, guard.fence)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        """The last position changes, newest first; one of the checkpoints of a minute. Raises StateStoreError."""
         return (await self._read(destination)).history()[:limit]
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:

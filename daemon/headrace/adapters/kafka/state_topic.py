@@ -14,12 +14,11 @@ import aiokafka
 import structlog
 from aiokafka import TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from headrace.adapters.kafka.aiokafka_internals import client_of, describe_topic
-from headrace.adapters.kafka.connection import connection_arguments, unreachable
-from headrace.adapters.kafka.producer import CLOSE_LIMIT, describe
+from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic, read_setting
+from headrace.adapters.kafka.connection import connection_arguments, describe, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import Content
 from headrace.errors import SinkError, SinkRejected, StateStoreError
@@ -58,7 +57,7 @@ class StateTopic:
         """`name`: of another topic of the same kind; "" is [sink] state_topic."""
         self._settings, self._destination = settings, destination
         self.name, self.partition = name or settings.state_topic, partition_of(destination)
-        self._topic_partition = TopicPartition(self.name, self.partition)
+        self.topic_partition = TopicPartition(self.name, self.partition)
         self._limit = settings.request_timeout
 
     async def ensure(self) -> None:
@@ -122,13 +121,9 @@ class StateTopic:
     async def _problem(self, admin: Any, count: int) -> str:
         if count < PARTITIONS:
             return f"the topic {self.name} has {count} partitions; as headrace makes it, it has {PARTITIONS}"
-        wanted = ConfigResource(ConfigResourceType.TOPIC, self.name, {"cleanup.policy": ""})
-        (answer,) = await admin.describe_configs([wanted])
-        code, _, _, _, entries = answer.resources[0]
-        if code:  # we are not allowed to look, which is no reason not to work
-            return ""
-        policy = {entry[0]: entry[1] for entry in entries}.get("cleanup.policy", "compact")
-        if "compact" in policy and "delete" not in policy:
+        policy = await read_setting(client_of(admin), ConfigResourceType.TOPIC, self.name, "cleanup.policy")
+        # None: we are not allowed to look, which is no reason not to work.
+        if policy is None or ("compact" in policy and "delete" not in policy):
             return ""
         return f"the topic {self.name} has cleanup.policy {policy}, which deletes positions after a while"
 
@@ -146,66 +141,42 @@ class StateTopic:
 
     async def read_into(self, content: Readable, *, settled: bool) -> None:
         """The same, from `content.end` on, into what makes sense of the records."""
-        reader = _Reader(self._settings, self._topic_partition)
-        try:
+        partition = self.topic_partition
+        async with self._consumer("read_committed") as consumer:
             async with asyncio.timeout(self._limit):
-                if not await reader.start(content.end, high_watermark=settled):
+                if self.name not in await consumer.topics():
                     return
-            await self._read(reader, content)
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise await self._away(error) from error
-        finally:
-            await reader.stop()
+                consumer.assign([partition])
+                if content.end:
+                    consumer.seek(partition, content.end)
+                if settled:
+                    # The end that read_committed knows is the last stable offset: before it lies only what is decided.
+                    async with self._consumer("read_uncommitted") as looker:
+                        end = await self._end(looker)
+                else:
+                    end = await self._end(consumer)
+            await self._read(consumer, content, end)
+        content.end = max(content.end, end)
 
-    async def ensure_whole(self, start: int, end: int) -> None:
-        """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
-        then, as from a broker that does not know yet that another one leads the partition."""
-        content, partition = Content(self._destination), self._topic_partition
-        async with self._consuming("read_uncommitted") as consumer:
-            consumer.seek(partition, start)
-            while await consumer.position(partition) < end:
-                for record in (await consumer.getmany(partition, timeout_ms=100)).get(partition, ()):
-                    if record.offset < end:
-                        content.take(record.offset, record.key, record.value)
-        if content.records:
-            raise StateStoreError(
-                f"the position of {self._destination} was read from {self.name}, partition {self.partition}, up to "
-                f"offset {start}, and {content.records} records of its own lie behind that; it is read again"
-            )
+    async def _end(self, consumer: Any) -> int:
+        """Right after a change of leaders the end is not known, and the client does not know that answer."""
+        while True:
+            try:
+                return int((await consumer.end_offsets([self.topic_partition]))[self.topic_partition])
+            except errors.TopicAuthorizationFailedError:
+                raise
+            except KafkaError:
+                await asyncio.sleep(0.1)
 
-    async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
-        """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
-        found, partition = dict[int, bytes](), self._topic_partition
-        async with self._consuming("read_committed") as consumer:
-            for offset in offsets:
-                consumer.seek(partition, offset)
-                while await consumer.position(partition) <= offset:  # an empty answer says nothing
-                    answer = await consumer.getmany(partition, timeout_ms=1000, max_records=1)
-                    found |= {one.offset: one.value for one in answer.get(partition, ()) if one.offset == offset}
-        return found
-
-    @contextlib.asynccontextmanager
-    async def _consuming(self, isolation: str) -> AsyncIterator[Any]:
-        """A consumer of the destination's partition, within the limit."""
-        consumer = _consumer(self._settings, isolation)
-        try:
-            async with asyncio.timeout(self._limit):
-                await consumer.start()
-                consumer.assign([self._topic_partition])
-                yield consumer
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise await self._away(error) from error
-        finally:
-            await _stop(consumer)
-
-    async def _read(self, reader: _Reader, content: Readable) -> None:
+    async def _read(self, consumer: Any, content: Readable, end: int) -> None:
         # The largest that a transaction.timeout.ms can be is 15 minutes, as the brokers are set by default.
         limit, began, told = self._limit + 2 * self._settings.transaction_timeout, time.monotonic(), False
-        while not await reader.at_end():
-            for record in await reader.poll():
-                content.take(record.offset, record.key, record.value)
-            waited = time.monotonic() - began
-            if reader.held_back and waited > _SAY_AFTER and not told:
+        # By position, not by records: the last thing in a partition mostly is a marker that nobody is shown.
+        while await self._position(consumer) < end:
+            await self._take(consumer, content, end)
+            waited, stable = time.monotonic() - began, consumer.last_stable_offset(self.topic_partition)
+            held_back = stable is not None and stable < end
+            if held_back and waited > _SAY_AFTER and not told:
                 told = True
                 log.warning(
                     "another destination's open transaction holds back the reading of the position",
@@ -217,10 +188,70 @@ class StateTopic:
                 raise StateStoreError(
                     f"the position of {self._destination} could not be read from {self.name}, partition "
                     f"{self.partition}, within {limit:.0f} s"
-                    + (": another destination's transaction is open there" if reader.held_back else ""),
+                    + (": another destination's transaction is open there" if held_back else ""),
                     remedy="it is tried again; the brokers end a transaction after its transaction_timeout",
                 )
-        content.end = max(content.end, reader.end)
+
+    async def ensure_whole(self, start: int, end: int) -> None:
+        """Raises when records of the destination lie from `start` up to `end`: what was read up to `start` was not all
+        then, as from a broker that does not know yet that another one leads the partition."""
+        content = Content(self._destination)
+        async with self._consumer("read_uncommitted") as consumer, asyncio.timeout(self._limit):
+            consumer.assign([self.topic_partition])
+            consumer.seek(self.topic_partition, start)
+            while await self._position(consumer) < end:
+                await self._take(consumer, content, end)
+        if content.records:
+            raise StateStoreError(
+                f"the position of {self._destination} was read from {self.name}, partition {self.partition}, up to "
+                f"offset {start}, and {content.records} records of its own lie behind that; it is read again"
+            )
+
+    async def read_at(self, offsets: Sequence[int]) -> dict[int, bytes]:
+        """Values of single records, by offset; what compaction has taken away is left out. Raises StateStoreError."""
+        found, partition = dict[int, bytes](), self.topic_partition
+        async with self._consumer("read_committed") as consumer, asyncio.timeout(self._limit):
+            consumer.assign([partition])
+            for offset in offsets:
+                consumer.seek(partition, offset)
+                while await consumer.position(partition) <= offset:  # an empty answer says nothing
+                    answer = await consumer.getmany(partition, timeout_ms=1000, max_records=1)
+                    found |= {one.offset: one.value for one in answer.get(partition, ()) if one.offset == offset}
+        return found
+
+    async def _position(self, consumer: Any) -> int:
+        async with asyncio.timeout(10):
+            return int(await consumer.position(self.topic_partition))
+
+    async def _take(self, consumer: Any, content: Readable, end: int) -> None:
+        """What has come and lies before `end`, at the latest after a moment."""
+        found = await consumer.getmany(self.topic_partition, timeout_ms=100)
+        for record in found.get(self.topic_partition, ()):
+            if record.offset < end:
+                content.take(record.offset, record.key, record.value)
+
+    @contextlib.asynccontextmanager
+    async def _consumer(self, isolation: str) -> AsyncIterator[Any]:
+        """A consumer that has no partition yet, started within the limit."""
+        consumer = aiokafka.AIOKafkaConsumer(
+            **_connection(self._settings),
+            isolation_level=isolation,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            retry_backoff_ms=20,
+            max_partition_fetch_bytes=8 * 1024 * 1024,
+        )
+        try:
+            async with asyncio.timeout(self._limit):
+                await consumer.start()
+            yield consumer
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise await self._away(error) from error
+        finally:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CLOSE_LIMIT):
+                    await consumer.stop()
 
     async def _away(self, error: BaseException) -> StateStoreError:
         if isinstance(error, errors.KafkaConnectionError):
@@ -229,80 +260,6 @@ class StateTopic:
                 return _as_ours(cause)
         servers = ",".join(self._settings.bootstrap_servers)
         return StateStoreError(f"the state topic {self.name} at {servers} can't be used ({describe(error)})")
-
-
-class _Reader:
-    """A consumer of one partition from its beginning to an end that is asked for once."""
-
-    def __init__(self, settings: KafkaSinkSettings, topic_partition: TopicPartition) -> None:
-        self._topic_partition = topic_partition
-        self._consumer = _consumer(settings, "read_committed")
-        # The end that read_committed knows is the last stable offset: before it lies only what is decided by now.
-        self._looker = _consumer(settings, "read_uncommitted")
-        self.end = 0
-
-    async def start(self, begin: int, *, high_watermark: bool) -> bool:
-        """Reads from the offset `begin` on. False when there is no such topic."""
-        await self._consumer.start()
-        if self._topic_partition.topic not in await self._consumer.topics():
-            return False
-        self._consumer.assign([self._topic_partition])
-        if begin:
-            self._consumer.seek(self._topic_partition, begin)
-        looker = self._consumer
-        if high_watermark:
-            looker = self._looker
-            await looker.start()
-        self.end = await self._ask_end(looker)
-        return True
-
-    async def _ask_end(self, looker: Any) -> int:
-        """Right after a change of leaders the end is not known, and the client does not know that answer."""
-        while True:
-            try:
-                return int((await looker.end_offsets([self._topic_partition]))[self._topic_partition])
-            except errors.TopicAuthorizationFailedError:
-                raise
-            except KafkaError:
-                await asyncio.sleep(0.1)
-
-    @property
-    def held_back(self) -> bool:
-        """Whether an open transaction is what hides the rest."""
-        stable = self._consumer.last_stable_offset(self._topic_partition)
-        return stable is not None and stable < self.end
-
-    async def at_end(self) -> bool:
-        """By position, not by records: the last thing in a partition mostly is a marker that nobody is shown."""
-        async with asyncio.timeout(10):
-            return bool(await self._consumer.position(self._topic_partition) >= self.end)
-
-    async def poll(self) -> list[Any]:
-        """What has come, at the latest after a moment."""
-        found = await self._consumer.getmany(self._topic_partition, timeout_ms=100)
-        return list(found.get(self._topic_partition, ()))
-
-    async def stop(self) -> None:
-        for consumer in (self._consumer, self._looker):
-            await _stop(consumer)
-
-
-async def _stop(consumer: Any) -> None:
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(CLOSE_LIMIT):
-            await consumer.stop()
-
-
-def _consumer(settings: KafkaSinkSettings, isolation: str) -> Any:
-    return aiokafka.AIOKafkaConsumer(
-        **_connection(settings),
-        isolation_level=isolation,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        fetch_max_wait_ms=100,
-        retry_backoff_ms=20,
-        max_partition_fetch_bytes=8 * 1024 * 1024,
-    )
 
 
 def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:

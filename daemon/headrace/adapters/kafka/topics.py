@@ -53,7 +53,7 @@ class Topics:
                 if not (count := await self._look(client, topic)):
                     count = await self._wait_for(client, topic)
                 if problem := self._too_few(topic, count):
-                    raise SinkRejected(problem[0], remedy=problem[1])
+                    raise problem
                 self._counts[topic] = count
                 self._limits[topic] = self._settings.max_request_size or await self._ask_limit(client, topic)
         except (errors.TopicAuthorizationFailedError, errors.InvalidTopicError) as error:
@@ -70,14 +70,13 @@ class Topics:
         for topic in topics:
             try:
                 async with asyncio.timeout(self._settings.request_timeout):
-                    problem = await self._problem(client, topic)
+                    if problem := await self._problem(client, topic):
+                        problems.append(str(problem))
             except (KafkaError, OSError, TimeoutError) as error:
-                problem = (f"the topic {topic} can't be looked at ({describe(error)})", "")
-            if problem:
-                problems.append(" -> ".join(filter(None, problem)))
+                problems.append(f"the topic {topic} can't be looked at ({describe(error)})")
         return problems
 
-    async def _problem(self, client: Any, topic: str) -> tuple[str, str] | None:
+    async def _problem(self, client: Any, topic: str) -> SinkRejected | None:
         if count := await self._look(client, topic):
             return self._too_few(topic, count)
         if self._settings.create_topics:
@@ -102,8 +101,7 @@ class Topics:
         deadline = loop.time() + _APPEARS_WITHIN
         while not (count := await self._look(client, topic, make=not self._settings.create_topics)):
             if loop.time() > deadline:
-                sentence, remedy = self._missing(topic)
-                raise SinkRejected(sentence, remedy=remedy)
+                raise self._missing(topic)
             await asyncio.sleep(_LOOK_AGAIN)
         return count
 
@@ -129,17 +127,17 @@ class Topics:
         text = await read_setting(client, ConfigResourceType.TOPIC, topic, "max.message.bytes")
         return int(text) if text and text.isdecimal() else 0
 
-    def _missing(self, topic: str) -> tuple[str, str]:
-        return (
+    def _missing(self, topic: str) -> SinkRejected:
+        return SinkRejected(
             f"there is no topic {topic}, and the brokers make none by themselves",
-            f"make it with {self._partitions(topic)} partitions, or set [sink] create_topics = true",
+            remedy=f"make it with {self._partitions(topic)} partitions, or set [sink] create_topics = true",
         )
 
-    def _too_few(self, topic: str, count: int) -> tuple[str, str] | None:
+    def _too_few(self, topic: str, count: int) -> SinkRejected | None:
         wanted = self._partitions(topic)
         if count >= wanted:
             return None
-        return (
+        return SinkRejected(
             f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
-            f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
+            remedy=f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import aiokafka
 from aiokafka import errors
 from aiokafka.errors import KafkaError
 
@@ -58,11 +58,6 @@ class Transactor:
         self._settled = asyncio.Event()
         """Set when a delivery was confirmed, or something failed."""
         self._error: HeadraceError | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether a transaction has begun and is not committed."""
-        return self._open
 
     async def start(self) -> None:
         """Makes the state topic when it is missing, and fences every older producer of our transactional.id.
@@ -122,19 +117,18 @@ class Transactor:
         or LeaseLapsed."""
         self._check()
         size = part.size()
-        try:
+        if not self._open:
+            self._deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
+        async with self._within_deadline(topic, partition, largest):
             if not self._open:
-                await self._begin()
-            async with asyncio.timeout_at(self._deadline):
-                while self.in_flight and self.in_flight + size > self._settings.max_in_flight_bytes:
-                    await self._wait()
-                self.lease.check()
-                delivery: asyncio.Future[Any] = await self._producer.send_batch(part, topic, partition=partition)
-        except BaseException as error:
-            failure = self._fail(error, topic, partition, largest)
-            if failure is error:
-                raise
-            raise failure from error
+                await self._producer.begin_transaction()
+                self._open = True
+                # The state's partition is added together with the first one of the messages, which saves a round trip.
+                aiokafka_internals.add_to_transaction(self._producer, self.topic.topic_partition)
+            while self.in_flight and self.in_flight + size > self._settings.max_in_flight_bytes:
+                await self._wait()
+            self.lease.check()
+            delivery: asyncio.Future[Any] = await self._producer.send_batch(part, topic, partition=partition)
         self.in_flight += size
         self._deliveries.add(delivery)
 
@@ -149,32 +143,22 @@ class Transactor:
         delivery.add_done_callback(on_delivery)
         return delivery
 
-    async def send_records(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def send_records(
+        self, topic: StateTopic, records: Sequence[tuple[bytes, bytes | None]]
+    ) -> list[asyncio.Future[Any]]:
         """Hands bare keys and values over, as send() does. Raises what that does."""
         self._check()
-        for part in producers.build_records(self._producer, records) if records else ():
-            await self.send(part, topic, partition)
-
-    async def _begin(self) -> None:
-        self._deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
-        async with asyncio.timeout_at(self._deadline):
-            await self._producer.begin_transaction()
-        self._open = True
-        # The state's partition is added together with the first one of the messages, which saves a round trip.
-        topic_partition = aiokafka.TopicPartition(self.topic.name, self.topic.partition)
-        aiokafka_internals.add_to_transaction(self._producer, topic_partition)
+        if not records:
+            return []
+        largest = max(len(value or b"") for _, value in records)
+        parts = producers.build_records(self._producer, records)
+        return [await self.send(part, topic.name, topic.partition, largest=largest) for part in parts]
 
     async def settle(self) -> None:
         """Returns once the brokers have all that was sent. Raises SinkError, Fenced or LeaseLapsed."""
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                while self._deliveries:
-                    await self._wait()
-        except BaseException as error:
-            failure = self._fail(error, self.topic.name, self.topic.partition)
-            if failure is error:
-                raise
-            raise failure from error
+        async with self._within_deadline(self.topic.name, self.topic.partition):
+            while self._deliveries:
+                await self._wait()
 
     async def begin(self, epoch: int, owner: str) -> None:
         """Takes the destination over, as commit() does."""
@@ -187,25 +171,14 @@ class Transactor:
         await self._commit(*change_records(self._destination, self.head, change))
 
     async def _commit(self, head: Head, records: list[Record]) -> None:
-        self._check()
-        largest, written = max(len(value) for _, value in records), list[asyncio.Future[Any]]()
-        for part in producers.build_records(self._producer, records):
-            written.append(await self.send(part, self.topic.name, self.topic.partition, largest=largest))
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                # aiokafka would commit in spite of a batch that failed.
-                while self._deliveries:
-                    await self._wait()
-                self._check()
-                if -1 < self._read_to < (offset := written[0].result().offset):
-                    await self.topic.ensure_whole(self._read_to, offset)
-                self.lease.check()
-                await self._producer.commit_transaction()
-        except BaseException as error:
-            failure = self._fail(error, self.topic.name, self.topic.partition)
-            if failure is error:
-                raise
-            raise failure from error
+        written = await self.send_records(self.topic, records)
+        await self.settle()  # aiokafka would commit in spite of a batch that failed
+        async with self._within_deadline(self.topic.name, self.topic.partition):
+            self._check()
+            if -1 < self._read_to < (offset := written[0].result().offset):
+                await self.topic.ensure_whole(self._read_to, offset)
+            self.lease.check()
+            await self._producer.commit_transaction()
         self._open = False
         self.head, self._read_to = head, -1
 
@@ -219,6 +192,18 @@ class Transactor:
             raise self._error
         if self._producer is None:
             raise SinkError("the producer is closed")
+
+    @contextlib.asynccontextmanager
+    async def _within_deadline(self, topic: str, partition: int, largest: int = 0) -> AsyncIterator[None]:
+        """Notes what fails within, or takes longer than the transaction may, and raises it in our words."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                yield
+        except BaseException as error:
+            failure = self._fail(error, topic, partition, largest)
+            if failure is error:
+                raise
+            raise failure from error
 
     def _fail(self, error: BaseException, topic: str, partition: int, largest: int = 0) -> BaseException:
         """Notes the first failure, in our words, and returns what is to be raised."""
@@ -246,7 +231,9 @@ class Transactor:
             )
         if isinstance(error, asyncio.CancelledError):
             return SinkError(f"a transaction of {self.transactional_id} was broken off")
-        return producers.unconfirmed(topic, partition, largest, next(_known(error), error))
+        # aiokafka's sender covers the error with one that says nothing.
+        known = (cause for cause in _causes(error) if type(cause) is not KafkaError)
+        return producers.unconfirmed(topic, partition, largest, next(known, error))
 
     async def abort(self) -> None:
         """Cuts the connections and ends the tasks: after it returns nothing more leaves. What is open stays open until
@@ -254,7 +241,7 @@ class Transactor:
         producer, self._producer = self._producer, None
         self._error = self._error or SinkError("the producer was ended")
         if producer is not None:
-            await producers.abort(producer)
+            await aiokafka_internals.abort(producer)
 
     async def close(self) -> None:
         """Ends in order; a transaction that is still open is aborted. Safe after abort()."""
@@ -265,7 +252,7 @@ class Transactor:
             return
         try:
             if self._open:
-                async with asyncio.timeout(producers.CLOSE_LIMIT):
+                async with asyncio.timeout(aiokafka_internals.CLOSE_LIMIT):
                     await self._producer.abort_transaction()
         except (KafkaError, OSError, TimeoutError, AssertionError):
             await self.abort()
@@ -278,8 +265,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _known(error: BaseException) -> Iterator[BaseException]:
-    """The error below the one that aiokafka's sender covers it with."""
-    return (cause for cause in _causes(error) if type(cause) is not KafkaError)

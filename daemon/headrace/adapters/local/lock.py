@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from headrace.errors import StateStoreError
-from headrace.lease import KnownEpoch, Lease, Term
+from headrace.lease import KnownEpoch, Lease
 from headrace.ports.cluster import Lock
 
 
@@ -25,14 +25,14 @@ class FileLock(Lock):
         self._poll = poll
         self._file: int | None = None
         self._other = ""
-        self._lease = Lease()
+        self.lease = Lease()  # without a limit: the kernel keeps the lock as long as the process lives, frozen or not
 
     async def acquire(self, known_epoch: KnownEpoch) -> None:
         while not await self.try_acquire(known_epoch):  # noqa: ASYNC110  (the kernel wakes nobody: no event to wait for)
             await asyncio.sleep(self._poll)
 
     async def try_acquire(self, known_epoch: KnownEpoch) -> bool:
-        """Takes the lock when it is free; never waits. Raises StateStoreError when the file can't be used."""
+        """Raises StateStoreError when the file can't be used."""
         if self._file is not None:
             return True
         try:
@@ -67,18 +67,7 @@ class FileLock(Lock):
 
     @property
     def holder(self) -> str:
-        """Ourselves while the lock is held, else who held it when it was last tried; empty when nobody did."""
         return self._name if self._file is not None else self._other
-
-    @property
-    def term(self) -> Term:
-        """Nothing: the state store beside the file counts the epochs."""
-        return Term()
-
-    @property
-    def lease(self) -> Lease:
-        """Without a limit: the kernel keeps the lock as long as the process lives, frozen or not."""
-        return self._lease
 
     def _try(self) -> bool:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,8 @@ class MySqlParkingStore(ParkingStore):
     def __init__(self, settings: MySqlParkingSettings, destination: str) -> None:
         self._name, self._destination = settings.database, destination
         self._database = settings.database.replace("`", "``")
+        self._messages = f"`{self._database}`.headrace_parked_message"
+        self._owners = f"`{self._database}`.headrace_parking_owner"
         self._address = Address(
             host=settings.host,
             port=settings.port,
@@ -70,14 +72,6 @@ class MySqlParkingStore(ParkingStore):
         self._made = False
         """Whether the tables are known to be there."""
 
-    @property
-    def _messages(self) -> str:
-        return f"`{self._database}`.headrace_parked_message"
-
-    @property
-    def _owners(self) -> str:
-        return f"`{self._database}`.headrace_parking_owner"
-
     async def open(self) -> None:
         if await self._missing():
             async with self._connected() as connection:
@@ -90,7 +84,6 @@ class MySqlParkingStore(ParkingStore):
         self._made = True
 
     async def begin(self, guard: Guard) -> None:
-        """Raises Fenced when somebody has a later epoch."""
         async with self._transaction(None) as connection:
             await connection.execute(
                 f"INSERT INTO {self._owners} (destination, epoch) VALUES (%s, %s)"
@@ -100,31 +93,26 @@ class MySqlParkingStore(ParkingStore):
             await self._check(connection, guard)
 
     async def entries(self) -> list[ParkedEntry]:
-        """None while there are no tables."""
         if not self._made and await self._missing():
             return []
-        async with self._connected() as connection:
-            rows = await connection.execute(
-                f"SELECT {_ENTRY} FROM {self._messages} WHERE destination = %s ORDER BY number", (self._destination,)
-            )
+        rows = await self._select(
+            f"SELECT {_ENTRY} FROM {self._messages} WHERE destination = %s ORDER BY number", self._destination
+        )
         return [entry_of(row, _micros) for row in rows]
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         if not numbers:
             return {}
-        marks = ", ".join(["%s"] * len(numbers))
-        async with self._connected() as connection:
-            rows = await connection.execute(
-                f"SELECT number, {_CONTENT} FROM {self._messages} WHERE destination = %s AND number IN ({marks})",
-                (self._destination, *numbers),
-            )
+        rows = await self._select(
+            f"SELECT number, {_CONTENT} FROM {self._messages} WHERE destination = %s AND number IN ({_marks(numbers)})",
+            self._destination,
+            *numbers,
+        )
         return {row[0]: content_of(row[1:], _micros) for row in rows}
 
     async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
-        if not messages:
-            return
-        marks = ", ".join(["%s"] * 20)
-        insert = f"INSERT INTO {self._messages} (destination, identity, {_ENTRY}, {_CONTENT}) VALUES ({marks})"
+        columns = f"destination, identity, {_ENTRY}, {_CONTENT}"
+        insert = f"INSERT INTO {self._messages} ({columns}) VALUES ({_marks(columns.split(','))})"
         async with self._transaction(guard) as connection:
             for some in _chunks([_identity(one.entry) for one in messages]):
                 await connection.execute(
@@ -135,8 +123,6 @@ class MySqlParkingStore(ParkingStore):
                 await connection.execute(insert, (self._destination, _identity(one.entry), *_row(one)))
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
-        if not numbers:
-            return 0
         count = 0
         for some in _chunks(numbers):
             async with self._transaction(guard, changing=True) as connection:
@@ -147,37 +133,25 @@ class MySqlParkingStore(ParkingStore):
         return count
 
     async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
-        return sum([await self._update(guard, some) for some in _chunks(entries)])
-
-    async def _update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         count = 0
-        async with self._transaction(guard, changing=True) as connection:
-            for entry in entries:
-                found = await connection.execute(
-                    f"SELECT number FROM {self._messages} WHERE destination = %s AND number = %s FOR UPDATE",
-                    (self._destination, entry.number),
-                )
-                count += len(found)
-                await connection.execute(
-                    f"UPDATE {self._messages} SET reason = %s, attempts = %s, state = %s, tried_at = %s, due_at = %s"
-                    " WHERE destination = %s AND number = %s",
-                    (
-                        entry.reason,
-                        entry.attempts,
-                        str(entry.state),
-                        _time(entry.tried_us) if entry.tried_us else None,
-                        _time(entry.due_us),
-                        self._destination,
-                        entry.number,
-                    ),
-                )
+        for some in _chunks(entries):
+            async with self._transaction(guard, changing=True) as connection:
+                for entry in some:
+                    key = self._destination, entry.number
+                    found = await connection.execute(
+                        f"SELECT number FROM {self._messages} WHERE destination = %s AND number = %s FOR UPDATE", key
+                    )
+                    count += len(found)
+                    tried = _time(entry.tried_us) if entry.tried_us else None
+                    await connection.execute(
+                        f"UPDATE {self._messages} SET reason = %s, attempts = %s, state = %s, tried_at = %s,"
+                        " due_at = %s WHERE destination = %s AND number = %s",
+                        (entry.reason, entry.attempts, str(entry.state), tried, _time(entry.due_us), *key),
+                    )
         return count
 
     async def changes(self) -> int:
-        async with self._connected() as connection:
-            rows = await connection.execute(
-                f"SELECT changes FROM {self._owners} WHERE destination = %s", (self._destination,)
-            )
+        rows = await self._select(f"SELECT changes FROM {self._owners} WHERE destination = %s", self._destination)
         return int(rows[0][0]) if rows else 0
 
     async def problems(self) -> list[str]:
@@ -196,13 +170,16 @@ class MySqlParkingStore(ParkingStore):
 
     async def _missing(self) -> bool:
         """Whether the tables have to be made: an account that may only use them is enough when they are there."""
-        async with self._connected() as connection:
-            rows = await connection.execute(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name IN"
-                " ('headrace_parked_message', 'headrace_parking_owner')",
-                (self._name,),
-            )
+        rows = await self._select(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name IN"
+            " ('headrace_parked_message', 'headrace_parking_owner')",
+            self._name,
+        )
         return len(rows) < 2
+
+    async def _select(self, statement: str, *parameters: Any) -> Sequence[Any]:
+        async with self._connected() as connection:
+            return await connection.execute(statement, parameters)
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[SourceConnection]:

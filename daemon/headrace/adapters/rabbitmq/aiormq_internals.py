@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import aio_pika
 import aiormq
@@ -85,28 +85,19 @@ class ConfirmChannel:
                 self._on_closed(frame.reply_code or 0, frame.reply_text)
 
 
-class Listener(Protocol):
-    """Whoever wants to know when the broker takes no more."""
-
-    def blocked(self, reason: str) -> None:
-        """The broker lacks memory or disk and takes no messages."""
-
-    def unblocked(self) -> None:
-        """It takes messages again."""
-
-
-def tell_blocked(connection: aio_pika.Connection, listener: Listener) -> None:
-    """Has the listener told when the broker blocks the connection, and why; ready() says only when that is over."""
+def tell_blocked(connection: aio_pika.Connection, tell: Callable[[str | None], None]) -> None:
+    """Has `tell` called with the reason when the broker takes no messages, because it lacks memory or disk, and with
+    None when it does again; ready() says only the latter."""
     below = _below(connection)
     on_blocked = below._Connection__handle_connection_blocked
     on_unblocked = below._Connection__handle_connection_unblocked
 
     async def blocked(frame: Any) -> None:
-        listener.blocked(frame.reason)
+        tell(frame.reason)
         await on_blocked(frame)
 
     async def unblocked(frame: Any) -> None:
-        listener.unblocked()
+        tell(None)
         await on_unblocked(frame)
 
     below._Connection__handle_connection_blocked = blocked

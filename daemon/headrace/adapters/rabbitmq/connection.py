@@ -38,11 +38,8 @@ _ACCESS_REFUSED, _NOT_FOUND, _LOCKED, _PRECONDITION_FAILED, _NOT_ALLOWED = 403, 
 
 
 class BrokerConnection:
-    """One connection with one channel in confirm mode. `on_answer` is given tags, from..to, and a reason when they are
-    refused; `on_return` the id of a message that reached no queue, and why; `on_lost` why the line broke.
-
-    All three are called from tasks of the driver and must not wait.
-    """
+    """One connection with one channel in confirm mode. `on_answer` and `on_return` are its ConfirmChannel's; `on_lost`
+    is given why the line broke, by a task of the driver, and must not wait."""
 
     def __init__(
         self,
@@ -54,19 +51,10 @@ class BrokerConnection:
         self._settings = settings
         self._on_answer, self._on_return, self._on_lost = on_answer, on_return, on_lost
         self._connection: _Connection | None = None
-        self._channel: ConfirmChannel | None = None
-        self._blocked = False
-
-    @property
-    def is_blocked(self) -> bool:
+        self.channel: ConfirmChannel
+        """Once prepare() has opened it."""
+        self.blocked = False
         """Whether the broker has asked us to wait: it lacks memory or disk."""
-        return self._blocked
-
-    @property
-    def channel(self) -> ConfirmChannel:
-        """The channel, once prepare() has opened it."""
-        assert self._channel is not None
-        return self._channel
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -110,15 +98,19 @@ class BrokerConnection:
         assert connection is not None
         assert connection.writer is not None
         connection.close_callbacks.add(self._closed)
-        tell_blocked(connection, self)
+        tell_blocked(connection, self._note_blocked)
         try:
             async with asyncio.timeout(settings.request_timeout):
                 if declare or not settings.declare:
                     await self._declare(connection)
-                self._channel = ConfirmChannel(
-                    connection, connection.writer, self._on_answer, self._on_return, self._channel_closed
+                self.channel = ConfirmChannel(
+                    connection,
+                    connection.writer,
+                    self._on_answer,
+                    self._on_return,
+                    on_closed=lambda code, text: self._closed(None, ChannelClosed(code, text)),
                 )
-                await self._channel.open()
+                await self.channel.open()
         except TimeoutError as error:
             limit = settings.request_timeout
             raise SinkError(f"RabbitMQ did not open a channel within {limit:g} s") from error
@@ -152,15 +144,12 @@ class BrokerConnection:
         except OSError as error:
             raise self._refusal(error) from error
 
-    def blocked(self, reason: str) -> None:
-        """The broker takes nothing for now."""
-        self._blocked = True
-        log.warning("RabbitMQ takes no messages for now; nothing is lost", server=self._server, reason=reason)
-
-    def unblocked(self) -> None:
-        """It does again."""
-        self._blocked = False
-        log.info("RabbitMQ takes messages again", server=self._server)
+    def _note_blocked(self, reason: str | None) -> None:
+        self.blocked = reason is not None
+        if self.blocked:
+            log.warning("RabbitMQ takes no messages for now; nothing is lost", server=self._server, reason=reason)
+        else:
+            log.info("RabbitMQ takes messages again", server=self._server)
 
     @property
     def _server(self) -> str:
@@ -170,10 +159,6 @@ class BrokerConnection:
     def _closed(self, _: Any, error: BaseException | None) -> None:
         if self._connection is not None:
             self._on_lost(self._refusal(error))
-
-    def _channel_closed(self, code: int, text: str) -> None:
-        if self._connection is not None:
-            self._on_lost(self._refusal(ChannelClosed(code, text)))
 
     def _refusal(self, error: BaseException | None) -> SinkError:
         """What the broker said when it closed channel or connection, and what mends it."""

@@ -89,7 +89,7 @@ class RabbitMqSink(ConfirmingSink):
         return self._settings.exchange
 
     def _paused(self) -> bool:
-        return self._connection is not None and self._connection.is_blocked
+        return self._connection is not None and self._connection.blocked
 
     def _returned(self, id_: bytes, reason: str) -> None:
         """Returns carry no tag; they come in the order of sending, each before its message's own confirmation."""

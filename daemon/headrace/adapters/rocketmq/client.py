@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from headrace.adapters.rocketmq.rocketmq_internals import abort_channels, route_fault  # isort: skip - before the client
@@ -123,26 +122,25 @@ class RocketMqClient:
         while (outgoing := self._todo.get()) is not None:
             if self._ended:
                 return
-            try:
-                sent: Future[Any] = self._producer.send_async(_message(outgoing))
-            except Exception as error:
-                self._answer(self._meant(outgoing, error))
-                continue
-            sent.add_done_callback(partial(self._done, outgoing))
+            self._send(outgoing)
 
-    def _done(self, outgoing: Outgoing, sent: Future[Any]) -> None:
-        self._answer(self._meant(outgoing, sent.exception()))
+    def _send(self, outgoing: Outgoing) -> None:
+        try:
+            sent: Future[Any] = self._producer.send_async(_message(outgoing))
+        except Exception as error:
+            self._end_of(outgoing, error)
+        else:
+            sent.add_done_callback(lambda sent: self._end_of(outgoing, sent.exception()))
 
-    def _meant(self, outgoing: Outgoing, error: BaseException | None) -> Answer:
+    def _end_of(self, outgoing: Outgoing, error: BaseException | None) -> None:
         if error is None:
-            return Answer(outgoing)
-        if isinstance(error, _REFUSALS):
-            return Answer(outgoing, refusal=describe(error))
-        if type(error) is Exception and (fault := route_fault(self._producer, outgoing.topic)):
-            return Answer(outgoing, refusal=fault)
-        return Answer(outgoing, failure=describe(error))
-
-    def _answer(self, answer: Answer) -> None:
+            answer = Answer(outgoing)
+        elif isinstance(error, _REFUSALS):
+            answer = Answer(outgoing, refusal=describe(error))
+        elif type(error) is Exception and (fault := route_fault(self._producer, outgoing.topic)):
+            answer = Answer(outgoing, refusal=fault)
+        else:
+            answer = Answer(outgoing, failure=describe(error))
         with self._lock:
             self._answers.append(answer)
             if self._told:

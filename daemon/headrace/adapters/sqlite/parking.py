@@ -29,9 +29,7 @@ class SqliteParkingStore(ParkingStore):
 
     async def entries(self) -> list[ParkedEntry]:
         query = f"select {_ENTRY} from parked_messages where destination = ? order by number"
-        return await self._store.run(
-            "read", lambda db: [entry_of(row) for row in db.execute(query, (self._destination,))], write=False
-        )
+        return await self._store.read(lambda db: [entry_of(row) for row in db.execute(query, (self._destination,))])
 
     async def contents(self, numbers: Sequence[int]) -> dict[int, ParkedContent]:
         marks = ",".join("?" * len(numbers))
@@ -41,7 +39,7 @@ class SqliteParkingStore(ParkingStore):
             rows = db.execute(query, (self._destination, *numbers))
             return {number: content_of(content) for number, *content in rows}
 
-        return await self._store.run("read", read, write=False)
+        return await self._store.read(read)
 
     async def add(self, guard: Guard, messages: Sequence[ParkedMessage]) -> None:
         columns = f"destination, {_ENTRY}, {_CONTENT}"
@@ -56,7 +54,7 @@ class SqliteParkingStore(ParkingStore):
                 [(self._destination, *entry_row(one.entry), *content_row(one.content)) for one in messages],
             )
 
-        await self._store.run("write", write, write=True)
+        await self._store.write(write)
 
     async def remove(self, guard: Guard | None, numbers: Sequence[int]) -> int:
         def write(db: sqlite3.Connection) -> int:
@@ -67,7 +65,7 @@ class SqliteParkingStore(ParkingStore):
             )
             return done.rowcount
 
-        return await self._store.run("write", write, write=True)
+        return await self._store.write(write)
 
     async def update(self, guard: Guard | None, entries: Sequence[ParkedEntry]) -> int:
         def write(db: sqlite3.Connection) -> int:
@@ -82,13 +80,11 @@ class SqliteParkingStore(ParkingStore):
             )
             return done.rowcount
 
-        return await self._store.run("write", write, write=True)
+        return await self._store.write(write)
 
     async def changes(self) -> int:
         query = "select coalesce(max(changes), 0) from parked_changes where destination = ?"
-        return await self._store.run(
-            "read", lambda db: int(db.execute(query, (self._destination,)).fetchone()[0]), write=False
-        )
+        return await self._store.read(lambda db: int(db.execute(query, (self._destination,)).fetchone()[0]))
 
     async def problems(self) -> list[str]:
         """The state store's own are told by itself."""

@@ -76,7 +76,7 @@ class SqliteStore(StateStore):
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
-        """Opens or creates the file; does nothing when it is open. Raises StateStoreError, or StoreDamagedError."""
+        """Does nothing when it is open. Raises StoreDamagedError too."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-state")
             try:
@@ -86,34 +86,43 @@ class SqliteStore(StateStore):
                 raise
 
     async def load(self, destination: str) -> Stored:
-        return await self._call("read", lambda: self._load(destination))
+        return await self.read(lambda db: self._load(db, destination))
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        """Takes the destination over with a new epoch, counted here: this store never goes with a lock that has one.
-        Raises StateStoreError."""
-        return await self._call("write", lambda: self._begin_epoch(destination, above))
+        """The epoch is counted here: this store never goes with a lock that has one."""
+        row = await self.write(
+            lambda db: db.execute(
+                "insert into destinations (name, epoch, version, changed_us) values (?, ? + 1, 0, ?)"
+                " on conflict (name) do update set epoch = max(epoch + 1, excluded.epoch) returning epoch, version",
+                (destination, max(0, above), _now_us()),
+            ).fetchone()
+        )
+        return Guard(*row)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        """Writes all of `change` or nothing, on disk when it returns. Raises Fenced or StateStoreError."""
-        return await self._call("write", lambda: self._commit(destination, guard, change))
+        """It is on disk when this returns."""
+        await self.write(lambda db: self._commit(db, destination, guard, change))
+        return Guard(guard.epoch, guard.version + 1)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        return await self._call("read", lambda: self._history(destination, limit))
+        return await self.read(lambda db: self._history(db, destination, limit))
 
     async def schema_entries(self, destination: str) -> list[dict[str, Any]]:
-        return await self._call("read", lambda: self._entries(destination))
+        query = "select entry from schema_entries where destination = ? order by id"
+        return await self.read(lambda db: [orjson.loads(row[0]) for row in db.execute(query, (destination,))])
 
-    async def run(self, verb: str, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:
-        """Runs statements in the store's thread, in a transaction when they `write`. Raises StateStoreError, and what
-        `work` raises."""
+    async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Runs statements in the store's thread. Raises StateStoreError, and what `work` raises."""
+        return await self._call("read", lambda: work(self._db))
+
+    async def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """The same, in a transaction."""
 
         def call() -> _T:
-            if not write:
-                return work(self._open_connection())
-            with self._transaction() as connection:
-                return work(connection)
+            with self._transaction():
+                return work(self._db)
 
-        return await self._call(verb, call)
+        return await self._call("write", call)
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
         if must_exist and not self._path.exists():
@@ -189,29 +198,25 @@ class SqliteStore(StateStore):
             self._connection = None
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._open_connection()
+    def _transaction(self) -> Iterator[None]:
         # immediate: what is compared below can't be changed by another process before it is set.
-        connection.execute("begin immediate")
+        self._db.execute("begin immediate")
         try:
-            yield connection
-            connection.execute("commit")
+            yield
+            self._db.execute("commit")
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
+            if self._db.in_transaction:
+                self._db.execute("rollback")
             raise
 
-    def _open_connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise StateStoreError(f"the state store {self._path} is not open")
+    @property
+    def _db(self) -> sqlite3.Connection:
+        assert self._connection is not None
         return self._connection
 
-    def _load(self, destination: str) -> Stored:
-        row = (
-            self._open_connection()
-            .execute("select position, epoch, version, last_pos from destinations where name = ?", (destination,))
-            .fetchone()
-        )
+    def _load(self, db: sqlite3.Connection, destination: str) -> Stored:
+        query = "select position, epoch, version, last_pos from destinations where name = ?"
+        row = db.execute(query, (destination,)).fetchone()
         if row is None:
             return Stored(None, 0, 0)
         return Stored(None if row[0] is None else self._position(row[0], destination), *row[1:])
@@ -222,62 +227,39 @@ class SqliteStore(StateStore):
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(self._path, f"the position of {destination} can't be read ({error!r})") from error
 
-    def _begin_epoch(self, destination: str, above: int) -> Guard:
-        with self._transaction() as connection:
-            row = connection.execute(
-                "insert into destinations (name, epoch, version, changed_us) values (?, ? + 1, 0, ?)"
-                " on conflict (name) do update set epoch = max(epoch + 1, excluded.epoch) returning epoch, version",
-                (destination, max(0, above), _now_us()),
-            ).fetchone()
-        return Guard(row[0], row[1])
-
-    def _commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        now, version = _now_us(), guard.version + 1
-        moved = change.position
-        position = None if moved is None else orjson.dumps(moved.to_dict())
-        with self._transaction() as connection:
-            done = connection.execute(
-                "update destinations set version = ?, position = ?, last_pos = coalesce(?, last_pos), changed_us = ?"
-                " where name = ? and epoch = ? and version = ?",
-                (
-                    version,
-                    position,
-                    None if moved is None else moved.last_pos,
-                    now,
-                    destination,
-                    guard.epoch,
-                    guard.version,
-                ),
+    def _commit(self, db: sqlite3.Connection, destination: str, guard: Guard, change: StateChange) -> None:
+        now, version, moved = _now_us(), guard.version + 1, change.position
+        position, last_pos = (None, None) if moved is None else (orjson.dumps(moved.to_dict()), moved.last_pos)
+        done = db.execute(
+            "update destinations set version = ?, position = ?, last_pos = coalesce(?, last_pos), changed_us = ?"
+            " where name = ? and epoch = ? and version = ?",
+            (version, position, last_pos, now, destination, guard.epoch, guard.version),
+        )
+        if done.rowcount != 1:
+            stored = self._load(db, destination)
+            raise Fenced(
+                f"{destination} is held under epoch {stored.epoch}, version {stored.version} in {self._path}; ours is "
+                f"epoch {guard.epoch}, version {guard.version}, so nothing was written"
             )
-            if done.rowcount != 1:
-                raise self._fenced(destination, guard)
-            details = orjson.dumps(change.details)
-            connection.execute(
-                "insert into history (destination, actor, epoch, version, position, details, changed_us)"
-                " values (?, ?, ?, ?, ?, ?, ?)",
-                (destination, change.actor, guard.epoch, version, position or _TAKEN_AWAY, details, now),
-            )
-            connection.execute(
-                "delete from history where destination = ?1 and actor = ?2 and id <= (select id from history"
-                " where destination = ?1 and actor = ?2 order by id desc limit 1 offset ?3)"
-                " and id > (select min(id) from history where destination = ?1 and actor = ?2)",
-                (destination, change.actor, HISTORY_LENGTH),
-            )
-            connection.executemany(
-                "insert into schema_entries (destination, entry, changed_us) values (?, ?, ?)",
-                [(destination, orjson.dumps(entry), now) for entry in change.schema_entries],
-            )
-        return Guard(guard.epoch, version)
-
-    def _fenced(self, destination: str, guard: Guard) -> Fenced:
-        stored = self._load(destination)
-        return Fenced(
-            f"{destination} is held under epoch {stored.epoch}, version {stored.version} in {self._path}; ours is "
-            f"epoch {guard.epoch}, version {guard.version}, so nothing was written"
+        details = orjson.dumps(change.details)
+        db.execute(
+            "insert into history (destination, actor, epoch, version, position, details, changed_us)"
+            " values (?, ?, ?, ?, ?, ?, ?)",
+            (destination, change.actor, guard.epoch, version, position or _TAKEN_AWAY, details, now),
+        )
+        db.execute(
+            "delete from history where destination = ?1 and actor = ?2 and id <= (select id from history"
+            " where destination = ?1 and actor = ?2 order by id desc limit 1 offset ?3)"
+            " and id > (select min(id) from history where destination = ?1 and actor = ?2)",
+            (destination, change.actor, HISTORY_LENGTH),
+        )
+        db.executemany(
+            "insert into schema_entries (destination, entry, changed_us) values (?, ?, ?)",
+            [(destination, orjson.dumps(entry), now) for entry in change.schema_entries],
         )
 
-    def _history(self, destination: str, limit: int) -> list[HistoryEntry]:
-        rows = self._open_connection().execute(
+    def _history(self, db: sqlite3.Connection, destination: str, limit: int) -> list[HistoryEntry]:
+        rows = db.execute(
             "select actor, epoch, version, position, details, changed_us from history where destination = ?"
             " order by id desc limit ?",
             (destination, limit),
@@ -293,12 +275,6 @@ class SqliteStore(StateStore):
             )
             for actor, epoch, version, stored, details, changed_us in rows
         ]
-
-    def _entries(self, destination: str) -> list[dict[str, Any]]:
-        rows = self._open_connection().execute(
-            "select entry from schema_entries where destination = ? order by id", (destination,)
-        )
-        return [orjson.loads(row[0]) for row in rows]
 
 
 def inspect(path: Path) -> list[str]:

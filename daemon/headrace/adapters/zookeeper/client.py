@@ -18,9 +18,10 @@ from kazoo.security import make_digest_acl
 
 from headrace.adapters.zookeeper.errors import Disconnected, OutcomeUnknown, Refused, SessionOver, Why, ZooKeeperError
 from headrace.adapters.zookeeper.kazoo_internals import tell_session_timeout
-from headrace.adapters.zookeeper.operations import Check, Create, Delete, Link, Node, Op, Set
+from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, Op, Set
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
 from headrace.adapters.zookeeper.sockets import Connector
+from headrace.tasks import set_within
 
 _REASONS: dict[type[Exception], Why] = {
     exceptions.NoNodeError: "no_node",
@@ -37,10 +38,11 @@ _STOP_LIMIT = 5.0
 
 
 class Client:
-    """One kazoo client. `on_link` is called in the event loop for each change, in order. Raises LockServiceError when
-    the TLS files can't be used."""
+    """One kazoo client. `on_link` is called in the event loop for each change of the connection, in order: with
+    connected, suspended or lost; the session, 0 while there is none; and the timeout that the servers granted it, in
+    seconds. Raises LockServiceError when the TLS files can't be used."""
 
-    def __init__(self, settings: ZooKeeperSettings, on_link: Callable[[Link], None]) -> None:
+    def __init__(self, settings: ZooKeeperSettings, on_link: Callable[[str, int, float], None]) -> None:
         self._settings = settings
         self._on_link = on_link
         self._loop = asyncio.get_running_loop()
@@ -70,21 +72,17 @@ class Client:
 
     async def stop(self) -> None:
         """Ends the session and the threads; a stop that does not end in time is left to itself."""
-        done: asyncio.Future[None] = self._loop.create_future()
-
-        def finish() -> None:
-            if not done.done():
-                done.set_result(None)
+        ended = asyncio.Event()
 
         def run() -> None:
             with contextlib.suppress(Exception):
                 self._kazoo.stop()
                 self._kazoo.close()
-            self._to_loop(finish)
+            self._to_loop(ended.set)
 
         # Not an executor's thread: Python waits for those when it exits.
         threading.Thread(target=run, name="headrace-zookeeper-stop", daemon=True).start()
-        await asyncio.wait([done], timeout=_STOP_LIMIT)
+        await set_within(ended, _STOP_LIMIT)
 
     async def get(self, path: str, limit: float, watch: Callable[[], None] | None = None) -> Node | None:
         """A node, or None. `watch` is called once, in the loop: when the node changes or goes, or comes when it is not
@@ -186,6 +184,8 @@ class Client:
         handler = SequentialThreadingHandler()
         handler.create_connection = Connector(settings)
         user, password = settings.user, settings.password.get_secret_value()
+        logger = logging.Logger("kazoo", logging.WARNING)
+        logger.addFilter(self._note_problem)
         client = KazooClient(
             hosts=",".join(settings.hosts),
             timeout=settings.session_timeout,
@@ -194,15 +194,14 @@ class Client:
             command_retry=KazooRetry(max_tries=0, sleep_func=handler.sleep_func),
             auth_data=[("digest", f"{user}:{password}")] if user else None,
             default_acl=[make_digest_acl(user, password, all=True)] if user else None,
-            logger=self._logger(),
+            logger=logger,
         )
         tell_session_timeout(client, self._take_timeout)
 
         def listen(state: str) -> None:  # in kazoo's connection thread: it must not wait
-            name = {KazooState.CONNECTED: "connected", KazooState.SUSPENDED: "suspended"}.get(state, "lost")
             identity = client.client_id
-            session = int(identity[0]) if identity and name == "connected" else 0
-            self._to_loop(self._on_link, Link(name, session, self._granted))
+            session = int(identity[0]) if identity and state == KazooState.CONNECTED else 0
+            self._to_loop(self._on_link, state.lower(), session, self._granted)
 
         client.add_listener(listen)
         return client
@@ -210,21 +209,11 @@ class Client:
     def _take_timeout(self, seconds: float) -> None:
         self._granted = seconds
 
-    def _logger(self) -> logging.Logger:
+    def _note_problem(self, record: logging.LogRecord) -> bool:
         """Keeps kazoo's last complaint for our own errors; the session tells of its states itself."""
-        logger = logging.Logger("kazoo", logging.WARNING)
-        logger.addHandler(_Keeper(self))
-        return logger
-
-
-class _Keeper(logging.Handler):
-    def __init__(self, client: Client) -> None:
-        super().__init__()
-        self._client = client
-
-    def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if record.exc_info and record.exc_info[1]:
             message = f"{message}: {record.exc_info[1]}"
         if not message.startswith("Transition"):
-            self._client.last_problem = message
+            self.last_problem = message
+        return False

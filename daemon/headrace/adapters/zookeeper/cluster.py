@@ -26,7 +26,7 @@ class ZooKeeperCluster(Cluster):
         info = {"address": member.address, "max": member.max_destinations}
         self.session = Session(settings, member.node, info, member=not member.command, capacity=member.max_destinations)
         self.counts = self.session.counts
-        self._store = ZooKeeperStore(self.session)
+        self.store = ZooKeeperStore(self.session)
 
     async def start(self) -> None:
         await self.session.start()
@@ -36,10 +36,6 @@ class ZooKeeperCluster(Cluster):
 
     def lock(self, destination: str) -> Lock:
         return ZooKeeperLock(self.session, destination, self._member.node, self._member.address)
-
-    @property
-    def store(self) -> ZooKeeperStore:
-        return self._store
 
     async def look(self) -> View:
         session, paths = self.session, self.session.paths

@@ -16,7 +16,7 @@ from headrace.adapters.zookeeper.operations import Check, Create, Delete, Node, 
 from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
-from headrace.lease import KnownEpoch, Lease, Term
+from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
 from headrace.ports.cluster import Lock
 from headrace.tasks import set_within
 
@@ -44,9 +44,8 @@ class ZooKeeperLock(Lock):
         self._wake = asyncio.Event()
         self._queue = LockQueue(session, destination, node, self._wake.set)
         self._held = HeldLock(session, destination, node)
-        self._term = Term()
-        self._lease = Lease(1.0)
-        self._lease.lose(_NOT_HELD)
+        self.lease = Lease(1.0)
+        self.lease.lose(_NOT_HELD)
         self._holding: Holding | None = None
         self._standing = -1
         """The session's generation in which a `running` of ours may stand; -1: there is none."""
@@ -75,16 +74,6 @@ class ZooKeeperLock(Lock):
             return "this daemon runs as many as it may ([daemon] max_destinations)"
         return ""
 
-    @property
-    def term(self) -> Term:
-        """The epoch, and the version of the epoch node that goes with it."""
-        return self._term
-
-    @property
-    def lease(self) -> Lease:
-        """Lost when the session is, when the node is gone or somebody else's, and by release()."""
-        return self._lease
-
     async def acquire(self, known_epoch: KnownEpoch) -> None:
         ignore = self._session.listen(self._wake.set)
         self._seen = 0, 0
@@ -107,7 +96,6 @@ class ZooKeeperLock(Lock):
         return taken
 
     async def look(self) -> str:
-        """Who holds it now, as `holder` tells it; nothing is changed. Raises LockServiceError."""
         running = await self._session.get(self._paths.running)
         self.holder_info = holder_of(running)
         return self.holder
@@ -137,20 +125,20 @@ class ZooKeeperLock(Lock):
             ignore()
 
     async def release(self) -> None:
-        self._lease.lose(_NOT_HELD)
+        self.lease.lose(_NOT_HELD)
         self._held.end()
         holding, self._holding = self._holding, None
         if holding is not None:
             self._session.proofs.drop(holding, _NOT_HELD)
             self.holder_info = {}
-        self._term = Term()
+        self.term = NO_TERM
         await self._clear()
 
     # -- taking it ------------------------------------------------------------------------------------------------
 
     async def _attempt(self, known_epoch: KnownEpoch, *, waiting: bool) -> bool:
         """One look, and when it is our turn, one attempt."""
-        if self._holding is not None and not self._lease.lost:
+        if self._holding is not None and not self.lease.lost:
             return True
         woken = self._wake.is_set()
         self._wake.clear()
@@ -224,13 +212,14 @@ class ZooKeeperLock(Lock):
         session, generation = self._session, self._session.generation
         before = await session.get(self._paths.epoch)
         epoch = max(self._read_epoch(before), await known_epoch()) + 1
+        granted = view.move if view.preferred == self._node else None
         data = orjson.dumps(
             {
                 "node": self._node,
                 "address": self._address,
                 "epoch": epoch,
                 "since": time.time_ns() // 1000,
-                "moved_by": view.asked_by(self._node),
+                "moved_by": str(read_json(granted.data).get("by") or "") if granted is not None else "",
             }
         )
         operations: list[Op] = []
@@ -242,8 +231,8 @@ class ZooKeeperLock(Lock):
             # So a node that was made by hand, of version 0, never has a version that was given out.
             operations.append(Create(self._paths.epoch, b"0"))
         operations.append(Set(self._paths.epoch, b"%d" % epoch, 0 if before is None else before.version))
-        if view.preferred == self._node and view.move is not None:
-            operations.append(Delete(self._paths.move, view.move.version))
+        if granted is not None:
+            operations.append(Delete(self._paths.move, granted.version))
         operations.append(self._queue.mark(holds=True))
         asked_at = time.monotonic()
         session.counts.attempts += 1
@@ -271,15 +260,15 @@ class ZooKeeperLock(Lock):
         return running.data == data and self._read_epoch(stored) == epoch
 
     def _hold(self, term: Term, running_version: int, generation: int, asked_at: float) -> None:
-        self._term, self._missing_since = term, 0.0
-        self._lease = lease = self._session.proofs.new_lease()
-        if self._session.generation != generation:
-            lease.lose("the ZooKeeper session was lost")
-            return
+        self.term, self._missing_since = term, 0.0
         # `running` alone would not do: a node that somebody else makes anew has the same version.
         checks = Check(self._paths.running, running_version), Check(self._paths.epoch, term.fence)
-        self._holding = self._session.proofs.hold(self._name, checks, lease, asked_at)
-        self._held.begin(self._holding)
+        self._holding = self._session.proofs.hold(self._name, checks, asked_at)
+        self.lease = self._holding.lease
+        if self._session.generation == generation:
+            self._held.begin(self._holding)
+        else:
+            self._session.proofs.drop(self._holding, "the ZooKeeper session was lost")
 
     def _read_epoch(self, node: Node | None) -> int:
         if node is None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from headrace.adapters.zookeeper.errors import NodeNameTaken, OutcomeUnknown, Refused
-from headrace.adapters.zookeeper.operations import Create, Delete, Node, Op, Set, read_json
+from headrace.adapters.zookeeper.errors import NodeNameTaken
+from headrace.adapters.zookeeper.operations import Delete, Node, Op, Set, read_json
 from headrace.adapters.zookeeper.session import Session
 
 
@@ -26,12 +26,6 @@ class View:
     """A live candidate that is to have the lock next; "" when nobody is."""
     move: Node | None
     """The request for it."""
-
-    def asked_by(self, node: str) -> str:
-        """Who wants this daemon to have the lock; "" when nobody does."""
-        if self.move is None or self.preferred != node:
-            return ""
-        return str(read_json(self.move.data).get("by") or "")
 
 
 def holder_of(running: Node | None) -> dict[str, Any]:
@@ -76,22 +70,14 @@ class LockQueue:
         if self.joined:
             return True
         generation = self._session.generation
-        path = self._paths.candidate(self._node)
-        try:
-            await self._session.multi(Create(path, self._data(holds=False), ephemeral=True), generation=generation)
-        except (Refused, OutcomeUnknown) as error:
-            if isinstance(error, Refused) and error.why == "no_node":
-                await self._session.make_parents(self._paths.candidates)
-                return await self.join()
-            if isinstance(error, Refused) and error.why != "node_exists":
-                raise
-            node = await self._session.get(path)
-            if not self._session.owns(node):
-                self._check_name(node)
-                return False
-            self.told = bool(read_json(node.data).get("ready", True))
-        else:
+        there = await self._session.put_up(self._paths.candidate(self._node), self._data(holds=False), generation)
+        if there is None:
             self.told = self.ready
+        elif self._session.owns(there):
+            self.told = bool(read_json(there.data).get("ready", True))
+        else:
+            self._check_name()
+            return False
         self._generation, self._taken_since = generation, 0.0
         return True
 
@@ -144,10 +130,10 @@ class LockQueue:
     def _data(self, *, holds: bool) -> bytes:
         return orjson.dumps({"ready": self.ready, "holds": holds})
 
-    def _check_name(self, node: Node | None) -> None:
+    def _check_name(self) -> None:
         now = time.monotonic()
         self._taken_since = self._taken_since or now
-        if node is not None and now - self._taken_since > self._session.timeout + 5.0:
+        if now - self._taken_since > self._session.timeout + 5.0:
             raise NodeNameTaken(
                 f"another daemon goes by the name {self._node} and waits for {self._destination}",
                 remedy="give each daemon its own [daemon] node",

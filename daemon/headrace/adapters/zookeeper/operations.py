@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -57,16 +57,6 @@ class Node:
     changed: int
     changed_ms: int
     """When the data was set last, by the servers' clock, in milliseconds since 1970."""
-
-
-class Link(NamedTuple):
-    """The state of the connection. `session` is 0 while there is none."""
-
-    state: str
-    """connected, suspended or lost"""
-    session: int
-    timeout: float
-    """Seconds, as the servers granted it."""
 
 
 def read_json(data: bytes) -> dict[str, Any]:

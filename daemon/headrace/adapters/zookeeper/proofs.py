@@ -22,7 +22,7 @@ class Holding:
     """A lock that is held: what has to be true in ZooKeeper as long as it is ours."""
 
     name: str
-    checks: tuple[Check, ...]
+    checks: Sequence[Check]
     lease: Lease
 
 
@@ -43,8 +43,6 @@ class Proofs:
     ) -> None:
         self.timeout = timeout
         """Of the session, in seconds, as the servers granted it."""
-        self.count = 0
-        """Proofs so far, for metrics."""
         self.soon = asyncio.Event()
         """Set to have the next one at once."""
         self._write, self._own, self._restore = write, own, restore
@@ -74,17 +72,13 @@ class Proofs:
         """
         return self.timeout * 2 / 3
 
-    def new_lease(self) -> Lease:
-        """For one holding, not proved yet."""
-        return Lease(self.holds, margin=self.timeout - self.holds)
-
-    def hold(self, name: str, checks: Sequence[Check], lease: Lease, asked_at: float) -> Holding:
+    def hold(self, name: str, checks: Sequence[Check], asked_at: float) -> Holding:
         """From now on every proof proves this lock too, until drop() or its lease is lost. Taking it, which was asked
         for at `asked_at`, was a proof as well, unless it came after a gap: see now()."""
-        holding = Holding(name, tuple(checks), lease)
+        holding = Holding(name, checks, Lease(self.holds, margin=self.timeout - self.holds))
         self._holdings.add(holding)
         if asked_at - self._proved_at < self.timeout / 3:
-            lease.prove(asked_at)
+            holding.lease.prove(asked_at)
         else:
             self.soon.set()
         return holding
@@ -120,7 +114,6 @@ class Proofs:
                     continue
                 settled = self._heard or asked_at - self._proved_at < self.timeout / 3
                 self._heard, self._proved_at = False, asked_at
-                self.count += 1
                 if settled:
                     break
                 await asyncio.sleep(self.timeout / 4)

@@ -21,7 +21,7 @@ from headrace.adapters.zookeeper.errors import (
     SessionOver,
     ZooKeeperError,
 )
-from headrace.adapters.zookeeper.operations import Create, Link, Node, Op, Set, read_json
+from headrace.adapters.zookeeper.operations import Create, Node, Op, Set, read_json
 from headrace.adapters.zookeeper.paths import Paths, node_name
 from headrace.adapters.zookeeper.proofs import Proofs
 from headrace.adapters.zookeeper.settings import ZooKeeperSettings
@@ -75,16 +75,18 @@ class Session:
     async def start(self) -> None:
         """Connects and takes our place among the live daemons, waiting for that of a crashed predecessor to end.
         Raises LockServiceError."""
-        self._client = Client(self.settings, self._on_link)
+        self._client = client = Client(self.settings, self._on_link)
         try:
-            self._client.begin()
+            client.begin()
             limit = max(3.0, self.settings.session_timeout)
             try:
                 await self.wait_connected(limit)
             except Disconnected as error:
-                raise self._unreachable(limit) from error
-            if self._member:
-                await self._make_parents()
+                why = f": {client.last_problem}" if client.last_problem else ""
+                raise ZooKeeperError(
+                    f"no ZooKeeper of {', '.join(self.settings.hosts)} could be reached within {limit:g} s{why}",
+                    remedy="look whether the ensemble runs and has a leader, at [zookeeper] hosts and at its TLS keys",
+                ) from error
             await self._register()
             await self._look_drained()
             self.spawn(self._keep(), "proofs")
@@ -194,6 +196,24 @@ class Session:
                 if refused.why != "node_exists":
                     raise
 
+    async def put_up(
+        self, path: str, data: bytes, generation: int, watch: Callable[[], None] | None = None
+    ) -> Node | None:
+        """Creates an ephemeral node of the session of `generation`, and its parents. Returns None, or the node that
+        stands there already; it is ours when the answer was lost. Raises LockServiceError."""
+        while True:
+            try:
+                await self.multi(Create(path, data, ephemeral=True), generation=generation)
+                return None
+            except (Refused, OutcomeUnknown) as error:
+                why = error.why if isinstance(error, Refused) else "node_exists"
+                if why == "no_node":
+                    await self.make_parents(path.rpartition("/")[0])
+                elif why != "node_exists":
+                    raise
+                elif (there := await self.get(path, watch)) is not None:
+                    return there
+
     async def _read(self, call: Callable[[Client], Awaitable[_T]]) -> _T:
         """Reads can be asked for again."""
         for _ in range(2):
@@ -212,28 +232,28 @@ class Session:
 
     # -- the connection -------------------------------------------------------------------------------------------
 
-    def _on_link(self, link: Link) -> None:
+    def _on_link(self, state: str, session: int, timeout: float) -> None:
         if self._client is None:
             return
-        if link.state == "connected":
-            if link.session != self.session_id:
+        if state == "connected":
+            if session != self.session_id:
                 self._end("the ZooKeeper session was lost")
-                self.session_id = link.session
+                self.session_id = session
                 self.counts.sessions += 1
                 self._registered = False
-            elif link.timeout < self.timeout:
+            elif timeout < self.timeout:
                 # The leases run by the longer one, so they can't be relied upon.
                 self.proofs.lose_all("the servers have shortened the ZooKeeper session's timeout")
-            self.proofs.reconnected(link.timeout)
-            _log.info("ZooKeeper is connected", session=f"{link.session & (1 << 64) - 1:#x}", timeout=link.timeout)
-        elif link.state == "suspended":
+            self.proofs.reconnected(timeout)
+            _log.info("ZooKeeper is connected", session=f"{session & (1 << 64) - 1:#x}", timeout=timeout)
+        elif state == "suspended":
             self.counts.suspensions += 1
             self._suspended_at = time.monotonic()
             _log.warning("the connection to ZooKeeper is lost", reason=self._client.last_problem)
         else:
             _log.error("the ZooKeeper session is lost", reason=self._client.last_problem)
             self._end("the ZooKeeper session was lost")
-        self.state = link.state
+        self.state = state
         self._drain_unknown = True
         self.proofs.soon.set()
         self._tell()
@@ -251,14 +271,6 @@ class Session:
         for listener in tuple(self._listeners):
             listener()
 
-    def _unreachable(self, limit: float) -> ZooKeeperError:
-        problem = self._client.last_problem if self._client else ""
-        why = f": {problem}" if problem else ""
-        return ZooKeeperError(
-            f"no ZooKeeper of {', '.join(self.settings.hosts)} could be reached within {limit:g} s{why}",
-            remedy="look whether the ensemble runs and has a leader, at [zookeeper] hosts and at its TLS keys",
-        )
-
     # -- among the daemons ----------------------------------------------------------------------------------------
 
     async def members(self) -> dict[str, dict[str, Any]]:
@@ -266,39 +278,24 @@ class Session:
         nodes = await self.read_children(self.paths.cluster)
         return {name: read_json(node.data) for name, node in nodes.items()}
 
-    async def _make_parents(self) -> None:
-        await self.make_parents(self.paths.cluster, self.paths.destinations, self.paths.drains)
-
     async def _register(self) -> None:
         """Our node in `cluster`. A crashed predecessor's goes when its session ends."""
         self._registered = self._registered or not self._member
+        if not self._registered:
+            await self.make_parents(self.paths.cluster, self.paths.destinations, self.paths.drains)
         path, deadline = self.paths.member(self.node), time.monotonic() + self.timeout + 2.0
         while not self._registered:
-            generation = self.generation
-            try:
-                await self.multi(Create(path, orjson.dumps(self._info), ephemeral=True), generation=generation)
+            gone = asyncio.Event()
+            there = await self.put_up(path, orjson.dumps(self._info), self.generation, gone.set)
+            if there is None or self.owns(there):
                 self._registered = True
-            except (Refused, OutcomeUnknown) as error:
-                if isinstance(error, Refused) and error.why == "no_node":
-                    await self._make_parents()
-                    continue
-                if isinstance(error, Refused) and error.why != "node_exists":
-                    raise
-                gone = asyncio.Event()
-                node = await self.get(path, gone.set)
-                if self.owns(node):
-                    self._registered = True
-                elif node is not None:
-                    await self._wait_for_name(node, gone, deadline)
-
-    async def _wait_for_name(self, node: Node, gone: asyncio.Event, deadline: float) -> None:
-        if not await set_within(gone, max(0.0, deadline - time.monotonic())):
-            other = read_json(node.data)
-            raise NodeNameTaken(
-                f"another daemon goes by the name {self.node}: that at {other.get('address') or 'an unknown address'}"
-                f", version {other.get('version', '?')}",
-                remedy="give each daemon its own [daemon] node",
-            )
+            elif not await set_within(gone, max(0.0, deadline - time.monotonic())):
+                other = read_json(there.data)
+                raise NodeNameTaken(
+                    f"another daemon goes by the name {self.node}: that at "
+                    f"{other.get('address') or 'an unknown address'}, version {other.get('version', '?')}",
+                    remedy="give each daemon its own [daemon] node",
+                )
 
     async def _look_drained(self) -> None:
         if not self._drain_unknown or not self._member:

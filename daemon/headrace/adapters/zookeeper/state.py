@@ -56,8 +56,6 @@ class ZooKeeperStore(StateStore):
         return Stored(head.position, head.epoch, head.version, head.last_pos)
 
     async def begin_epoch(self, destination: str, *, above: int = 0, term: Term = NO_TERM) -> Guard:
-        """Takes the destination over under the epoch of its lock. The stored epoch, and `above`, may be that epoch: a
-        run begins again. Raises Fenced or StateStoreError."""
         if not term.epoch:
             raise StateStoreError(
                 f"the position of {destination} in ZooKeeper can only be written under its lock there"
@@ -67,19 +65,22 @@ class ZooKeeperStore(StateStore):
             await self._session.make_parents(paths.schema, paths.history)
             generation = self._session.generation
             head, node = await self._read(destination)
-            await self._check_term(destination, head, above, term)
-            begun = replace(head, epoch=term.epoch)
-            data = begun.encode()
+            epoch = await self._session.get(paths.epoch)
+            if epoch is None or epoch.version != term.fence:
+                raise Fenced(f"the lock of {destination} that came with epoch {term.epoch} is over")
+            if (known := max(head.epoch, above)) > term.epoch:
+                raise Fenced(f"{destination} was run under epoch {known} already; ours is {term.epoch}")
+            begun = _Known(replace(head, epoch=term.epoch), -1 if node is None else node.version, generation)
+            data = begun.head.encode()
             # Written also when the epoch is stored already: what a former run of ours still has under way comes too
             # late then, and should somebody have made the epoch node anew, this node's version tells the two apart.
             write: Op = Create(paths.position, data) if node is None else Set(paths.position, data, node.version)
-            await self._write(destination, generation, term.fence, [write], data, -1 if node is None else node.version)
-        self._known[destination] = _Known(begun, 0 if node is None else node.version + 1, generation)
-        return Guard(term.epoch, begun.version, term.fence)
+            await self._write(destination, begun, term.fence, [write], data)
+        self._known[destination] = begun
+        return Guard(term.epoch, head.version, term.fence)
 
     async def commit(self, destination: str, guard: Guard, change: StateChange) -> Guard:
-        """Writes all of `change` or nothing. Raises Fenced, and counts it, when the destination is somebody else's by
-        now, or the session has ended; StateStoreError when it could not be written within twice the session timeout.
+        """Raises StateStoreError when it could not be written within twice the session timeout.
 
         A large schema history goes ahead in requests of its own. It counts only once the position node says how many
         pieces there are, so what an interrupted write left behind is overwritten by the next.
@@ -91,23 +92,16 @@ class ZooKeeperStore(StateStore):
             head = known.head.moved(change, len(pieces), time.time_ns() // 1000)
             head, operations = await self._history_operations(paths, head)
             data = head.encode()
-            operations.insert(0, Set(paths.position, data, known.node_version))
-            ahead = Check(paths.position, known.node_version)
-            for batch in _batches(await self._piece_operations(paths, known.head.pieces, pieces), operations):
-                await self._write(
-                    destination,
-                    known.generation,
-                    guard.fence,
-                    batch if batch[0] is operations[0] else [ahead, *batch],
-                    data if batch[0] is operations[0] else None,
-                    known.node_version,
-                )
-        self._known[destination] = _Known(head, known.node_version + 1, known.generation)
+            last = [Set(paths.position, data, known.node_version), *operations]
+            for batch in _batches(await self._piece_operations(paths, known.head.pieces, pieces), last):
+                ahead: Op = Check(paths.position, known.node_version)
+                await self._write(destination, known, guard.fence, [ahead, *batch], None)
+            await self._write(destination, known, guard.fence, last, data)
+        known.head = head
         return Guard(guard.epoch, head.version, guard.fence)
 
     async def history(self, destination: str, limit: int = 100) -> list[HistoryEntry]:
-        """The last changes of the position, newest first: those of people and policies, one checkpoint a minute, and
-        the present one. Raises StateStoreError."""
+        """Those of people and policies, one checkpoint a minute, and the present one."""
         paths = self._session.paths.destination(destination)
         with _as_store_error():
             head, node = await self._read(destination)
@@ -176,13 +170,6 @@ class ZooKeeperStore(StateStore):
             nodes += await asyncio.gather(*(self._session.get(path) for path in paths[start : start + _AT_ONCE]))
         return nodes
 
-    async def _check_term(self, destination: str, head: Head, above: int, term: Term) -> None:
-        epoch = await self._session.get(self._session.paths.destination(destination).epoch)
-        if epoch is None or epoch.version != term.fence:
-            raise Fenced(f"the lock of {destination} that came with epoch {term.epoch} is over")
-        if max(head.epoch, above) > term.epoch:
-            raise Fenced(f"{destination} was run under epoch {max(head.epoch, above)} already; ours is {term.epoch}")
-
     def _known_for(self, destination: str, guard: Guard) -> _Known:
         """Only what begin_epoch() and commit() left here will do: the node's version belongs to the guard."""
         known = self._known.get(destination)
@@ -216,14 +203,13 @@ class ZooKeeperStore(StateStore):
     async def _write(
         self,
         destination: str,
-        generation: int,
+        known: _Known,
         fence: int,
         operations: list[Op],
         data: bytes | None,
-        node_version: int,
     ) -> None:
-        """One guarded request, until its outcome is known. `data` is what it makes the position node hold, whose
-        version was `node_version`; None: pieces only, which may be written twice."""
+        """One guarded request, until its outcome is known. `data` is what it makes the position node hold; None: pieces
+        only, which may be written twice."""
         paths = self._session.paths.destination(destination)
         deadline = time.monotonic() + 2 * self._session.timeout
         unknown = False
@@ -233,11 +219,11 @@ class ZooKeeperStore(StateStore):
                     await self._session.sync()  # what is not done by now never will be
                     if data is None:
                         operations = [await self._again(operation) for operation in operations]
-                    elif await self._done(paths, data, node_version):
-                        return
+                    elif await self._done(paths, data, known.node_version + 1):
+                        break
                     unknown = False
-                await self._session.multi(Check(paths.epoch, fence), *operations, generation=generation)
-                return
+                await self._session.multi(Check(paths.epoch, fence), *operations, generation=known.generation)
+                break
             except Refused as refused:
                 if refused.why in ("bad_version", "no_node", "node_exists"):
                     raise self._fenced(destination, str(refused)) from refused
@@ -248,6 +234,7 @@ class ZooKeeperStore(StateStore):
                 unknown = unknown or isinstance(error, OutcomeUnknown)
                 if time.monotonic() > deadline:
                     raise
+        known.node_version += data is not None
 
     async def _again(self, operation: Op) -> Op:
         """A piece that may have been written."""
@@ -255,9 +242,9 @@ class ZooKeeperStore(StateStore):
             return Set(operation.path, operation.data)
         return operation
 
-    async def _done(self, paths: DestinationPaths, data: bytes, node_version: int) -> bool:
+    async def _done(self, paths: DestinationPaths, data: bytes, version: int) -> bool:
         node = await self._session.get(paths.position)
-        return node is not None and node.version == node_version + 1 and node.data == data
+        return node is not None and (node.version, node.data) == (version, data)
 
     def _fenced(self, destination: str, why: str) -> Fenced:
         """The error for a write of ours that came too late; counts it."""
@@ -272,27 +259,23 @@ def _size(operation: Op) -> int:
     return len(operation.path) + 100 + (len(operation.data) if isinstance(operation, Create | Set) else 0)
 
 
-def _batches(pieces: list[Op], last: list[Op]) -> Iterator[list[Op]]:
-    """Requests that are small enough: pieces ahead, and `last` with as many pieces as fit in the last one."""
+def _batches(pieces: list[Op], last: list[Op]) -> list[list[Op]]:
+    """Moves as many pieces as fit into the request `last`; returns the others as small enough requests ahead of it."""
     room = _REQUEST - sum(map(_size, last))
     if room < 0:
         raise StateStoreError(
             "the position is too large for a ZooKeeper node",
             remedy="the GTID set has too many intervals or servers; use the state store of another kind",
         )
-    keep: list[Op] = []
     while pieces and _size(pieces[-1]) <= room:
         room -= _size(pieces[-1])
-        keep.insert(0, pieces.pop())
-    batch: list[Op] = []
+        last.append(pieces.pop())
+    batches: list[list[Op]] = []
     for piece in pieces:
-        if batch and sum(map(_size, batch)) + _size(piece) > _REQUEST:
-            yield batch
-            batch = []
-        batch.append(piece)
-    if batch:
-        yield batch
-    yield [*last, *keep]
+        if not batches or sum(map(_size, [*batches[-1], piece])) > _REQUEST:
+            batches.append([])
+        batches[-1].append(piece)
+    return batches
 
 
 @contextlib.contextmanager
