@@ -55,6 +55,10 @@ class Proxy:
         self.bytes_down = 0
         """Handed to clients so far."""
         self.bytes_up = 0
+        self.rewrite: Callable[[bytes], bytes] | None = None
+        """Makes another one of the first piece that a server says on each connection."""
+        self.heard = b""
+        """What clients have said, while there is a `rewrite`."""
         self._links: set[_Link] = set()
         self._go = asyncio.Event()
         self._go.set()
@@ -193,6 +197,7 @@ class Proxy:
             ]
 
     async def _forward(self, link: _Link, source: socket.socket, target: socket.socket, *, down: bool) -> None:
+        first = True
         try:
             while True:
                 await self._go.wait()
@@ -200,6 +205,11 @@ class Proxy:
                 piece = await self._loop.sock_recv(source, size)
                 if not piece:
                     break
+                if self.rewrite is not None and down and first:
+                    piece = self.rewrite(piece)
+                elif self.rewrite is not None and not down:
+                    self.heard += piece
+                first = False
                 if self._delay:
                     await asyncio.sleep(self._delay)
                 await self._go.wait()  # what came while it was frozen is held as well

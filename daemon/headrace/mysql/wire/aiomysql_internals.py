@@ -1,13 +1,78 @@
-"""What is done below aiomysql's public interface, and only here: it has no replication commands and shows no socket."""
+"""What is done below aiomysql's public interface, and only here: it has no replication commands, shows no socket, and
+sends a password to whoever asks for it."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
+
+import aiomysql
+from pymysql.constants import CLIENT
 
 KNOWN_VERSIONS = {"aiomysql": ("0.3.2",)}
 """What all of this was tried with, on real servers. It relies on the connection's _writer and _reader with its _buffer,
-and on _execute_command() and _read_ok_packet()."""
+on _execute_command() and _read_ok_packet(), and on how a login goes: _connect() reads the greeting, sets
+server_capabilities and _server_auth_plugin, then calls _request_authentication(), which goes over to TLS where
+_ssl_context is set and the server can, and _process_auth() where the server asks for another plugin."""
+
+_GIVES_AWAY = ("mysql_clear_password", "mysql_old_password")
+"""Plugins with which the password, or what stands for it, can be read by whoever is at the other end."""
+
+
+class LoginRefused(Exception):
+    """We refuse to go on with a login that would give the password away. The text says why, `remedy` what helps."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
+    """Goes by the state that the connection has, rather than by what was asked for: a greeting without TLS, which
+    anybody on the way can make of one with it, ends the login where TLS is required."""
+
+    def __init__(self, *, tls_required: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._tls_required = tls_required
+        context: ssl.SSLContext | None = options.get("ssl")
+        self._verified = context is not None and context.verify_mode is ssl.CERT_REQUIRED
+
+    async def _request_authentication(self) -> None:
+        if not self.server_capabilities & CLIENT.SSL:
+            if self._tls_required:
+                raise LoginRefused(
+                    "the server offers no TLS, or somebody on the way takes the offer out",
+                    'look at its tls_version; or set tls = "preferred", which goes without TLS where there is none',
+                )
+            self._ssl_context = None
+            self.client_flag &= ~CLIENT.SSL  # a server without TLS takes the flag for a bad handshake
+        if not self.server_capabilities & CLIENT.PLUGIN_AUTH:
+            raise LoginRefused("the server knows no authentication plugins", "take MySQL 5.6 or later, or MariaDB")
+        self._require_safe(str(self._server_auth_plugin))
+        await super()._request_authentication()
+
+    async def _process_auth(self, plugin_name: bytes, auth_packet: Any) -> Any:
+        self._require_safe(plugin_name.decode("ascii", "replace"))
+        return await super()._process_auth(plugin_name, auth_packet)
+
+    def _require_safe(self, plugin: str) -> None:
+        encrypted = self._writer.transport.get_extra_info("ssl_object") is not None
+        will_be = self._ssl_context is not None  # before TLS begins: nothing of the login leaves before it has
+        if plugin in _GIVES_AWAY and not (self._verified and (encrypted or will_be)):
+            raise LoginRefused(
+                f"the server asks for the password by {plugin}, which gives it away unless the connection is encrypted "
+                "and the server's certificate is checked",
+                "give the account another plugin; or name tls_ca",
+            )
+
+
+async def connect(*, tls_required: bool, **options: Any) -> aiomysql.Connection:
+    """Connects and logs in, as aiomysql.connect() does with these options. Raises LoginRefused, and what that
+    raises."""
+    connection = _GuardedConnection(tls_required=tls_required, **options)
+    await connection._connect()
+    return connection
 
 
 def transport_of(connection: Any) -> asyncio.Transport | None:

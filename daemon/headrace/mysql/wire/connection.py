@@ -14,7 +14,7 @@ import aiomysql
 import pymysql.err
 
 from headrace.errors import BinlogOff, SourceError, SourceMisconfigured, SourceUnreachable
-from headrace.mysql.wire.aiomysql_internals import has_unread, run_command, transport_of
+from headrace.mysql.wire.aiomysql_internals import LoginRefused, connect, has_unread, run_command, transport_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON, query_error
 from headrace.mysql.wire.sockets import tune
 from headrace.mysql.wire.stream import PacketStream
@@ -98,23 +98,20 @@ class SourceConnection:
     @classmethod
     async def open(cls, address: Address) -> SourceConnection:
         """Connects and authenticates. Raises SourceError, or SourceMisconfigured for a refused account."""
-        context = _tls_context(address)
         try:
-            try:
-                return await cls._open(address, context)
-            except pymysql.err.OperationalError as error:
-                # A server without TLS answers a preferred TLS with this client-side error.
-                if context is None or address.tls != "preferred" or "SSL" not in str(error) or error.args[0] == 1045:
-                    raise
-                return await cls._open(address, None)
+            return await cls._open(address, _tls_context(address))
         except pymysql.err.OperationalError as error:
             raise _refused(address, error) from error
+        except LoginRefused as error:
+            where = f"MySQL at {address.host}:{address.port}"
+            raise SourceMisconfigured(f"{where}: {error}", remedy=error.remedy) from error
 
     @classmethod
     async def _open(cls, address: Address, context: ssl.SSLContext | None) -> SourceConnection:
         try:
             async with asyncio.timeout(address.connect_timeout):
-                connection = await aiomysql.connect(
+                connection = await connect(
+                    tls_required=address.tls == "required",
                     host=address.host,
                     port=address.port,
                     user=address.user,
