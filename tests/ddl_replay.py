@@ -17,10 +17,10 @@ from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.query_event import QueryEvent, parse_query
 from headrace.mysql.events.table_map import TableMap
-from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.tables import by_table, definition_of, statements
+from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.wire.binlog_file import packets
 from tests.binlogs import new_file

@@ -83,3 +83,19 @@ def test_an_xa_transaction_prepared_before_the_first_start_stops_and_can_be_skip
     process.start()
     wait_for(out, "2")
     assert process.wait_state("shop", "STREAMING")["skipped_events"] == 1
+
+
+def test_a_form_of_names_beyond_two_to_the_31_is_one_and_the_same(
+    mysql_site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    """MariaDB takes none."""
+    site, process = mysql_site, start(mysql_site)
+    site.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+    for number, decision in ((10, "COMMIT"), (20, "ROLLBACK")):
+        name = f"'{site.schema}{number}','b',{2**31 + 5}"
+        held = site.session()
+        held(f"XA START {name}", f"INSERT INTO t VALUES ({number}, 'x')", f"XA END {name}", f"XA PREPARE {name}")
+        held(f"XA {decision} {name}")
+    equal(site, out)
+    assert [row["id"] for m in read_jsonl(out) for row in m["data"]] == ["10", "999999"]
+    process.wait("shop", lambda s: bool(s["position"]) and not s["position"]["open_xa"])

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.mysql.schema.ddl.actions import NotParsed
-from headrace.mysql.schema.ddl.dialect import Dialect, dialect_of
-from headrace.mysql.schema.ddl.tokens import tokenize
+from headrace.mysql.sql.dialect import Dialect, dialect_of
+from headrace.mysql.sql.tokens import NotParsed, tokenize
 
 MYSQL = Dialect(mariadb=False, version=90704)
 MARIADB = Dialect(mariadb=True, version=101106)

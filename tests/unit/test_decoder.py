@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError, NotUnderstood, PositionLost, ServerId
 from headrace.model import Operation, Position, RowsChange
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.statements import Statement, classify
+from headrace.mysql.sql.dialect import Dialect
 from headrace.mysql.values.column_types import Field
 from headrace.mysql.values.rowcode import make_decoder
 from tests.made_binlog import NAME, SID, Binlog, close_all, decoder, feed
@@ -169,17 +170,26 @@ def test_column_names_never_reach_the_generated_source() -> None:
         ("/*!50003 REPLACE INTO t VALUES (1) */", Statement.DML),
         ("XA START X'78',X'',1", Statement.XA_START),
         ("XA END X'78'", Statement.INSIDE),
-        ("ROLLBACK TO SAVEPOINT a", Statement.INSIDE),
-        ("ROLLBACK TO `a`", Statement.INSIDE),
+        ("SAVEPOINT a", Statement.SAVEPOINT),
+        ("ROLLBACK TO SAVEPOINT a", Statement.ROLLBACK_TO),
+        ("ROLLBACK TO `a`", Statement.ROLLBACK_TO),
+        ("rollback /* */ work to b", Statement.ROLLBACK_TO),
+        ("RELEASE SAVEPOINT a", Statement.INSIDE),
         ("ROLLBACK", Statement.ROLLBACK),
         ("COMMIT", Statement.COMMIT),
         ("CREATE TABLE `t` (id int) START TRANSACTION", Statement.ATOMIC_DDL),
+        ("CREATE PROCEDURE p() START TRANSACTION", Statement.OTHER),
+        ("CREATE DEFINER=`a`@`%` EVENT e ON SCHEDULE EVERY 1 DAY DO START TRANSACTION", Statement.OTHER),
+        ("CREATE TABLE t (id int) -- START TRANSACTION", Statement.OTHER),
+        ("CREATE TABLE t (id int) /* then START TRANSACTION", Statement.OTHER),
+        ("CREATE TABLE t (a int) COMMENT 'x' # START TRANSACTION", Statement.OTHER),
+        ("INSERT INTO t VALUES ('no end", Statement.DML),
         ("ALTER TABLE t ADD COLUMN updated INT", Statement.OTHER),
         ("", Statement.OTHER),
     ],
 )
 def test_statements_are_told_apart_by_their_first_words(text: str, kind: Statement) -> None:
-    assert classify(text.encode()) is kind
+    assert classify(text.encode(), Dialect(mariadb=False, version=90700)) is kind
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5)), max_size=12))

@@ -11,7 +11,7 @@ from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.transactions import Transactions
-from headrace.mysql.events.xa import XaSpool
+from headrace.mysql.events.xa import GroupSpool
 from headrace.mysql.rows import RowsReader
 from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.follower import StatementFollower
@@ -42,7 +42,7 @@ class Decoder:
             *start.file_position, checksums=start.checksums, skip_positions=options.skip_events
         )
         transactions = self.transactions = Transactions(
-            cursor, start, XaSpool(options.spool, options.max_spool), receiver.mark
+            cursor, start, GroupSpool(options.spool, options.max_spool), receiver.mark
         )
         self.described = DescribedTables(cursor, history)
         maps = TableMaps(cursor, transactions, self.described, captures, options)

@@ -45,7 +45,7 @@ class RowsReader:
         images, numbers_each = 2 if update else 1, 2 if update and self._options.two_numbers else 1
 
         def on_rows(data: bytes, at: int, stop: int) -> None:
-            if transactions.in_xa:
+            if transactions.holding:
                 self._hold(kind.number, data, at, stop)
                 return
             transactions.events_done = ordinal = transactions.events_done + 1
@@ -120,12 +120,12 @@ class RowsReader:
         return self._cursor.not_understood("rows of a table that was not described before them")
 
     def _hold(self, number: int, data: bytes, at: int, stop: int) -> None:
-        """Rows of an XA transaction wait for its COMMIT."""
+        """Rows that may still be undone wait for the end of their group. Of those that nobody wants only the table's id
+        waits: they are counted."""
         table = self._maps.tables.get(data[at : at + 6])
         if table is None:
             raise self._not_described()
-        if table.row_schema is not None:
-            self._transactions.hold(number, data[at:stop])
+        self._transactions.hold(number, data[at : stop if table.row_schema is not None else at + 8])
 
     def _new_decoder(
         self, table: Table, row_schema: RowSchema, bitmaps: bytes, count: int, images: int, diffs: bool

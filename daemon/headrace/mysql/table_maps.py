@@ -58,7 +58,6 @@ class TableMaps:
     ) -> None:
         self._cursor, self._transactions, self._described = cursor, transactions, described
         self._captures, self._options = captures, options
-        self._mariadb = False
         self.tables: dict[bytes, Table] = {}
         self._maps: dict[bytes, Table] = {}
         """By their bytes without the table id, which changes with every reopening of the table."""
@@ -66,18 +65,17 @@ class TableMaps:
     def on_format(self, data: bytes, at: int, stop: int) -> None:
         """FORMAT_DESCRIPTION."""
         self.tables.clear()  # every transaction describes its tables anew
-        self._mariadb = b"MariaDB" in data[at + 2 : at + 52]
 
     def on_table_map(self, data: bytes, at: int, stop: int) -> None:
         body, transactions = data[at + 6 : stop], self._transactions
         table = self._maps.get(body)
         if table is None:
-            if transactions.skipping and not transactions.wants_xa:
+            if transactions.skipping and not transactions.holding:
                 table = Table("")  # its rows are passed over, so its schema may be unknown
             else:
                 table = self._new(body)
         self.tables[data[at : at + 6]] = table
-        if transactions.in_xa and table.row_schema is not None:
+        if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 
     def forget(self) -> None:
@@ -96,7 +94,7 @@ class TableMaps:
                 table.heartbeats = self._heartbeats(body)
         elif self._options.rows and self._captures(schema, name):
             try:
-                event = TableMap(body, mariadb=self._mariadb)
+                event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
                 table.row_schema = event.row_schema(self._described.of(event), self._options.values)
                 table.count = len(table.row_schema.fields)
             except BROKEN as error:
@@ -111,7 +109,7 @@ class TableMaps:
         """None when the table is not as headrace makes it: then heartbeats are not seen, and the rows matter to
         nobody."""
         try:
-            event = TableMap(body, mariadb=self._mariadb)
+            event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
         except BROKEN:
             return None
         return (

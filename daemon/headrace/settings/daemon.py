@@ -38,8 +38,8 @@ class DaemonSettings(Section):
     )
     spool: Folder = Field(
         default=Path("var/spool"),
-        description="Folder where rows of prepared XA transactions wait on disk for their XA COMMIT; relative to the "
-        "working directory.",
+        description="Folder where rows of prepared XA transactions, and those behind a SAVEPOINT, wait on disk; "
+        "relative to the working directory.",
     )
     watch: SecondsOrOff = Field(
         default=2.0,

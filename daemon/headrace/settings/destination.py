@@ -68,7 +68,8 @@ class SourceSettings(OptionalTls):
     )
     max_spool: Size = Field(
         default=1024 * MIB,
-        description="Bytes that rows of prepared XA transactions may take on disk; beyond it the destination stops.",
+        description="Bytes that rows of prepared XA transactions, and behind a SAVEPOINT, may take on disk; "
+        "beyond it the destination stops.",
     )
 
     on_position_lost: Literal["fail", "next_file", "earliest", "latest"] = Field(

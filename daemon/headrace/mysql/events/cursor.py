@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import NotUnderstood
+from headrace.mysql.sql.dialect import Dialect
 
 WRAP = 1 << 32
 """Event headers hold the low 32 bits of an offset only; a large transaction leads a file beyond them."""
@@ -13,11 +14,11 @@ class EventCursor:
 
     `file`:`end` is behind the last event that was handled whole; `start` is the offset of the present event, -1 when it
     stands in no file; `time` (seconds since 1970) is its header's, or that of an event within it. `checksums`: events
-    end in a CRC32. `skip_positions` are positions (`file:offset`) whose events an operator has chosen to pass over when
-    they can't be read; `skipped` counts what was passed over so.
+    end in a CRC32. `dialect` is that of the server that wrote the file. `skip_positions` are positions (`file:offset`)
+    whose events an operator has chosen to pass over when they can't be read; `skipped` counts what was passed over so.
     """
 
-    __slots__ = ("_skip_positions", "checksums", "end", "file", "high", "skipped", "start", "time")
+    __slots__ = ("_skip_positions", "checksums", "dialect", "end", "file", "high", "skipped", "start", "time")
 
     def __init__(
         self, file: str, end: int, *, checksums: bool = False, skip_positions: frozenset[str] = frozenset()
@@ -27,6 +28,7 @@ class EventCursor:
         self.high = end & -WRAP
         """The part of offsets that headers lack."""
         self.checksums, self._skip_positions = checksums, skip_positions
+        self.dialect = Dialect(False, 0)
 
     @property
     def event_start(self) -> int:

@@ -16,6 +16,7 @@ from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.inner import InnerEvents, LargeEvent, open_payload
+from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.dump_errors import dump_error
 from headrace.mysql.wire.stream import PacketStream
 
@@ -86,8 +87,8 @@ class EventCutter:
         self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
         self._keep_large, self._spool = keep_large, spool
         self.events, self.need, self.refused = 0, 4, False
-        self._inner: InnerEvents | None = None
-        self._inner_done: Callable[[], None] | None = None
+        self._inner: list[EnterInner] = []
+        """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
@@ -98,8 +99,8 @@ class EventCutter:
         NotUnderstood, BinlogCorrupt, and what the server says instead of an event.
         """
         try:
-            if self._inner is not None:
-                done, more = self._feed_inner(self._inner, enough)
+            if self._inner:
+                done, more = self._feed_inner(enough)
                 if not done:
                     return at, more
             if self._large is not None:
@@ -120,8 +121,8 @@ class EventCutter:
 
     def close(self) -> None:
         """Gives back files that are open; nothing can be fed afterwards."""
-        if self._inner is not None:
-            self._inner.close()
+        for entered in self._inner:
+            entered.events.close()
         if self._large is not None:
             self._large.close()
 
@@ -189,7 +190,7 @@ class EventCutter:
                 if start >= 0:
                     cursor.end = start + length
                 self.events += count
-                self._inner, self._inner_done = entered.events, entered.done
+                self._inner.append(entered)
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error)
@@ -226,14 +227,13 @@ class EventCutter:
                 raise error
             raise cursor.not_understood(f"an event can't be read: {error}") from error
         cursor.skipped += 1
-        inner, done = self._inner, self._inner_done
-        if inner is not None:  # the position is that of the event around it: all of it goes
-            inner.close()
-            self._inner = self._inner_done = None
-        if done is not None:
-            done()
+        entered, self._inner = self._inner, []
+        for one in entered:  # the position is that of the event around them: all of it goes
+            one.events.close()
+        if entered and entered[-1].done is not None:
+            entered[-1].done()
         elif self._skipped is not None:
-            self._skipped(inner is not None)
+            self._skipped(bool(entered))
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -256,43 +256,53 @@ class EventCutter:
         if algorithm > 1:
             raise cursor.not_understood(f"checksum algorithm {algorithm} is unknown")
         cursor.checksums = algorithm == 1
+        written_by = data[at + 2 : at + 52].rstrip(b"\0").decode("latin-1")
+        cursor.dialect = dialect_of(written_by, mariadb="MariaDB" in written_by)
         if self._format_told is not None:
             self._format_told(data, at, stop)
         raise _NewFile
 
     # -- events within events, and events in several packets ------------------------------------------------------
 
-    def _feed_inner(self, inner: InnerEvents, enough: Callable[[], bool]) -> tuple[bool, bool]:
+    def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
         """Whether all inner events are done, and if not, whether there is more to do at once."""
         cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + _SLICE_SECONDS
-        try:
-            while event := inner.peek():
-                cursor.time, kind, flags, data, at, stop = event
-                handler = handlers.get(kind, self._other)
-                if handler is None:
-                    self._refuse(kind, flags)
-                else:
-                    handler(data, at, stop)
+        while self._inner:
+            entered = self._inner[-1]
+            inner = entered.events
+            try:
+                while event := inner.peek():
+                    cursor.time, kind, flags, data, at, stop = event
+                    handler = handlers.get(kind, self._other)
+                    if handler is None:
+                        self._refuse(kind, flags)
+                    else:
+                        handler(data, at, stop)
+                    inner.advance()
+                    self.events += 1
+                    if enough() or time.monotonic() > deadline:
+                        return False, True
+            except SchemaNeeded:
+                return False, False
+            except EnterInner as further:
+                if further.done is None:
+                    further.events.close()
+                    self._pass_over(ValueError("a compressed transaction holds another one"))
+                    return True, False
                 inner.advance()
                 self.events += 1
-                if enough() or time.monotonic() > deadline:
-                    return False, True
-        except SchemaNeeded:
-            return False, False
-        except EnterInner as entered:
-            entered.events.close()
-            self._pass_over(ValueError("a compressed transaction holds another one"))
-            return True, False
-        except _NewFile:
-            self._pass_over(ValueError("a compressed transaction holds the beginning of a file"))
-            return True, False
-        except (NotUnderstood, *BROKEN) as error:
-            self._pass_over(error)
-            return True, False
-        inner.close()
-        done, self._inner, self._inner_done = self._inner_done, None, None
-        if done is not None:
-            done()
+                self._inner.append(further)
+                continue
+            except _NewFile:
+                self._pass_over(ValueError("a compressed transaction holds the beginning of a file"))
+                return True, False
+            except (NotUnderstood, *BROKEN) as error:
+                self._pass_over(error)
+                return True, False
+            inner.close()
+            self._inner.pop()
+            if entered.done is not None:
+                entered.done()
         return True, False
 
     def _unusual(self, data: bytes, at: int, status: int, head: int) -> tuple[int, bool]:
@@ -357,7 +367,7 @@ class EventCutter:
             else:
                 handler(data, 19, stop)
         except EnterInner as entered:
-            self._inner, self._inner_done = entered.events, entered.done
+            self._inner.append(entered)
         except _NewFile:
             raise cursor.not_understood("an event of 16 MB and more begins a file") from None
         except SchemaNeeded:

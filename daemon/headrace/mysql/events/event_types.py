@@ -78,6 +78,7 @@ class EventType:
 
 
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, TABLE_MAP, TRANSACTION_PAYLOAD = 4, 15, 27, 19, 40
+ROWS_QUERY, ANNOTATE_ROWS = 29, 160
 _I, _U, _D = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 
 
@@ -107,7 +108,7 @@ TABLE = (
         "skip_event",
     ),
     EventType(HEARTBEAT, "HEARTBEAT", Does.PASS, Does.HEARTBEAT, Does.HEARTBEAT, made_up=True),
-    EventType(29, "ROWS_QUERY", Does.TEXT, Does.PASS),
+    EventType(ROWS_QUERY, "ROWS_QUERY", Does.TEXT, Does.PASS),
     _rows(30, "WRITE_ROWS", _I),
     _rows(31, "UPDATE_ROWS", _U),
     _rows(32, "DELETE_ROWS", _D),
@@ -121,7 +122,7 @@ TABLE = (
     EventType(TRANSACTION_PAYLOAD, "TRANSACTION_PAYLOAD", Does.ENTER, Does.PASS),
     EventType(41, "HEARTBEAT_V2", Does.PASS, Does.HEARTBEAT, made_up=True),
     EventType(42, "GTID_TAGGED", Does.TAGGED_GTID, Does.TAGGED_GTID),
-    EventType(160, "ANNOTATE_ROWS", Does.ANNOTATION, Does.PASS),
+    EventType(ANNOTATE_ROWS, "ANNOTATE_ROWS", Does.ANNOTATION, Does.PASS),
     EventType(161, "BINLOG_CHECKPOINT", Does.PASS, Does.OUTSIDE),
     EventType(162, "MariaDB GTID", Does.MARIADB_GTID, Does.MARIADB_GTID),
     EventType(163, "GTID_LIST", Does.PASS, Does.OUTSIDE, made_up=True),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from enum import Enum, auto
+
+from headrace.mysql.sql.dialect import Dialect
+from headrace.mysql.sql.tokens import NotParsed, Token, tokenize
 
 
 class Statement(Enum):
@@ -12,8 +14,10 @@ class Statement(Enum):
     XA_START = auto()
     XA_END = auto()
     """XA COMMIT or XA ROLLBACK of a prepared transaction."""
+    SAVEPOINT = auto()
+    ROLLBACK_TO = auto()
     INSIDE = auto()
-    """Within a transaction: SAVEPOINT, XA END."""
+    """Within a transaction, without a meaning for its rows: RELEASE SAVEPOINT, XA END."""
     COMMIT = auto()
     ROLLBACK = auto()
     DML = auto()
@@ -21,34 +25,61 @@ class Statement(Enum):
     OTHER = auto()
 
 
-_COMMENT = re.compile(rb"(?:\s+|--[ \t][^\n]*\n|#[^\n]*\n|/\*(?!M?!)(?:[^*]|\*(?!/))*\*/|/\*M?!\d*|\*/)+")
-_WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")
-_DML = frozenset({b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH", b"CALL"})
+_WHOLE = {b"COMMIT": Statement.COMMIT, b"ROLLBACK": Statement.ROLLBACK}
+"""As the servers write them at the end of groups."""
+_FIRST = {
+    **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL"), Statement.DML),
+    "SAVEPOINT": Statement.SAVEPOINT,
+    "RELEASE": Statement.INSIDE,
+    "COMMIT": Statement.COMMIT,
+}
+_XA = {"START": Statement.XA_START, "BEGIN": Statement.XA_START, "END": Statement.INSIDE}
+_ATOMIC = b"START TRANSACTION"
 
 
-def classify(text: bytes) -> Statement:
-    """The kind of a statement; leading comments and executable comments are passed over."""
-    start = 0
-    comment = _COMMENT.match(text)
-    if comment:
-        start = comment.end()
-    words = _WORDS.match(text, start)
-    if not words:
+def classify(text: bytes, dialect: Dialect) -> Statement:
+    """The kind of a statement."""
+    if (whole := _WHOLE.get(text)) is not None:
+        return whole
+    first, second = (token.upper for token in _tokens(text, dialect, 2))
+    if first == "XA":
+        return _XA.get(second, Statement.XA_END)
+    if first == "ROLLBACK":
+        words = [token.upper for token in _tokens(text, dialect, 3)]
+        return Statement.ROLLBACK_TO if "TO" in words else Statement.ROLLBACK
+    if first == "CREATE" and not dialect.mariadb and text[-100:].rstrip().upper().endswith(_ATOMIC):
+        return _created(text, dialect)
+    return _FIRST.get(first, Statement.OTHER)
+
+
+def savepoint_name(text: bytes, dialect: Dialect) -> str:
+    """The name in SAVEPOINT or ROLLBACK TO SAVEPOINT, in the form in which the servers compare names: without case.
+    Raises ValueError when there is none."""
+    tokens = [token for token in _tokens(text, dialect, 6) if token.kind != "end"]
+    if len(tokens) < 2 or tokens[-1].kind not in ("word", "name", "string"):
+        raise ValueError("a savepoint without a name")
+    return tokens[-1].value.encode("latin-1").decode("utf-8", "surrogateescape").casefold()
+
+
+def _tokens(text: bytes, dialect: Dialect, count: int) -> list[Token]:
+    """The first tokens, those that lack as empty ones. Keywords are the same in every character set."""
+    sql = text.decode("latin-1")
+    for most in range(count, 0, -1):  # what comes behind the first words may be no text of this character set
+        try:
+            found = tokenize(sql, dialect, most)
+            break
+        except NotParsed:
+            continue
+    else:
+        found = []
+    return found + [Token("end", "", "", -1)] * (count - len(found))
+
+
+def _created(text: bytes, dialect: Dialect) -> Statement:
+    """CREATE TABLE ... START TRANSACTION is what MySQL writes for CREATE TABLE ... SELECT: its rows follow in the same
+    group. The words may also be a comment, or a routine's body."""
+    try:
+        words = [token.upper for token in tokenize(text.decode("latin-1"), dialect)]
+    except NotParsed:
         return Statement.OTHER
-    first, second = words[1].upper(), (words[2] or b"").upper()
-    if first in _DML:
-        return Statement.DML
-    if first == b"XA":
-        kinds = {b"START": Statement.XA_START, b"BEGIN": Statement.XA_START, b"END": Statement.INSIDE}
-        return kinds.get(second, Statement.XA_END)
-    if first == b"SAVEPOINT" or (
-        first == b"ROLLBACK" and second in (b"TO", b"WORK") and b"TO" in text[:40].upper().split()
-    ):
-        return Statement.INSIDE
-    if first == b"COMMIT":
-        return Statement.COMMIT
-    if first == b"ROLLBACK":
-        return Statement.ROLLBACK
-    if first == b"CREATE" and text.rstrip().upper().endswith(b"START TRANSACTION"):
-        return Statement.ATOMIC_DDL
-    return Statement.OTHER
+    return Statement.ATOMIC_DDL if words[1] == "TABLE" and words[-2:] == ["START", "TRANSACTION"] else Statement.OTHER

@@ -14,7 +14,7 @@ from headrace.mysql.events.cutter import EnterInner, rotated_to
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import Key, parse_mariadb
-from headrace.mysql.events.statements import Statement
+from headrace.mysql.events.statements import Statement, savepoint_name
 
 _ALL = sys.maxsize
 _OWN_INTERVALS = 64
@@ -27,7 +27,7 @@ class Transactions:
     somebody else's, who calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`.
 
     Readable at any time: `gtids` (executed before the present group, None while that is not known), `gtid`, `start`
-    (offset) and `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `in_xa`, `count`
+    (offset) and `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `holding`, `count`
     (groups that ended). Rows events up to number `skip_events` of the group are confirmed already, or lie before the
     place to begin at.
     """
@@ -36,7 +36,7 @@ class Transactions:
         self,
         cursor: EventCursor,
         start: DumpStart,
-        spool: xa.XaSpool,
+        spool: xa.GroupSpool,
         mark: Callable[[TransactionMark], None] | None = None,
     ) -> None:
         begin = start.position
@@ -61,7 +61,10 @@ class Transactions:
         if start.file_position != (begin.file, begin.offset):
             self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
         self._resume: Position | None = begin if begin.events_done or begin.open_xa else None
-        self.inside = self.in_xa = self.in_group = False
+        self.inside = self._in_xa = self.in_group = False
+        self.holding = False
+        """Whether the events of the group wait for its end, because what they did may be undone: they are given to
+        `hold()`."""
         self.captured_rows = False
         """Whether the group changed captured tables."""
         self._awaited: list[OpenXa] = list(begin.open_xa)
@@ -80,7 +83,7 @@ class Transactions:
             raise cursor.not_understood(f"a transaction begins before the one at {self.start} has ended")
         start = cursor.start
         self.start, self.events_done = start if start >= 0 else cursor.end, 0
-        self.in_group, self.captured_rows, self.in_xa = True, False, False
+        self.in_group, self.captured_rows, self._in_xa, self.holding = True, False, False, False
         self._tx_last_pos, self.skip_events = self.last_pos, 0
         if self._skip_to is not None or self._resume is not None:
             self._find_start()
@@ -142,7 +145,12 @@ class Transactions:
         elif kind is Statement.ROLLBACK:
             if self.captured_rows:
                 raise self._cursor.not_understood("a transaction that changed captured tables ends in a ROLLBACK")
+            self._forget_held()
             self.commit()
+        elif kind is Statement.SAVEPOINT and self.inside:
+            self._on_savepoint(savepoint_name(text, self._cursor.dialect))
+        elif kind is Statement.ROLLBACK_TO and self.inside:
+            self._on_rollback_to(savepoint_name(text, self._cursor.dialect))
         else:
             return kind is Statement.INSIDE
         return True
@@ -151,6 +159,29 @@ class Transactions:
     def skipping(self) -> bool:
         """Whether the position to begin at is still ahead."""
         return self._skip_to is not None
+
+    # -- savepoints -----------------------------------------------------------------------------------------------
+
+    def _on_savepoint(self, name: str) -> None:
+        """What follows may be undone: where a transaction has changed tables without transactions too, MariaDB writes
+        the rows and a ROLLBACK TO. The rows of those tables stand in a group of their own."""
+        if not self._keeps:
+            return
+        if not self.holding:
+            self.holding = True
+            self._spool.begin(self._cursor.file, self.start, self.gtid)
+        self._spool.mark(name)
+
+    def _on_rollback_to(self, name: str) -> None:
+        if self._keeps and not (self.holding and self._spool.back_to(name)):
+            raise self._cursor.not_understood(
+                f"a transaction is rolled back to the savepoint {name!r}, which it does not have"
+            )
+
+    def _forget_held(self) -> None:
+        if self.holding:
+            self.holding = False
+            self._spool.drop(None)
 
     # -- XA -------------------------------------------------------------------------------------------------------
 
@@ -175,19 +206,20 @@ class Transactions:
             )
 
     def _begin_xa(self) -> None:
-        self.inside = self.in_xa = True
-        if self.wants_xa:
+        self.inside = self._in_xa = True
+        if self._keeps:
+            self.holding = True
             self._spool.begin(self._cursor.file, self.start, self.gtid)
 
     @property
-    def wants_xa(self) -> bool:
-        """Whether the events of the XA transaction are kept: not when it was decided before the stored position."""
+    def _keeps(self) -> bool:
+        """Whether what waits is kept: not in a group that lies before the stored position, unless it is an XA
+        transaction that was not decided there."""
         return self._skip_to is None or self._awaited_here() is not None
 
     def hold(self, kind: int, body: bytes) -> None:
-        """Keeps an event of an XA transaction until it is committed. Raises NotUnderstood when there is too much."""
-        if self.wants_xa:
-            self._spool.add(self._cursor.time, kind, body)
+        """Keeps an event of the group until it ends. Raises NotUnderstood when there is too much."""
+        self._spool.add(self._cursor.time, kind, body)
 
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
         one_phase, xid = xa.xid_of_prepare(data, at, stop)
@@ -223,7 +255,7 @@ class Transactions:
         """The rows of a transaction that is committed now, as if they stood here; None: the present one, which commits
         in one phase."""
         inner = self._spool.events(xid)
-        self.in_xa = False
+        self._in_xa = self.holding = False
 
         def done() -> None:
             self._spool.drop(xid)
@@ -264,6 +296,9 @@ class Transactions:
 
     def commit(self, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
         """The group ends with the present event: XID, or what stands for it."""
+        if self.holding and not self._in_xa:
+            self._give_out(None)
+            return
         if self._marked:
             self._tell_mark(begin=False)
             self._marked = False
@@ -275,7 +310,7 @@ class Transactions:
                 self._own_gtids.add(*self._key)
                 self._own_gtids.forget_oldest(_OWN_INTERVALS)
             self._key = None
-        self.inside = self.in_group = self.in_xa = False
+        self.inside = self.in_group = self._in_xa = self.holding = False
         self._last_commit_us = self.commit_time_us
         self._last_file, self._last_start = self._cursor.file, self.start
         self.events_done = self.own_events = 0

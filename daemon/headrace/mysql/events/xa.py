@@ -1,10 +1,11 @@
-"""The rows of XA transactions between PREPARE and COMMIT: kept on disk, because a rollback may follow hours later."""
+"""XA transactions: how events name them, and the rows of groups that wait for their end, kept on disk: a rollback may
+follow hours later."""
 
 from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
@@ -13,6 +14,8 @@ from headrace.model import OpenXa
 from headrace.mysql.events.inner import InnerEvents
 
 _HEADER = struct.Struct("<IBIIIH").pack
+_FORM = (1 << 32) - 1
+"""The number of a form of names has 32 bits; events have it with a sign, statements without."""
 _IN_MEMORY = 32 << 10
 """A small transaction does not need a file."""
 _STATEMENT = re.compile(
@@ -27,7 +30,7 @@ def xid_of_prepare(data: bytes, at: int, stop: int) -> tuple[bool, str]:
     raw = data[at + 13 : at + 13 + gtrid + bqual]
     if len(raw) != gtrid + bqual or at + 13 + len(raw) > stop:
         raise ValueError("an XA identifier ends behind its event")
-    return bool(one_phase), f"{form}:{raw[:gtrid].hex()}:{raw[gtrid:].hex()}"
+    return bool(one_phase), f"{form & _FORM}:{raw[:gtrid].hex()}:{raw[gtrid:].hex()}"
 
 
 def xid_of_statement(text: bytes) -> tuple[bool, str]:
@@ -35,7 +38,9 @@ def xid_of_statement(text: bytes) -> tuple[bool, str]:
     match = _STATEMENT.fullmatch(text)
     if not match:
         raise ValueError(f"'{text[:80].decode('utf-8', 'replace')}' is not understood")
-    return match[1].upper() == b"COMMIT", f"{int(match[4])}:{match[2].decode().lower()}:{match[3].decode().lower()}"
+    return match[
+        1
+    ].upper() == b"COMMIT", f"{int(match[4]) & _FORM}:{match[2].decode().lower()}:{match[3].decode().lower()}"
 
 
 @dataclass(slots=True)
@@ -45,10 +50,13 @@ class _Held:
     where: OpenXa
     file: SpooledTemporaryFile[bytes] | None = None
     size: int = 0
+    savepoints: list[tuple[str, int]] = field(default_factory=list)
+    """Names, and how many bytes stand before each; oldest first."""
 
 
-class XaSpool:
-    """The XA transactions of one stream that are not decided yet. `limit` bounds the bytes of all together."""
+class GroupSpool:
+    """The events of groups whose rows wait for their end: XA transactions that are not decided yet, and what stands
+    behind a SAVEPOINT. `limit` bounds the bytes of all together."""
 
     def __init__(self, folder: Path | None, limit: int) -> None:
         self._folder, self._limit, self._used = folder, limit, 0
@@ -58,7 +66,7 @@ class XaSpool:
         """Those that are prepared, oldest first, as positions carry them."""
 
     def begin(self, file: str, offset: int, gtid: str) -> None:
-        """An XA transaction's group begins at `file`:`offset`."""
+        """A group whose events wait begins at `file`:`offset`."""
         self.drop(None)
         self._current = _Held(OpenXa("", file, offset, gtid))
 
@@ -66,12 +74,13 @@ class XaSpool:
         """Keeps an event of the group. Raises NotUnderstood when there is too much."""
         held = self._current
         if held is None:
-            raise ValueError("an XA transaction's event stands outside of one")
+            raise ValueError("an event that is to wait stands outside of a group")
         size = 19 + len(body)
         if self._used + size > self._limit:
             raise NotUnderstood(
-                f"the rows of XA transactions that are prepared and not decided take more than {self._limit} bytes",
-                remedy="decide them (XA RECOVER; XA COMMIT or XA ROLLBACK), or raise [source] max_spool",
+                f"the rows of XA transactions that are not decided, and of those behind a SAVEPOINT, take more than "
+                f"{self._limit} bytes",
+                remedy="decide the former (XA RECOVER; XA COMMIT or XA ROLLBACK), or raise [source] max_spool",
             )
         if held.file is None:
             if self._folder is not None:
@@ -83,6 +92,27 @@ class XaSpool:
         held.file.write(body)
         held.size += size
         self._used += size
+
+    def mark(self, savepoint: str) -> None:
+        """The group goes on behind a savepoint; one of the same name is forgotten."""
+        if (held := self._current) is not None:
+            held.savepoints = [known for known in held.savepoints if known[0] != savepoint]
+            held.savepoints.append((savepoint, held.size))
+
+    def back_to(self, savepoint: str) -> bool:
+        """Forgets what stands behind a savepoint, later savepoints among it; whether there is one of the name."""
+        held = self._current
+        names = [name for name, _ in held.savepoints] if held is not None else []
+        if held is None or savepoint not in names:
+            return False
+        del held.savepoints[names.index(savepoint) + 1 :]
+        size = held.savepoints[-1][1]
+        self._used -= held.size - size
+        held.size = size
+        if held.file is not None:
+            held.file.seek(size)
+            held.file.truncate()
+        return True
 
     def prepare(self, xid: str) -> None:
         """The group has ended in XA PREPARE."""

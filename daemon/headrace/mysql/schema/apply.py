@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from headrace.model import Column, DdlKind, TableChange
 from headrace.mysql.schema.ddl import actions
-from headrace.mysql.schema.ddl.actions import NotParsed, TableName
+from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition, altered, created
-from headrace.mysql.schema.ddl.dialect import Dialect
 from headrace.mysql.schema.states import States
+from headrace.mysql.sql.dialect import Dialect
+from headrace.mysql.sql.tokens import NotParsed
 
 
 class Applied:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.model import TableSchema
-from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.tables import TABLES_SQL, read_tables
+from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 

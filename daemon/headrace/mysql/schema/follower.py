@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 
 from headrace.model import DdlKind, SchemaChange, TableChange, TableSchema
+from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.events.statements import Statement, classify
@@ -72,7 +73,7 @@ class StatementFollower:
         self._run(parse_compressed_query(data, at, stop), at, stop)
 
     def _run(self, query: QueryEvent, at: int, stop: int) -> None:
-        transactions, kind = self._transactions, classify(query.text)
+        transactions, kind = self._transactions, classify(query.text, self._cursor.dialect)
         if transactions.on_statement(kind, query.text):
             return
         inside = transactions.inside or kind is Statement.ATOMIC_DDL
@@ -133,11 +134,17 @@ class StatementFollower:
 
     def on_text(self, data: bytes, at: int, stop: int) -> None:
         """ROWS_QUERY; a byte before the text says a length that may be too small for it."""
-        self._note(data[at + 1 : stop])
+        if self._transactions.holding:
+            self._transactions.hold(ev.ROWS_QUERY, data[at:stop])
+        else:
+            self._note(data[at + 1 : stop])
 
     def on_annotation(self, data: bytes, at: int, stop: int) -> None:
         """MariaDB's ANNOTATE_ROWS."""
-        self._note(data[at:stop])
+        if self._transactions.holding:
+            self._transactions.hold(ev.ANNOTATE_ROWS, data[at:stop])
+        else:
+            self._note(data[at:stop])
 
     def _note(self, text: bytes) -> None:
         self.text, self._text_of = text.decode("utf-8", "backslashreplace"), self._transactions.count

@@ -10,11 +10,12 @@ from typing import Any
 from headrace.model import DdlKind, TableChange, TableSchema
 from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.apply import Applied
-from headrace.mysql.schema.ddl.actions import NotParsed, StatementInfo, TableName
+from headrace.mysql.schema.ddl.actions import StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.ddl.definition import TableDefinition
-from headrace.mysql.schema.ddl.dialect import dialect_of
 from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
+from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.tokens import NotParsed
 
 _UNKNOWN_TABLE_ERROR = 1051
 _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]* \(\n  `")

@@ -9,11 +9,11 @@ from typing import Any
 
 from headrace.errors import SourceError
 from headrace.model import Position
-from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.schema.gap import DdlScan
 from headrace.mysql.schema.history import Reading, SchemaHistory
 from headrace.mysql.schema.states import UNREAD, FilePosition, reached
 from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
+from headrace.mysql.sql.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 
 _TRIES = 4

@@ -8,10 +8,11 @@ from operator import itemgetter
 from typing import Any
 
 from headrace.mysql.schema.apply import require_sound_labels
-from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed, TableName
+from headrace.mysql.schema.ddl.actions import ColumnDef, TableName
 from headrace.mysql.schema.ddl.definition import TableDefinition, row_times
-from headrace.mysql.schema.ddl.dialect import Dialect, charset_named, charset_of_collation
 from headrace.mysql.schema.ddl.types import make_column, parse_type
+from headrace.mysql.sql.dialect import Dialect, charset_named, charset_of_collation
+from headrace.mysql.sql.tokens import NotParsed
 
 Row = Mapping[str, Any]
 _AT_ONCE = 500

@@ -10,10 +10,6 @@ TableName = tuple[str, str]
 """(schema, table) as written; a name without a schema has the session's."""
 
 
-class NotParsed(ValueError):
-    """A statement, or a part of one, that the parser does not understand completely; the text says where."""
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnType:
     """A declared type, synonyms resolved, before the character set of its table is known."""

@@ -14,7 +14,6 @@ from headrace.mysql.schema.ddl.actions import (
     CreateTable,
     DatabaseAction,
     DropTables,
-    NotParsed,
     RenameTables,
     RenameTo,
     StatementInfo,
@@ -24,7 +23,6 @@ from headrace.mysql.schema.ddl.actions import (
 from headrace.mysql.schema.ddl.alter import alter_table
 from headrace.mysql.schema.ddl.create import create_table
 from headrace.mysql.schema.ddl.cursor import Cursor
-from headrace.mysql.schema.ddl.dialect import CODECS, Dialect, dialect_of
 from headrace.mysql.schema.ddl.dml import named_by_dml
 from headrace.mysql.schema.ddl.objects import (
     alter_database,
@@ -36,7 +34,8 @@ from headrace.mysql.schema.ddl.objects import (
     rename,
     truncate,
 )
-from headrace.mysql.schema.ddl.tokens import tokenize
+from headrace.mysql.sql.dialect import CODECS, Dialect, dialect_of
+from headrace.mysql.sql.tokens import NotParsed, tokenize
 from headrace.mysql.values.charsets import UnknownType, charset_of
 
 _CONTROL = frozenset({b"BEGIN", b"COMMIT", b"ROLLBACK"})

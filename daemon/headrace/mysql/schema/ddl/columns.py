@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.mysql.schema.ddl.actions import ColumnDef, NotParsed
+from headrace.mysql.schema.ddl.actions import ColumnDef
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_attributes, collate_clause, data_type
+from headrace.mysql.sql.tokens import NotParsed
 
 _ENGINES = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID", *_ENGINES)

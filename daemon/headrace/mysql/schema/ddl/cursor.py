@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.mysql.schema.ddl.actions import NotParsed, TableName
-from headrace.mysql.schema.ddl.dialect import Dialect
-from headrace.mysql.schema.ddl.tokens import Token
+from headrace.mysql.schema.ddl.actions import TableName
+from headrace.mysql.sql.dialect import Dialect
+from headrace.mysql.sql.tokens import NotParsed, Token
 
 _END = Token("end", "", "", -1)
 

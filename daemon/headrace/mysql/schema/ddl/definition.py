@@ -17,13 +17,13 @@ from headrace.mysql.schema.ddl.actions import (
     CreateTable,
     DropColumn,
     DropPrimary,
-    NotParsed,
     RenameColumn,
     TableCharset,
     Versioning,
 )
-from headrace.mysql.schema.ddl.dialect import Dialect
 from headrace.mysql.schema.ddl.types import TEXT_BYTES, by_bytes, make_column, parse_type
+from headrace.mysql.sql.dialect import Dialect
+from headrace.mysql.sql.tokens import NotParsed
 from headrace.mysql.values.charsets import WIDTHS
 
 

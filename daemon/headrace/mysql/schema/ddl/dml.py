@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.mysql.schema.ddl.actions import NotParsed, TableName
+from headrace.mysql.schema.ddl.actions import TableName
 from headrace.mysql.schema.ddl.cursor import Cursor
+from headrace.mysql.sql.tokens import NotParsed
 
 _MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.model import Column
-from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType, NotParsed
+from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType
 from headrace.mysql.schema.ddl.cursor import Cursor
-from headrace.mysql.schema.ddl.dialect import CODECS, Dialect, charset_named, charset_of_collation
-from headrace.mysql.schema.ddl.tokens import tokenize
+from headrace.mysql.sql.dialect import CODECS, Dialect, charset_named, charset_of_collation
+from headrace.mysql.sql.tokens import NotParsed, tokenize
 from headrace.mysql.values.charsets import WIDTHS
 from headrace.mysql.values.column_types import java_type
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from headrace.mysql.schema.ddl.actions import NotParsed
-from headrace.mysql.schema.ddl.dialect import Dialect
+from headrace.mysql.sql.dialect import Dialect
 
 _ANSI_QUOTES, _NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 _MOST = 2_000_000
 """Characters of a statement that is looked at; a larger one is not understood."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class NotParsed(ValueError):
+    """A statement, or a part of one, that is not understood completely; the text says where."""
+
+
+class Token(NamedTuple):
     """`kind`: word (a name or keyword without quotes), name (a quoted name), string, number, bits (hex and bit
     literals), variable, op (one character). `value` is what it stands for; words keep their case."""
 
@@ -28,8 +30,9 @@ class Token:
 _SPACE = re.compile(r"[\s\x00]+")
 _LINE_COMMENT = re.compile(r"(?:#|--(?=[\s\x00-\x1f]|$))[^\n]*")
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
-_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![0-9A-Za-z_$\u0080-\U0010ffff])")
-_BITS = re.compile(r"(?:0x[0-9A-Fa-f]+|0b[01]+)(?![0-9A-Za-z_$\u0080-\U0010ffff])|[xX]'[0-9A-Fa-f]*'|[bB]'[01]*'")
+_NUMBER = re.compile(r"(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?+(?![0-9A-Za-z_$\u0080-\U0010ffff])")
+_BITS = re.compile(r"(?:0x[0-9A-Fa-f]++|0b[01]++)(?![0-9A-Za-z_$\u0080-\U0010ffff])|[xX]'[0-9A-Fa-f]*+'|[bB]'[01]*+'")
+_EDGE = re.compile(r"/\*|\*/")
 _VARIABLE = re.compile(r"@@?(?:[\w.$]+|`[^`]*`|'[^']*'|\"[^\"]*\")?")
 _BACKQUOTED = re.compile(r"`(?:[^`]++|``)*+`")
 _DOUBLED = {
@@ -84,19 +87,21 @@ class _Tokenizer:
             self._inside += 1
             self._at = opener.end()
             return
-        # A comment within a comment that is not executed counts, as in the servers.
-        depth, p = 1, self._at + 2
-        nests = opener is not None
-        while depth:
-            end = self._sql.find("*/", p)
-            if end < 0:
+        end = self._at + 2
+        if opener is None:
+            end = self._sql.find("*/", end) + 2
+            if end < 2:
                 raise NotParsed("a comment has no end")
-            inner = self._sql.find("/*", p, end) if nests else -1
-            if inner >= 0:
-                depth, p = depth + 1, inner + 2
+        else:  # a comment within a comment that is not executed counts, as in the servers
+            depth = 1
+            for edge in _EDGE.finditer(self._sql, end):
+                depth += 1 if edge[0] == "/*" else -1
+                if not depth:
+                    end = edge.end()
+                    break
             else:
-                depth, p = depth - 1, end + 2
-        self._at = p
+                raise NotParsed("a comment has no end")
+        self._at = end
 
     def _executes(self, opener: re.Match[str]) -> bool:
         only_mariadb, digits = opener[1] == "M", opener[2]

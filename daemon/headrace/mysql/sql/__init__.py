@@ -1,0 +1,1 @@
+"""The texts of statements as the servers read them: their words, and what differs between servers and sessions."""
