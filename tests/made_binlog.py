@@ -97,13 +97,14 @@ def decoder(
     skip_before: int = 0,
     history: SchemaHistory | None = None,
     options: DecoderOptions | None = None,
+    apart: bool = False,
     **receiver: Any,
 ) -> Decoder:
     """One that gives rows to `changes`, and what else is wanted to `receiver`; the table `dropped` is not captured."""
     begin = DumpStart(start or Position("server", "b.000001", 4), checksums=True, skip_before=skip_before)
     captures: Callable[[str, str], bool] = lambda schema, table: table != "dropped"  # noqa: E731
     into = Receiver(rows=changes.append, **receiver)
-    _made.append(Decoder(begin, into, captures=captures, history=history, options=options))
+    _made.append(Decoder(begin, into, captures=captures, history=history, options=options, apart=apart))
     return _made[-1]
 
 

@@ -306,7 +306,8 @@ class SchemaChange:
     """One statement of the binlog that is no change of rows: DDL, DCL, or the text of DML."""
 
     kind: DdlKind
-    is_ddl: bool
+    category: str
+    """ddl, dcl (accounts and rights) or dml."""
     schema: str
     """The schema that the statement is about: its table's, else the session's."""
     table: str
@@ -317,6 +318,13 @@ class SchemaChange:
     commit_time_us: int
     gtid: str
     origin: Origin = NO_ORIGIN
+    alters: bool = False
+    """Whether it is an ALTER, whose kind may be another: ADD INDEX is CINDEX."""
+
+    @property
+    def is_ddl(self) -> bool:
+        """Whether it is about tables, schemas, indexes, views or routines."""
+        return self.category == "ddl"
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ def test_statements_and_marks_are_taken_or_passed_over(fmt: str) -> None:
     origin = Origin("b.000001", 4, 100, 1)
     sql = "ALTER TABLE t ADD c INT"
     builder.emit_schema(
-        SchemaChange(DdlKind.ALTER, True, "shop", "t", sql, (), 9, 1_700_000_000_000_000, "u:1", origin)
+        SchemaChange(DdlKind.ALTER, "ddl", "shop", "t", sql, (), 9, 1_700_000_000_000_000, "u:1", origin)
     )
     builder.emit_mark(TransactionMark(True, 9, 1_700_000_000_000_000, "u:1", origin=origin))
     for batch in builder.take(POSITION, 1.0):

@@ -188,8 +188,8 @@ def only(messages: list[Messages]) -> dict[str, Any]:
     return dict(json.loads(value))
 
 
-def ddl(sql: str = 'ALTER TABLE t ADD `a"b` INT', kind: DdlKind = DdlKind.ALTER, is_ddl: bool = True) -> SchemaChange:
-    return SchemaChange(kind, is_ddl, "shop", "t", sql, (), 1 << 40, 1_700_000_000_123_456, "u:1")
+def ddl(sql: str = 'ALTER TABLE t ADD `a"b` INT', kind: DdlKind = DdlKind.ALTER, category: str = "ddl") -> SchemaChange:
+    return SchemaChange(kind, category, "shop", "t", sql, (), 1 << 40, 1_700_000_000_123_456, "u:1")
 
 
 def test_a_schema_change_has_the_fields_of_a_flat_message_and_no_rows() -> None:
@@ -223,7 +223,7 @@ def test_the_type_of_a_schema_change_is_canals_word(kind: DdlKind) -> None:
 def test_a_rename_has_the_new_name_as_in_canal() -> None:
     made = SchemaChange(
         DdlKind.RENAME,
-        True,
+        "ddl",
         "shop",
         "old",
         "RENAME TABLE old TO arch.new, x TO y",
@@ -271,15 +271,11 @@ def test_canals_own_way_has_whole_seconds_and_no_pos() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "is_ddl"),
-    [
-        ("GRANT SELECT ON *.* TO a", True),
-        ("/* by hand */ -- really\n DELETE FROM t", False),
-        ("insert into t values (1)", False),
-    ],
+    ("sql", "category", "is_ddl"),
+    [("GRANT SELECT ON *.* TO a", "dcl", True), ("/* by hand */ -- really\n DELETE FROM t", "dml", False)],
 )
-def test_to_canal_every_statement_is_ddl_that_is_not_dml(sql: str, is_ddl: bool) -> None:
-    assert only(CompatFormat().schema_change(ddl(sql, DdlKind.QUERY, False), 7))["isDdl"] is is_ddl
+def test_to_canal_every_statement_is_ddl_that_is_not_dml(sql: str, category: str, is_ddl: bool) -> None:
+    assert only(CompatFormat().schema_change(ddl(sql, DdlKind.QUERY, category), 7))["isDdl"] is is_ddl
 
 
 def settings(**message: Any) -> DestinationSettings:

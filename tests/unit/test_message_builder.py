@@ -67,7 +67,7 @@ def rows(*values: tuple[Any, ...], gtid: str = "g:1", pos: int = 100, partial: b
 
 
 def statement(pos: int = 50, gtid: str = "g:0") -> SchemaChange:
-    return SchemaChange(DdlKind.CREATE, True, "shop", "t", "CREATE TABLE t (id INT)", (), pos, 4_000_000, gtid, ORIGIN)
+    return SchemaChange(DdlKind.CREATE, "ddl", "shop", "t", "CREATE TABLE t (id INT)", (), pos, 4_000_000, gtid, ORIGIN)
 
 
 def mark(begin: bool) -> TransactionMark:

@@ -58,7 +58,7 @@ def update(*pairs: tuple[Row, Row]) -> RowsChange:
 def ddl() -> SchemaChange:
     tables = (TableChange(DdlKind.ALTER, "shop", "t"),)
     return SchemaChange(
-        DdlKind.ALTER, True, "shop", "t", "ALTER TABLE t ...", tables, 200, 5_000_000, "g:2", origin=ORIGIN
+        DdlKind.ALTER, "ddl", "shop", "t", "ALTER TABLE t ...", tables, 200, 5_000_000, "g:2", origin=ORIGIN
     )
 
 

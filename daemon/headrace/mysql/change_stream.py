@@ -44,7 +44,12 @@ class MysqlStream(ChangeStream):
     def _make_decoder(self, dump: Dump) -> Decoder:
         schemas = self._schemas
         return Decoder(
-            dump.start, self._receiver, captures=schemas.captures, history=schemas.history, options=self._options
+            dump.start,
+            self._receiver,
+            captures=schemas.captures,
+            history=schemas.history,
+            options=self._options,
+            apart=True,
         )
 
     async def read(self) -> None:
@@ -54,6 +59,8 @@ class MysqlStream(ChangeStream):
         try:
             if described.wanted is not None:
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
+            elif decoder.statements.waiting is not None:
+                await decoder.statements.read_apart()
             elif not self._more:
                 await self._receive()
             await asyncio.sleep(0)

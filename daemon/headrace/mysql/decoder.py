@@ -22,7 +22,8 @@ from headrace.ports.source import Receiver
 
 class Decoder:
     """One for each dump. `captures` says of a schema and table whether its rows are wanted; `receiver` takes what is
-    found. `history` knows table schemas where the binlog does not describe them.
+    found. `history` knows table schemas where the binlog does not describe them. With `apart` somebody else looks after
+    `statements.waiting`.
 
     Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. When `described.wanted` is set
     after feed(), that table's schema has to be found, and `described.learned()` called, before the next call.
@@ -36,6 +37,7 @@ class Decoder:
         captures: Callable[[str, str], bool],
         history: SchemaHistory | None = None,
         options: DecoderOptions | None = None,
+        apart: bool = False,
     ) -> None:
         options = options or DecoderOptions()
         cursor = self.cursor = EventCursor(
@@ -47,8 +49,15 @@ class Decoder:
         self.described = DescribedTables(cursor, history)
         maps = TableMaps(cursor, transactions, self.described, captures, options)
         told = frozenset(name for name, wanted in (("ddl", options.ddl), ("dcl", options.dcl)) if wanted)
-        statements = StatementFollower(
-            cursor, transactions, history, captures, tell=receiver.statement, told=told, changed=maps.forget
+        statements = self.statements = StatementFollower(
+            cursor,
+            transactions,
+            history,
+            captures,
+            tell=receiver.statement,
+            told=told,
+            changed=maps.forget,
+            apart=apart,
         )
         rows = RowsReader(cursor, transactions, maps, statements, receiver, options)
         gtids, texts, nothing = GtidReader(cursor, transactions.begin), options.dml_queries, transactions.on_nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from json.encoder import encode_basestring as quote
 from typing import Any, TypeVar
@@ -148,9 +147,6 @@ def _part(message: dict[str, Any], first: int, end: int) -> bytes:
 
 
 _Change = TypeVar("_Change", bound=RowsChange | SchemaChange | TransactionMark)
-_DML = re.compile(
-    r"(\s|/\*.*?\*/|(--\s|#)[^\n]*\n)*(INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH|CALL)\b", re.IGNORECASE | re.S
-)
 
 
 class CompatFormat(CanalFormat):
@@ -168,7 +164,7 @@ class CompatFormat(CanalFormat):
         self, schema: str, table: str, kind: str, ddl: bool, sql: str, of: SchemaChange | TransactionMark, now_ms: int
     ) -> bytes:
         """Canal calls every statement a DDL that is not DML."""
-        ddl = ddl or (isinstance(of, SchemaChange) and not _DML.match(sql))
+        ddl = ddl or (isinstance(of, SchemaChange) and of.category != "dml")
         return _without_pos(super()._bare(schema, table, kind, ddl, sql, _whole_seconds(of), now_ms))
 
 

@@ -170,7 +170,7 @@ class DebeziumFormat(KeyedFormat):
             "databaseName": change.schema,
             "schemaName": None,
             "ddl": change.sql,
-            "tableChanges": table_changes(change.tables, change.sql),
+            "tableChanges": table_changes(change.tables, alters=change.alters),
         }
         return [self._record(self._settings.schema_topic, schemas.SCHEMA_CHANGE, key, value)]
 

@@ -9,7 +9,6 @@ from headrace.model import Column, DdlKind, TableChange, TableSchema
 
 _ROWS_ONLY = frozenset({DdlKind.TRUNCATE})
 _NOT_DESCRIBED = _ROWS_ONLY | {DdlKind.CREATE_INDEX, DdlKind.DROP_INDEX}
-_ALTER = re.compile(r"(\s|/\*.*?\*/|(--\s|#)[^\n]*\n)*ALTER\b", re.IGNORECASE | re.DOTALL)
 _TYPES = {DdlKind.CREATE: "CREATE", DdlKind.ERASE: "DROP"}
 _JDBC = {
     **dict.fromkeys(("tinyint", "smallint"), 5),
@@ -34,10 +33,10 @@ _OTHER = 1111
 _SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
-def table_changes(changes: tuple[TableChange, ...], sql: str) -> list[dict[str, Any]]:
+def table_changes(changes: tuple[TableChange, ...], *, alters: bool) -> list[dict[str, Any]]:
     """The list of `tableChanges`: what changed a table's description. A TRUNCATE is no part of it, nor are CREATE INDEX
     and DROP INDEX; an ALTER TABLE is, whatever it did."""
-    left_out = _ROWS_ONLY if _ALTER.match(sql) else _NOT_DESCRIBED
+    left_out = _ROWS_ONLY if alters else _NOT_DESCRIBED
     return [_change(change) for change in changes if change.kind not in left_out]
 
 

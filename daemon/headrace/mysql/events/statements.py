@@ -34,7 +34,6 @@ _FIRST = {
     "COMMIT": Statement.COMMIT,
 }
 _XA = {"START": Statement.XA_START, "BEGIN": Statement.XA_START, "END": Statement.INSIDE}
-_ATOMIC = b"START TRANSACTION"
 
 
 def classify(text: bytes, dialect: Dialect) -> Statement:
@@ -47,7 +46,11 @@ def classify(text: bytes, dialect: Dialect) -> Statement:
     if first == "ROLLBACK":
         words = [token.upper for token in _tokens(text, dialect, 3)]
         return Statement.ROLLBACK_TO if "TO" in words else Statement.ROLLBACK
-    if first == "CREATE" and not dialect.mariadb and text[-100:].rstrip().upper().endswith(_ATOMIC):
+    if (
+        (first, second) == ("CREATE", "TABLE")
+        and not dialect.mariadb
+        and text[-100:].rstrip().upper().endswith(b"START TRANSACTION")
+    ):
         return _created(text, dialect)
     return _FIRST.get(first, Statement.OTHER)
 
@@ -82,4 +85,4 @@ def _created(text: bytes, dialect: Dialect) -> Statement:
         words = [token.upper for token in tokenize(text.decode("latin-1"), dialect)]
     except NotParsed:
         return Statement.OTHER
-    return Statement.ATOMIC_DDL if words[1] == "TABLE" and words[-2:] == ["START", "TRANSACTION"] else Statement.OTHER
+    return Statement.ATOMIC_DDL if words[-2:] == ["START", "TRANSACTION"] else Statement.OTHER

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable
 
-from headrace.model import DdlKind, SchemaChange, TableChange, TableSchema
+from headrace.model import DdlKind, SchemaChange, TableSchema
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cutter import SchemaNeeded
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.events.statements import Statement, classify
 from headrace.mysql.events.transactions import Transactions
-from headrace.mysql.schema.ddl.actions import TableName
+from headrace.mysql.schema.ddl.actions import StatementInfo
+from headrace.mysql.schema.ddl.classify import LONG
 from headrace.mysql.schema.history import DdlEffect, SchemaHistory
 
+_TOO_LONG = 15 << 20
+"""Bytes of a statement that is told by its head, without reading the rest."""
 _EXECUTED = struct.Struct("<I10xI").unpack_from
 """The server's id, which stands 14 bytes before the body, and the session's, with which that begins."""
 Captures = Callable[[str, str], bool]
@@ -25,7 +30,8 @@ class StatementFollower:
 
     Without a `history` nothing is known of what statements do. `tell` takes each statement about something captured
     whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `changed` is called when captured tables have
-    other schemas than before.
+    other schemas than before. With `apart` the event of a long statement is not taken before read_apart() has read it,
+    because that takes up to a second: see `waiting`.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class StatementFollower:
         tell: Callable[[SchemaChange], None] | None,
         told: frozenset[str],
         changed: Callable[[], None],
+        apart: bool = False,
     ) -> None:
         self._cursor, self._transactions, self._history = cursor, transactions, history
         self._captures, self._tell, self._told, self._changed = captures, tell, told, changed
@@ -47,6 +54,20 @@ class StatementFollower:
         """What made the rows that follow, where such texts are wanted and it was not told yet."""
         self._text_of = 0
         """The number of the transaction that it stands in."""
+        self._apart = apart and history is not None
+        self.waiting: QueryEvent | None = None
+        """A long statement: read_apart() is to be called before its event is given again."""
+        self._read: tuple[bytes, Statement, StatementInfo] | None = None
+        """The text of that statement, and what it is."""
+
+    async def read_apart(self) -> None:
+        """Reads the statement that waits in a thread, so that other tasks run. Cancelled, it may be called again."""
+        query, history, dialect = self.waiting, self._history, self._cursor.dialect
+        if query is not None and history is not None:
+            self._read = await asyncio.to_thread(
+                lambda: (query.text, classify(query.text, dialect), history.read(query))
+            )
+        self.waiting = None
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -73,7 +94,7 @@ class StatementFollower:
         self._run(parse_compressed_query(data, at, stop), at, stop)
 
     def _run(self, query: QueryEvent, at: int, stop: int) -> None:
-        transactions, kind = self._transactions, classify(query.text, self._cursor.dialect)
+        transactions, (kind, info) = self._transactions, self._look(query)
         if transactions.on_statement(kind, query.text):
             return
         inside = transactions.inside or kind is Statement.ATOMIC_DDL
@@ -84,7 +105,7 @@ class StatementFollower:
             done = transactions.events_done < transactions.skip_events
         if not done:
             if self._history is not None:
-                self._apply(self._history, query, self._cursor.end_of(at, stop))
+                self._apply(self._history, query, info, self._cursor.end_of(at, stop))
             elif kind is Statement.DML:
                 self._refuse_dml(query, None)
         if kind is Statement.ATOMIC_DDL:
@@ -92,10 +113,21 @@ class StatementFollower:
         elif not transactions.inside:
             transactions.commit()
 
-    def _apply(self, history: SchemaHistory, query: QueryEvent, end: int) -> None:
+    def _look(self, query: QueryEvent) -> tuple[Statement, StatementInfo | None]:
+        """What read_apart() has found of the statement, or its kind alone. Raises SchemaNeeded for a long one that it
+        has not read yet."""
+        read, self._read = self._read, None
+        if read is not None and read[0] == query.text:
+            return read[1:]
+        if self._apart and LONG < len(query.text) < _TOO_LONG:
+            self.waiting = query
+            raise SchemaNeeded
+        return classify(query.text, self._cursor.dialect), None
+
+    def _apply(self, history: SchemaHistory, query: QueryEvent, info: StatementInfo | None, end: int) -> None:
         # Given out whether it is told or not: what the history stores must not be of a later time than the position.
         pos = self._transactions.next_pos(1)
-        effect = history.apply(query, file=self._cursor.file, end=end, pos=pos)
+        effect = history.apply(query, file=self._cursor.file, end=end, pos=pos, info=info)
         if history.version != self._version:
             self._version = history.version
             self._changed()
@@ -104,15 +136,16 @@ class StatementFollower:
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
         elif effect.category in self._told and not effect.temporary and self._concerns(effect):
-            is_ddl = effect.category == "ddl"
-            self._give(effect.kind, is_ddl, (effect.schema, effect.table), query.sql, effect.tables, pos)
+            self._give(effect, query.sql, pos)
 
-    def _give(
-        self, kind: DdlKind, is_ddl: bool, name: TableName, sql: str, tables: tuple[TableChange, ...], pos: int
-    ) -> None:
+    def _give(self, effect: DdlEffect, sql: str, pos: int) -> None:
         if self._tell is not None:
-            of = self._transactions
-            self._tell(SchemaChange(kind, is_ddl, *name, sql, tables, pos, of.commit_time_us, of.gtid, of.origin()))
+            of, name, of_table = self._transactions, effect.schema, effect.table
+            when, gtid, origin = of.commit_time_us, of.gtid, of.origin()
+            kind, category, alters = effect.kind, effect.category, effect.alters
+            self._tell(
+                SchemaChange(kind, category, name, of_table, sql, effect.tables, pos, when, gtid, origin, alters)
+            )
 
     def _concerns(self, effect: DdlEffect) -> bool:
         """Whether a statement is about something that is captured; what names no table is told by its schema."""
@@ -154,4 +187,4 @@ class StatementFollower:
         text, self.text = self.text, None
         if text is not None and self._text_of == self._transactions.count:
             pos = self._transactions.next_pos(1)
-            self._give(DdlKind.QUERY, False, (schema.schema, schema.table), text, (), pos)
+            self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import struct
 import time
+from functools import partial
 from typing import Any
 
 from headrace.model import Position
-from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.cutter import EventCutter
 from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DatabaseAction, DropDatabase
-from headrace.mysql.schema.ddl.classify import classify
+from headrace.mysql.schema.ddl.classify import LONG, classify
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, probe_id, short_dump
 from headrace.mysql.wire.stream import PacketStream
@@ -29,12 +31,15 @@ class DdlScan:
     def __init__(self, server: Server, position: Position, log: Any = None) -> None:
         self._server, self._position, self._log = server, position, log
         self._cursor = EventCursor(position.file, position.offset)
+        self._not_before: FilePosition = ("", 0)
         self._heard: FilePosition = ("", 0)
         self._tables: dict[tuple[str, str], FilePosition] = {}
         """Behind the last DDL of each, by names as _fold() makes them."""
         self._schemas: dict[str, FilePosition] = {}
         self._any_table: FilePosition | None = None
         self._schemas_changed = False
+        self._queries: list[tuple[QueryEvent, FilePosition]] = []
+        """Statements that came and were not looked at yet, with where they end."""
         self._dump = contextlib.AsyncExitStack()
         self._stream: PacketStream | None = None
         self._data = b""
@@ -61,6 +66,9 @@ class DdlScan:
         said, limit = time.monotonic(), 2 * LOOK_HEARTBEAT + self._server.settings.connect_timeout
         while not reached(self._reached(), end):
             self._data = await self._cutter.feed_from(stream, self._data, limit, lambda: False)
+            queries, self._queries = self._queries, []
+            for query, end_of_query in queries:
+                await self._note(query, end_of_query)
             if self._log is not None and time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 self._log.info("looking for DDL behind the position", at="{}:{}".format(*self._reached()), to=f"{end}")
@@ -69,6 +77,9 @@ class DdlScan:
         position, settings = self._position, self._server.settings
         gtids = GtidSet(position.gtid_set).pack() if self._server.gtid_mode and position.gtid_set else None
         file, offset = ("", 4) if gtids is not None else (position.file, position.offset)
+        if offset >= WRAP:  # the dump command has 32 bits for it
+            self._not_before, offset = (file, offset), 4
+            self._cursor.end, self._cursor.high = offset, 0
         dump = short_dump(settings, probe_id(settings.server_id), file, offset, gtids=gtids)
         stream, connection = await self._dump.enter_async_context(dump)
         self._stream, self._cursor.checksums = stream, connection.writes_checksums
@@ -110,18 +121,23 @@ class DdlScan:
 
     def _on_query(self, data: bytes, at: int, stop: int) -> None:
         if data[stop - 6 : stop] != b"\0BEGIN":
-            self._note(parse_query(data, at, stop), self._cursor.end_of(at, stop))
+            self._take(parse_query(data, at, stop), at, stop)
 
     def _on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
-        self._note(parse_compressed_query(data, at, stop), self._cursor.end_of(at, stop))
+        self._take(parse_compressed_query(data, at, stop), at, stop)
 
-    def _note(self, query: QueryEvent, end: int) -> None:
-        info = classify(query, mariadb=self._server.mariadb, version=self._server.version)
+    def _take(self, query: QueryEvent, at: int, stop: int) -> None:
+        end = self._cursor.file, self._cursor.end_of(at, stop)
+        if not reached(self._not_before, end):
+            self._queries.append((query, end))
+
+    async def _note(self, query: QueryEvent, file_position: FilePosition) -> None:
+        read = partial(classify, query, mariadb=self._server.mariadb, version=self._server.version)
+        info = await asyncio.to_thread(read) if len(query.text) > LONG else read()
         if info.category != "ddl" or info.temporary or (info.action is None and not info.problem):
             return
         if query.alter_phase in ("start", "rollback"):
             return
-        file_position = self._cursor.file, end
         for schema, table in info.tables or ():
             self._tables[self._fold(schema), self._fold(table)] = file_position
         if isinstance(info.action, DatabaseAction):

@@ -54,6 +54,8 @@ class DdlEffect:
     """All tables that it names, also for DML and views; None when that can't be told."""
     problem: str = ""
     """Why the statement was not understood; "" when it was."""
+    alters: bool = False
+    """Whether its first word is ALTER."""
 
 
 class SchemaHistory:
@@ -146,13 +148,19 @@ class SchemaHistory:
         file, offset = pending[1]
         return f"{state}; what the server shows now holds only behind {file}:{offset}"
 
-    def apply(self, query: QueryEvent, *, file: str, end: int, pos: int) -> DdlEffect:
-        """Moves the table schemas over one statement that ends at `file`:`end`; `pos` is its `_pos`. Never raises for
-        text that is not understood: the tables that it may have changed are unknown then."""
-        info = classify(query, mariadb=self._mariadb, version=self._server_version)
+    def read(self, query: QueryEvent) -> StatementInfo:
+        """What a statement is, which apply() would find too. Changes nothing, and may be called in a thread."""
+        return classify(query, mariadb=self._mariadb, version=self._server_version)
+
+    def apply(
+        self, query: QueryEvent, *, file: str, end: int, pos: int, info: StatementInfo | None = None
+    ) -> DdlEffect:
+        """Moves the table schemas over one statement that ends at `file`:`end`; `pos` is its `_pos`, `info` what read()
+        gave. Never raises for text that is not understood: the tables that it may have changed are unknown then."""
+        info = info or self.read(query)
         named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
         name = named[0] if named else (self._states.fold(info.schema), "")
-        effect = DdlEffect(info.kind, info.category, *name, (), info.temporary, named, info.problem)
+        effect = DdlEffect(info.kind, info.category, *name, (), info.temporary, named, info.problem, info.alters)
         self._pos = max(self._pos, pos)
         self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):

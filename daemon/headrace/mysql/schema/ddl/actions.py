@@ -235,3 +235,5 @@ class StatementInfo:
     """Why a statement that may change table schemas was not understood; "" when it was."""
     temporary: bool = False
     """Whether it is about temporary tables: then it changes nothing that is in the binlog's rows."""
+    alters: bool = False
+    """Whether its first word is ALTER."""

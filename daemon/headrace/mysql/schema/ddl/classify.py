@@ -38,6 +38,8 @@ from headrace.mysql.sql.dialect import CODECS, Dialect, dialect_of
 from headrace.mysql.sql.tokens import NotParsed, tokenize
 from headrace.mysql.values.charsets import UnknownType, charset_of
 
+LONG = 64 << 10
+"""Bytes of a statement whose reading would hold up other tasks: up to a second for two million characters."""
 _CONTROL = frozenset({b"BEGIN", b"COMMIT", b"ROLLBACK"})
 _DML = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO", "VALUES", "HANDLER", "("}
@@ -134,7 +136,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     thing, temporary = _object(c)
     if thing in _ACCOUNTS:
         return replace(other, category="dcl")
-    ddl = replace(other, category="ddl")
+    ddl = replace(other, category="ddl", alters=word == "ALTER")
     if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER"):
         return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
     kind = _READERS[word, thing][0] if (word, thing) in _READERS else DdlKind.QUERY

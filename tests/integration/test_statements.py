@@ -1,0 +1,47 @@
+"""Statements on real servers that are told apart by more than their first and last words, and very long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.site import Site, equal, wait_for
+from tests.support import DaemonProcess, read_messages
+
+pytestmark = pytest.mark.server
+
+
+def test_a_routine_whose_body_begins_a_transaction_stops_nothing(
+    site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    process = start(site)
+    site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))",
+        "CREATE PROCEDURE p() START TRANSACTION",
+        "CREATE EVENT e ON SCHEDULE EVERY 1 YEAR DO START TRANSACTION",
+        "CREATE TABLE u (id INT PRIMARY KEY) -- then START TRANSACTION",
+        "INSERT INTO t VALUES (1, 'behind')",
+    )
+    equal(site, out)
+    assert process.health()[1]["destinations"]["shop"]["state"] == "STREAMING"
+
+
+def test_a_statement_of_half_a_megabyte_is_followed(site: Site, start: Callable[..., DaemonProcess], out: Path) -> None:
+    start(site)
+    parts = [f"PARTITION p{n} VALUES IN ({','.join(map(str, range(n * 1500, n * 1500 + 1500)))})" for n in range(50)]
+    parts.append("PARTITION last VALUES IN (999999)")
+    site.run(
+        f"CREATE TABLE t (id INT, v VARCHAR(20)) PARTITION BY LIST (id) ({', '.join(parts)})",
+        "INSERT INTO t VALUES (1, 'before')",
+        f"ALTER TABLE t ADD w INT /* {'x' * 200_000} */",
+        "INSERT INTO t VALUES (2, 'behind', 3)",
+    )
+    site.run("INSERT INTO t (id) VALUES (999999)")
+    wait_for(out, "999999")
+    rows = [m["data"][0] for m in read_messages(out) if m["table"] == "t" and m["type"] == "INSERT"]
+    assert rows[:2] == [{"id": "1", "v": "before"}, {"id": "2", "v": "behind", "w": "3"}]
+    ddl = [m for m in read_messages(out) if m["isDdl"]]
+    assert [m["type"] for m in ddl] == ["CREATE", "ALTER"]
+    assert len(ddl[0]["sql"]) > 400_000

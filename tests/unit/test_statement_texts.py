@@ -1,0 +1,247 @@
+"""Texts of statements cost what their length says, in time and memory, whatever is in them; the long ones hold nobody
+up."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import re
+import re._constants as code  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import headrace.formats
+import headrace.mysql
+from headrace.formats.canal.format import CompatFormat
+from headrace.model import Position, SchemaChange
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.events.statements import Statement
+from headrace.mysql.events.statements import classify as kind_of
+from headrace.mysql.schema.ddl.classify import LONG, classify
+from headrace.mysql.schema.gap import DdlScan
+from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.sql.dialect import Dialect
+from tests.made_binlog import Binlog, close_all, decoder, feed
+from tests.unit.test_debezium_format import debezium
+
+MYSQL = Dialect(mariadb=False, version=90700)
+GREEDY = (code.MAX_REPEAT, code.MIN_REPEAT)
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def patterns() -> dict[str, re.Pattern[Any]]:
+    """Every pattern that a module of the source or of a format holds, also within a dict or tuple."""
+    found: dict[str, re.Pattern[Any]] = {}
+    for package in (headrace.mysql, headrace.formats):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                values = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
+                found.update({f"{module.name}.{name}": one for one in values if isinstance(one, re.Pattern)})
+    return found
+
+
+def nested(items: Any, *, within: bool = False) -> bool:
+    """Whether an unbounded repeat that may be tried again stands within another one."""
+    for operation, argument in items:
+        if operation in GREEDY:
+            _, most, inner = argument
+            unbounded = most is code.MAXREPEAT
+            if (within and unbounded) or nested(inner, within=within or unbounded):
+                return True
+        elif operation is code.POSSESSIVE_REPEAT:
+            if nested(argument[2]):
+                return True
+        elif operation is code.SUBPATTERN:
+            if nested(argument[3], within=within):
+                return True
+        elif operation is code.BRANCH:
+            if any(nested(branch, within=within) for branch in argument[1]):
+                return True
+        elif operation is code.ATOMIC_GROUP:
+            if nested(argument):
+                return True
+        elif operation in (code.ASSERT, code.ASSERT_NOT) and nested(argument[1]):
+            return True
+    return False
+
+
+def test_no_pattern_repeats_a_repeat() -> None:
+    assert nested(parser.parse(r"(?:\s+|x)*y")), "the check itself"
+    assert nested(parser.parse(r"(a*)+"))
+    assert not nested(parser.parse(r"(?:[^`]++|``)*+`"))
+    found = patterns()
+    assert len(found) > 20
+    assert [name for name, pattern in found.items() if nested(parser.parse(pattern.pattern, pattern.flags))] == []
+
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "comments": lambda n: "/**/" * (n // 4) + "CREATE TABLE t (a int)",
+    "one comment": lambda n: "/*" + "x" * n + "*/ CREATE TABLE t (a int)",
+    "nested comments": lambda n: "/*!99999 " + "/*" * (n // 4) + "*/" * (n // 4) + "*/ CREATE TABLE t (a int)",
+    "nested comments without end": lambda n: "/*!99999 " + "/*" * (n // 2),
+    "line comments": lambda n: "-- \n#\n" * (n // 6) + "ALTER TABLE t ADD b int",
+    "stars": lambda n: "/*" + "*" * n + "/ DROP TABLE t",
+    "spaces": lambda n: "CREATE" + " \t\n" * (n // 3) + "TABLE t (a int)",
+    "digits": lambda n: "1" * n + "a",
+    "hex": lambda n: "0x" + "1" * n + "g",
+    "introducers": lambda n: "SELECT " + "_a" * (n // 2),
+    "quotes": lambda n: "CREATE TABLE t (a int COMMENT '" + "''" * (n // 2) + "')",
+    "backslashes": lambda n: "CREATE TABLE t (a int COMMENT '" + "\\'" * (n // 2) + "')",
+    "a string without end": lambda n: "INSERT INTO t VALUES ('" + "x" * n,
+    "backquotes without end": lambda n: "`" * (n | 1),
+    "parentheses": lambda n: "CREATE TABLE t " + "(" * n,
+    "variables": lambda n: "SET @" + "a" * n,
+    "a procedure": lambda n: "CREATE PROCEDURE p() BEGIN " + "SELECT 1; " * (n // 10) + "END START TRANSACTION",
+    "beyond the limit": lambda n: "CREATE TABLE t (" + "a int, " * n + "b int)",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_statement_of_any_kind_is_told_in_time_and_memory_that_its_length_says(what: str) -> None:
+    """Of 300 kB: what it replaced took 33 s for the one, 117 bytes a character for the other, and had no end."""
+    text = HOSTILE[what](300_000).encode()
+    began = time.process_time()
+    kind_of(text, MYSQL)
+    info = classify(QueryEvent("shop", text), mariadb=False, version="9.7.4")
+    assert time.process_time() - began < 4
+    assert info.category in ("ddl", "dml", "other")
+    tracemalloc.start()
+    try:
+        kind_of(text, MYSQL)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(text) + 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("before", ["/**/" * 27, "/* a */ " * 1000, "#\n" * 30])
+def test_formats_do_not_look_at_the_text_again(before: str) -> None:
+    told = list[SchemaChange]()
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    log = Binlog().begin_file()
+    log.query(f"{before}CREATE TABLE t (a INT)")
+    feed(decoder([], history=history, statement=told.append), bytes(log.packets))
+    [change] = told
+    assert (change.is_ddl, change.alters, change.table) == (True, False, "t")
+    for fmt in (CompatFormat(), debezium(schema_topic="s")):
+        began = time.process_time()
+        assert fmt.schema_change(change, 1)
+        assert time.process_time() - began < 2
+
+
+def long_statement() -> str:
+    return "CREATE TABLE t (a int) COMMENT '" + "x" * LONG + "'"
+
+
+async def test_a_long_statement_is_read_apart_before_its_event_is_taken() -> None:
+    """As the stream does it: the loop goes on meanwhile."""
+    told = list[SchemaChange]()
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    log = Binlog().begin_file()
+    log.gtid(1, 1_700_000_000_000_001)
+    log.query(long_statement())
+    log.transaction(2, 1_700_000_000_000_002, [(1, "a")])
+    changes: list[Any] = []
+    d = decoder(changes, history=history, statement=told.append, apart=True)
+    data = bytes(log.packets)
+    at, more = d.feed(data, 0, lambda: False)
+    assert (told, changes, more) == ([], [], False)
+    assert d.statements.waiting is not None
+    await d.statements.read_apart()
+    assert d.statements.waiting is None
+    while at < len(data):
+        at, _ = d.feed(data, at, lambda: False)
+    assert [change.table for change in told] == ["t"]
+    assert len(changes) == 1
+    schema = history.table("shop", "t")
+    assert schema is not None
+    assert [column.name for column in schema.columns] == ["a"]
+
+
+async def test_the_loop_goes_on_while_a_long_statement_is_read() -> None:
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.005)
+            turns += 1
+
+    log = Binlog().begin_file()
+    log.query("CREATE TABLE t (" + ", ".join(f"c{i} int" for i in range(60_000)) + ")")
+    d = decoder([], history=history, options=DecoderOptions(), apart=True)
+    feed(d, bytes(log.packets))
+    task = asyncio.create_task(others())
+    await d.statements.read_apart()
+    assert turns >= 3
+    task.cancel()
+
+
+async def test_a_scan_for_ddl_from_beyond_four_gib_reads_the_file_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The dump command has 32 bits for an offset. What lies before the position counts for nothing."""
+    log = Binlog().begin_file()
+    log.query("ALTER TABLE early ADD a int")
+    for log.at in (3 << 30, (4 << 30) + 100, 5 << 30):  # the numbers in events begin anew at 4 GiB
+        begin = log.at
+        log.event(5, bytes(9))
+    log.query("ALTER TABLE late ADD a int")
+    end = log.at
+    asked: list[tuple[str, int]] = []
+
+    class Stream:
+        async def read(self, data: bytes, need: int, limit: float) -> bytes:
+            given, log.packets = bytes(log.packets), bytearray()
+            assert given, "the scan should have come to its end"
+            return given
+
+    @asynccontextmanager
+    async def fake(settings: Any, server_id: int, file: str, offset: int, *, gtids: Any) -> AsyncIterator[Any]:
+        asked.append((file, offset))
+        yield Stream(), SimpleNamespace(writes_checksums=True)
+
+    monkeypatch.setattr("headrace.mysql.schema.gap.short_dump", fake)
+    settings = SimpleNamespace(server_id=1, connect_timeout=1.0)
+    server: Any = SimpleNamespace(
+        settings=settings, gtid_mode=False, mariadb=False, version="9.7.4", lower_case_table_names=0
+    )
+    scan = DdlScan(server, Position("u", "b.000001", begin))
+    await scan.run_to(("b.000001", end))
+    await scan.aclose()
+    assert asked == [("b.000001", 4)]
+    assert scan.last_of_table("shop", "late") == ("b.000001", end)
+    assert scan.last_of_table("shop", "early") is None
+
+
+def test_a_routine_that_begins_a_transaction_does_not_stop_the_destination() -> None:
+    told, changes = list[SchemaChange](), list[Any]()
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    log = Binlog().begin_file()
+    for number, text in enumerate(
+        (
+            "CREATE PROCEDURE p() START TRANSACTION",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO START TRANSACTION",
+            "CREATE TABLE u (id int) -- START TRANSACTION",
+        )
+    ):
+        log.gtid(number + 1, 1_700_000_000_000_000 + number)
+        log.query(text)
+    log.transaction(9, 1_700_000_000_000_009, [(1, "a")])
+    feed(decoder(changes, history=history, statement=told.append), bytes(log.packets))
+    assert [len(told), len(changes)] == [3, 1]
+    assert kind_of(b"CREATE TABLE `t` (id int) START TRANSACTION", MYSQL) is Statement.ATOMIC_DDL
