@@ -36,6 +36,7 @@ port = {server.port}
 user = "canal"
 password = "${{TEST_PASSWORD}}"
 start = "{start}"
+on_state_lost = "start"
 {source}
 [filter]
 include = "{schema}\\\\..*"

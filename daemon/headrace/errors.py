@@ -93,6 +93,8 @@ class LostKind(StrEnum):
     """The file is shorter than the position (after a crash, or another file under the same name)."""
     TRUNCATED = "truncated"
     """The file ends in the middle of an event, or the position lies in the middle of one: the text is the same."""
+    STATE_LOST = "state_lost"
+    """Nothing is stored of a destination that has run before: its state store was lost, or is another one."""
 
 
 _CHOOSE = "choose where to go on with 'headrace position set DESTINATION WHERE': see docs/troubleshooting.md#"

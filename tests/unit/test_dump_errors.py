@@ -31,7 +31,7 @@ def answer(errno: int, text: str, where: str = WHERE) -> HeadraceError:
     return dump_error(b"\xff" + struct.pack("<H", errno) + b"#HY000" + text.encode(), where)
 
 
-PURGED, GTIDS, BEYOND, TRUNCATED = LostKind
+PURGED, GTIDS, BEYOND, TRUNCATED, _ = LostKind
 
 
 LOST = [

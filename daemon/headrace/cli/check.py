@@ -6,25 +6,41 @@ import argparse
 import asyncio
 import functools
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from headrace.cli.common import add_config, positive
 from headrace.cli.decode import printing_settings
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
+from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.errors import HeadraceError
 from headrace.model import RowsChange
 from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import schemas_now
+from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import addresses
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
+from headrace.ports.state import Stored
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.values import StartLatest
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is in the store of a destination, where there is one: its name, the position, and the schema history."""
+
+    store: str
+    stored: Stored
+    entries: Sequence[dict[str, Any]]
+
 
 DESCRIPTION = (
     "Looks at the state store, and at source, rules and sink of each destination, and changes nothing. A line for each "
@@ -58,7 +74,8 @@ async def run(settings: Settings, arguments: argparse.Namespace) -> int:
 async def command(settings: Settings) -> int:
     """Prints the findings; the exit status."""
     shared = Wiring(settings, command=True)
-    well = await _check_stores(settings, shared)
+    stored: dict[str, _Kept] = {}
+    well = await _check_stores(settings, shared, stored)
     for name, destination in settings.destinations.items():
         for number, source in enumerate(addresses(destination.source)):
             subject = f"{name}, standby {source.host}:{source.port}" if number else name
@@ -70,14 +87,16 @@ async def command(settings: Settings) -> int:
                 heartbeat=destination.heartbeat,
             )
             well &= _print(subject, await _limited("source", checking))
+        well &= _print(name, await _limited("state", _check_state(destination, stored.get(name))))
         well &= _print(name, await _limited("rules", _check_rules(destination)))
         well &= _print(name, await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
     print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
     return 0 if well else 1
 
 
-async def _check_stores(settings: Settings, shared: Wiring) -> bool:
-    """Each store once, and with a cluster service whether it can be reached."""
+async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _Kept]) -> bool:
+    """Each store once, and with a cluster service whether it can be reached. Into `stored` comes by destination what is
+    in its store, where there is one: its name, the position, and the schema history."""
     well = True
     try:
         await shared.open()
@@ -90,11 +109,37 @@ async def _check_stores(settings: Settings, shared: Wiring) -> bool:
                 await parked.close()
             found = [Finding("store", False, problem) for problem in problems]
             well &= _print("state", found or [Finding("store", True, f"{name} can be used")])
+        for name, destination in settings.destinations.items():
+            store = shared.store(destination)
+            if not await store.problems(name, must_exist=True):
+                await store.open()
+                entries = await store.schema_entries(name)
+                stored[name] = _Kept(store.describe(), await store.load(name), entries)
     except HeadraceError as error:
         well = _print("state", [Finding("store", False, str(error.args[0]), error.remedy)])
     finally:
         await shared.close()
     return well
+
+
+async def _check_state(destination: DestinationSettings, kept: _Kept | None) -> list[Finding]:
+    """Where the destination would begin."""
+    source, known = destination.source, kept.stored if kept is not None else None
+    if known is not None and known.position is not None:
+        return [Finding("position", True, f"it goes on from {known.position}")]
+    if not isinstance(source.start, StartLatest):
+        return [Finding("position", True, "nothing is stored: it begins by [source] start")]
+    if source.on_state_lost == "fail" and (known is None or not known.version):
+        second = MysqlSecondConnection(source, destination.name)
+        try:
+            heartbeat = await second.stored_heartbeat() if destination.heartbeat.enabled else None
+        finally:
+            await second.close()
+        if sign := sign_of_life(heartbeat, kept.entries if kept is not None else ()):
+            error = state_lost(kept.store if kept is not None else "a store that is not made yet", sign)
+            return [Finding("position", False, str(error.args[0]), error.remedy)]
+    sentence = "nothing is stored: it begins at the end of the binlog; rows that are there already are not published"
+    return [Finding("position", True, sentence, note=True)]
 
 
 async def _check_rules(destination: DestinationSettings) -> list[Finding]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.lost_state import sign_of_life, state_lost
 from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import publishing
 from headrace.destination.retention import RetentionWarning
@@ -26,6 +27,7 @@ from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
+from headrace.settings.values import StartLatest
 from headrace.tasks import beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
@@ -90,6 +92,7 @@ class Destination:
                 self.status.enter(State.STARTING)
             try:
                 await self._store.open()
+                self._log.info("state", store=self._store.describe())
                 await self._ensure_alone(stop)
                 if await self._hold(stop):
                     await self._run_held(stop)
@@ -139,6 +142,7 @@ class Destination:
             await ensure_delivered(self.name, self._parts.former_parked)
             stored = stored or await self._load(store)
             entries = await store.schema_entries(self.name)
+            await self._ensure_first_start(store, stored, entries)
             source = await _unless(stop, lambda: self._open(stored, entries))
             if source is None:
                 return
@@ -165,6 +169,17 @@ class Destination:
         if moved:
             self._unconfirmed.give_up()
         return stored
+
+    async def _ensure_first_start(self, store: StateStore, stored: Stored, entries: Sequence[dict[str, Any]]) -> None:
+        """Raises PositionLost when nothing is stored although the destination has run: to begin at the end of the
+        binlog would pass over rows in silence. Any other [source] start says where; an operator's reset is stored."""
+        source = self._settings.source
+        if stored.version or not isinstance(source.start, StartLatest) or source.on_state_lost == "start":
+            return
+        async with self._heartbeats() as heartbeats:
+            sign = sign_of_life(await heartbeats.stored(), entries)
+        if sign:
+            raise state_lost(store.describe(), sign)
 
     async def _begin(self, store: StateStore, heartbeats: HeartbeatWriter) -> None:
         """A new epoch, above that of our row on the source too: a lost state store must not lead back to old ones."""
@@ -193,6 +208,13 @@ class Destination:
         entries = source.take_entries()
         if source.gap is None:
             await self._checkpointer.store_now(store, StateChange(source.start, entries))
+            if isinstance(self._settings.source.start, StartLatest):
+                self._log.warning(
+                    "first start, at the end of the binlog: rows that are there already are not published",
+                    position=str(source.start),
+                    store=store.describe(),
+                    remedy=f"to publish what the binlogs still have: headrace position set {self.name} earliest",
+                )
         else:
             await self._store_move(store, source.start, entries, source.gap)
 

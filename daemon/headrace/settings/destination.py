@@ -40,6 +40,12 @@ class SourceSettings(OptionalTls):
         description='Where to begin when no position is stored: "earliest", "latest", "file:offset", a GTID set, '
         "or an RFC 3339 time.",
     )
+    on_state_lost: Literal["fail", "start"] = Field(
+        default="fail",
+        description='When `start` is "latest", and nothing is stored of a destination that has run before, as its '
+        "schema history or its heartbeat row shows. fail: wait for an operator; start: begin at the end of the binlog, "
+        "and pass over what was written meanwhile.",
+    )
     server_id: Int = Field(
         default=0,
         ge=0,

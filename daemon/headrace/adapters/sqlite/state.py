@@ -133,7 +133,7 @@ class SqliteStore(StateStore):
         return inspect(self._path)
 
     def describe(self) -> str:
-        return str(self._path)
+        return str(self._path.absolute())
 
     async def close(self) -> None:
         executor, self._executor = self._executor, None
