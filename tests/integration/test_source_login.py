@@ -84,10 +84,9 @@ async def test_a_password_is_never_given_in_clear(server: Any, account: dict[str
 
 async def test_a_password_is_never_given_in_clear_to_a_server_that_asks_later() -> None:
     """AuthSwitchRequest: the plugin is named once the account is."""
-    heard = b""
+    heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal heard
         flags = 0x00AAFFFF & ~SSL | PLUGIN_AUTH
         greeting = b"\x0a9.7.0\0" + bytes(4) + b"12345678\0" + (flags & 0xFFFF).to_bytes(2, "little") + b"\xff\x02\0"
         greeting += (flags >> 16).to_bytes(2, "little") + b"\x15" + bytes(10) + b"123456789012\0"
@@ -96,15 +95,17 @@ async def test_a_password_is_never_given_in_clear_to_a_server_that_asks_later() 
         await reader.readexactly(int.from_bytes((await reader.readexactly(4))[:3], "little"))
         switch = b"\xfemysql_clear_password\0" + bytes(20) + b"\0"
         writer.write(len(switch).to_bytes(3, "little") + b"\2" + switch)
-        heard = await reader.read()
+        said = await reader.read()
         writer.close()
+        await writer.wait_closed()
+        heard.set_result(said)
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
         with pytest.raises(SourceError, match="mysql_clear_password"):
             await login(port, {"user": "guarded", "password": SECRET}, tls="preferred")
-    assert heard == b""
+        assert await asyncio.wait_for(heard, 10) == b""
 
 
 def test_a_server_without_tls_is_read_with_the_default(

@@ -98,15 +98,18 @@ def test_the_parts_of_a_change_keep_its_origin() -> None:
     assert (change.origin.server_id, change.origin.thread) == (1, 1)
 
 
-def test_rows_behind_a_gtid_that_was_passed_over_do_not_look_like_those_of_the_transaction_before() -> None:
-    """MariaDB begins a transaction with nothing else."""
+def test_rows_behind_a_gtid_that_was_passed_over_are_passed_over_too() -> None:
+    """They would look like those of the transaction before: MariaDB begins one with nothing else."""
     log, changes = Binlog().begin_file(), list[RowsChange]()
     places = []
-    for number in (1, 2):
+    for number in (1, 2, 3):
         places.append(log.at)
-        log.event(162, struct.pack("<QIB", number, 0, 2) + bytes(6) if number == 1 else b"broken")
+        log.event(162, struct.pack("<QIB", number, 0, 2) + bytes(6) if number != 2 else b"broken")
         log.table()
         log.insert((number, "a"))
         log.event(16, bytes(8))
     feed(decoder(changes, options=DecoderOptions(skip_events=frozenset({f"b.000001:{places[1]}"}))), bytes(log.packets))
-    assert [(change.gtid, change.origin.transaction) for change in changes] == [("0-1-1", places[0]), ("", places[1])]
+    assert [(change.gtid, change.origin.transaction) for change in changes] == [
+        ("0-1-1", places[0]),
+        ("0-1-3", places[2]),
+    ]

@@ -8,7 +8,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import EventCutter, enter_payload
 from headrace.mysql.events.dump_start import DumpStart
-from headrace.mysql.events.event_types import Does, handlers
+from headrace.mysql.events.event_types import STATEMENTS, TABLE_MAP, Does, handlers
 from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
@@ -82,7 +82,16 @@ class Decoder:
             },
             rows.handler,
         )
-        self.cutter = EventCutter(cursor, table, skipped=transactions.on_skipped, spool=options.spool)
+
+        def on_skipped(kind: int, data: bytes, at: int, stop: int) -> None:
+            if kind == TABLE_MAP:
+                maps.tables.clear()  # rows behind it must not be taken for those of a table that had its number before
+            transactions.on_skipped(kind, data, at, stop)
+            if kind in STATEMENTS and history is not None:
+                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.next_pos(1))
+                maps.forget()
+
+        self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool)
         self.feed, self.position = self.cutter.feed, transactions.position
 
     def close(self) -> None:

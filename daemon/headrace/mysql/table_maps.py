@@ -70,7 +70,7 @@ class TableMaps:
         body, transactions = data[at + 6 : stop], self._transactions
         table = self._maps.get(body)
         if table is None:
-            if transactions.skipping and not transactions.holding:
+            if transactions.passing or (transactions.skipping and not transactions.holding):
                 table = Table("")  # its rows are passed over, so its schema may be unknown
             else:
                 table = self._new(body)

@@ -43,7 +43,11 @@ class EventCursor:
     @property
     def may_skip(self) -> bool:
         """Whether the operator has named this very position."""
-        return self.position in self._skip_positions
+        return self.is_named(self.position)
+
+    def is_named(self, position: str) -> bool:
+        """Whether the operator has named a position (`file:offset`) to be passed over."""
+        return position in self._skip_positions
 
     def end_of(self, at: int, stop: int) -> int:
         """The offset behind the event whose body is from `at` to `stop`."""

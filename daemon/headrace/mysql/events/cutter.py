@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _SLICE_SECONDS = 0.008
 _PIECE = 1 << 20
-_FORMAT, _ROTATE = ev.FORMAT_DESCRIPTION, ev.ROTATE
+_FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
 _from_bytes = int.from_bytes
 BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
 """What reading bytes that lie about themselves may raise."""
@@ -65,8 +65,9 @@ class EventCutter:
 
     The handler of ROTATE is called before the cursor goes to the next file, that of FORMAT_DESCRIPTION once its format
     holds. `other` takes what has no handler; without it that is refused. `skipped` is told of an event that was passed
-    over at the operator's word, and whether it held others. Unless `keep_large`, handlers get only the header of an
-    event of 16 MB and more; one that holds others waits in the folder `spool`.
+    over at the operator's word: its number, and where its body lies, which has no bytes when it can't be trusted.
+    Unless `keep_large`, handlers get only the header of an event of 16 MB and more; one that holds others waits in the
+    folder `spool`.
 
     Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
     `refused` (the server's own error ended the stream: all before it was given out whole, and the cursor holds).
@@ -78,7 +79,7 @@ class EventCutter:
         handlers: Mapping[int, Handler],
         *,
         other: Handler | None = None,
-        skipped: Callable[[bool], None] | None = None,
+        skipped: Callable[[int, bytes, int, int], None] | None = None,
         keep_large: bool = True,
         spool: Path | None = None,
     ) -> None:
@@ -193,7 +194,7 @@ class EventCutter:
                 self._inner.append(entered)
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
-                self._pass_over(error)
+                self._pass_over(error, kind, data, at + _HEAD, end - 4 if checked else end)
                 if start >= 0 and kind != _ROTATE:
                     cursor.end = start + length
                 at = end
@@ -219,7 +220,7 @@ class EventCutter:
             return -1
         return self._cursor.end
 
-    def _pass_over(self, error: Exception) -> None:
+    def _pass_over(self, error: Exception, kind: int, data: bytes = b"", at: int = 0, stop: int = 0) -> None:
         """Raises, unless the operator has named this very position."""
         cursor = self._cursor
         if not cursor.may_skip:
@@ -233,7 +234,7 @@ class EventCutter:
         if entered and entered[-1].done is not None:
             entered[-1].done()
         elif self._skipped is not None:
-            self._skipped(bool(entered))
+            self._skipped(kind, data, at, at if isinstance(error, BinlogCorrupt) else max(at, stop))
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -287,17 +288,17 @@ class EventCutter:
             except EnterInner as further:
                 if further.done is None:
                     further.events.close()
-                    self._pass_over(ValueError("a compressed transaction holds another one"))
+                    self._pass_over(ValueError("a compressed transaction holds another one"), _PAYLOAD)
                     return True, False
                 inner.advance()
                 self.events += 1
                 self._inner.append(further)
                 continue
             except _NewFile:
-                self._pass_over(ValueError("a compressed transaction holds the beginning of a file"))
+                self._pass_over(ValueError("a compressed transaction holds the beginning of a file"), _PAYLOAD)
                 return True, False
             except (NotUnderstood, *BROKEN) as error:
-                self._pass_over(error)
+                self._pass_over(error, _PAYLOAD)
                 return True, False
             inner.close()
             self._inner.pop()
@@ -373,7 +374,7 @@ class EventCutter:
         except SchemaNeeded:
             raise cursor.not_understood("an event of 16 MB and more describes a table") from None
         except (NotUnderstood, *BROKEN) as error:
-            self._pass_over(error)
+            self._pass_over(error, kind)
             large.close()
         self._large = None
         cursor.end = start + length if start >= 0 else cursor.end

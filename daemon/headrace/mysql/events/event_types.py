@@ -78,7 +78,8 @@ class EventType:
 
 
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, TABLE_MAP, TRANSACTION_PAYLOAD = 4, 15, 27, 19, 40
-ROWS_QUERY, ANNOTATE_ROWS = 29, 160
+ROWS_QUERY, ANNOTATE_ROWS, XID, XA_PREPARE = 29, 160, 16, 38
+GTID_TAGGED, MARIADB_GTID = 42, 162
 _I, _U, _D = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 
 
@@ -94,7 +95,7 @@ TABLE = (
     EventType(13, "RAND", Does.PASS, Does.PASS),
     EventType(14, "USER_VAR", Does.PASS, Does.PASS),
     EventType(FORMAT_DESCRIPTION, "FORMAT_DESCRIPTION", Does.FORMAT, Does.FORMAT, made_up=True),
-    EventType(16, "XID", Does.COMMIT, Does.COMMIT),
+    EventType(XID, "XID", Does.COMMIT, Does.COMMIT),
     EventType(TABLE_MAP, "TABLE_MAP", Does.TABLE, Does.PASS),
     _rows(23, "WRITE_ROWS_V1", _I, extra=False),
     _rows(24, "UPDATE_ROWS_V1", _U, extra=False),
@@ -117,14 +118,14 @@ TABLE = (
     EventType(35, "PREVIOUS_GTIDS", Does.PREVIOUS_GTIDS, Does.PREVIOUS_GTIDS),
     EventType(36, "TRANSACTION_CONTEXT", Does.PASS, Does.PASS),  # group replication's bookkeeping
     EventType(37, "VIEW_CHANGE", Does.PASS, Does.PASS),
-    EventType(38, "XA_PREPARE", Does.XA_PREPARE, Does.PASS),
+    EventType(XA_PREPARE, "XA_PREPARE", Does.XA_PREPARE, Does.PASS),
     _rows(39, "PARTIAL_UPDATE_ROWS", _U, diffs=True),
     EventType(TRANSACTION_PAYLOAD, "TRANSACTION_PAYLOAD", Does.ENTER, Does.PASS),
     EventType(41, "HEARTBEAT_V2", Does.PASS, Does.HEARTBEAT, made_up=True),
-    EventType(42, "GTID_TAGGED", Does.TAGGED_GTID, Does.TAGGED_GTID),
+    EventType(GTID_TAGGED, "GTID_TAGGED", Does.TAGGED_GTID, Does.TAGGED_GTID),
     EventType(ANNOTATE_ROWS, "ANNOTATE_ROWS", Does.ANNOTATION, Does.PASS),
     EventType(161, "BINLOG_CHECKPOINT", Does.PASS, Does.OUTSIDE),
-    EventType(162, "MariaDB GTID", Does.MARIADB_GTID, Does.MARIADB_GTID),
+    EventType(MARIADB_GTID, "MariaDB GTID", Does.MARIADB_GTID, Does.MARIADB_GTID),
     EventType(163, "GTID_LIST", Does.PASS, Does.OUTSIDE, made_up=True),
     EventType(
         164,
@@ -144,6 +145,11 @@ TABLE = (
 
 BY_NUMBER = {one.number: one for one in TABLE}
 MADE_UP = frozenset(one.number for one in TABLE if one.made_up)
+GTIDS = frozenset(one.number for one in TABLE if one.stream in (Does.GTID, Does.TAGGED_GTID, Does.MARIADB_GTID))
+"""Those that begin a group."""
+STATEMENTS = frozenset(one.number for one in TABLE if one.stream in (Does.QUERY, Does.COMPRESSED_QUERY))
+ENDS = frozenset({XID, XA_PREPARE, TRANSACTION_PAYLOAD})
+"""Those that a group ends with."""
 HEARTBEATS = frozenset(one.number for one in TABLE if one.scan is Does.HEARTBEAT)
 
 IGNORABLE_FLAG = 0x80

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.values.mariadb import uuid_text
 
@@ -100,6 +101,23 @@ def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
     return MariadbGtid(domain, server, sequence, bool(flags & _ALONE), bool(flags & _PREPARED_XA), xid)
 
 
+def group_of(kind: int, data: bytes, at: int, stop: int) -> tuple[int, str, Key | None, bool] | None:
+    """What an event that begins a group says, as far as it can be read: the commit time (microseconds since 1970 UTC),
+    the GTID as text and as source and number, and whether the group is a single statement; None for any other event.
+    Raises what bytes that are no such event raise."""
+    found: list[tuple[int, str, Key | None]] = []
+    cursor = EventCursor("", 0)
+    (cursor.time,) = struct.unpack_from("<I", data, at - 19) if stop - at >= 25 or kind == ev.MARIADB_GTID else (0,)
+    if kind == ev.MARIADB_GTID:
+        gtid = parse_mariadb(data, at, stop)
+        return cursor.time * 1_000_000, str(gtid), None, gtid.alone
+    if kind not in ev.GTIDS or stop - at < 25:
+        return None
+    reader = GtidReader(cursor, lambda *one: found.append(one))
+    (reader.on_tagged_gtid if kind == ev.GTID_TAGGED else reader.on_gtid)(data, at, stop)
+    return (*found[0], False)
+
+
 class GtidReader:
     """Handlers of MySQL's GTID events: calls `begin` with the commit time (microseconds since 1970 UTC), the GTID as
     text and as source and number; "" and None for an anonymous transaction."""
@@ -113,8 +131,10 @@ class GtidReader:
         if stop - at >= 49:
             # The 55th bit says that the original commit time follows; the low bits are the immediate one.
             micros = _from_bytes(data[at + 42 : at + 49], "little") & 0x7FFFFFFFFFFFFF
-        else:
+        elif stop - at >= 25:
             micros = self._cursor.time * 1_000_000
+        else:
+            raise ValueError("a GTID event is shorter than its parts")
         (gno,) = _GNO(data, at + 17)
         if not gno:
             self._begin(micros, "", None)

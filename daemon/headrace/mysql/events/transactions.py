@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 from collections.abc import Callable
 
+import structlog
+
 from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Origin, Position, TransactionMark
+from headrace.mysql.events import event_types as ev
 from headrace.mysql.events import xa
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import EnterInner, rotated_to
+from headrace.mysql.events.cutter import BROKEN, EnterInner, rotated_to
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.events.gtid_event import Key, parse_mariadb
+from headrace.mysql.events.gtid_event import Key, group_of, parse_mariadb
 from headrace.mysql.events.statements import Statement, savepoint_name
+
+log = structlog.get_logger(__name__)
 
 _ALL = sys.maxsize
 _OWN_INTERVALS = 64
@@ -65,6 +71,12 @@ class Transactions:
         self.holding = False
         """Whether the events of the group wait for its end, because what they did may be undone: they are given to
         `hold()`."""
+        self.passing = False
+        """Whether the rest of the group is passed over at the operator's word: no rows of it are wanted."""
+        self._may_have_ended = False
+        """Whether an event was passed over that may have been the end of the group."""
+        self._begin_follows = False
+        """Whether the group that is passed over began with its GTID, so that a BEGIN belongs to it."""
         self.captured_rows = False
         """Whether the group changed captured tables."""
         self._awaited: list[OpenXa] = list(begin.open_xa)
@@ -79,6 +91,8 @@ class Transactions:
     def begin(self, commit_time_us: int, gtid: str, key: Key | None) -> None:
         """A group begins with the present event. Raises NotUnderstood and PositionLost."""
         cursor = self._cursor
+        if self.passing or (self._may_have_ended and not self.holding):
+            self.commit()  # its end was among what was passed over
         if self.inside:
             raise cursor.not_understood(f"a transaction begins before the one at {self.start} has ended")
         start = cursor.start
@@ -127,7 +141,10 @@ class Transactions:
             self._begin_xa()
 
     def on_begin(self) -> None:
-        """The statement BEGIN without a GTID event before it."""
+        """The statement BEGIN without a GTID event before it, or in a group that is passed over."""
+        if self.passing and self._begin_follows:
+            self._begin_follows = False
+            return
         self.begin(self._cursor.time * 1_000_000, "", None)
         self.inside = True
 
@@ -143,7 +160,7 @@ class Transactions:
         elif kind is Statement.COMMIT:
             self.commit()
         elif kind is Statement.ROLLBACK:
-            if self.captured_rows:
+            if self.captured_rows and not self.passing:
                 raise self._cursor.not_understood("a transaction that changed captured tables ends in a ROLLBACK")
             self._forget_held()
             self.commit()
@@ -196,14 +213,19 @@ class Transactions:
         """Rows of open XA transactions come first after a restart; anything else must lie before the position."""
         if self._awaited_here() is not None:
             self._key = None  # executed already
-        elif self._skip_to is None:
+            return
+        cursor = self._cursor
+        while self._skip_to is None and self._awaited:
             lost = self._awaited[0]
-            raise self._cursor.not_understood(
-                f"the rows of XA transaction {lost.xid}, prepared at {lost.file}:{lost.offset}, are not in the binlog "
-                "any more",
-                f"name this position in [source] skip_event = ['{self._cursor.position}'] once its tables have been "
-                "compared",
-            )
+            prepared = f"{lost.file}:{lost.offset}"
+            if not cursor.is_named(prepared):
+                raise cursor.not_understood(
+                    f"the rows of XA transaction {lost.xid}, prepared at {prepared}, are not in the binlog any more",
+                    f"compare its tables, then set [source] skip_event = ['{prepared}']",
+                )
+            self._awaited.remove(lost)
+            cursor.skipped += 1
+            log.warning("the rows of an XA transaction are given up", xid=lost.xid, prepared=prepared)
 
     def _begin_xa(self) -> None:
         self.inside = self._in_xa = True
@@ -215,7 +237,7 @@ class Transactions:
     def _keeps(self) -> bool:
         """Whether what waits is kept: not in a group that lies before the stored position, unless it is an XA
         transaction that was not decided there."""
-        return self._skip_to is None or self._awaited_here() is not None
+        return not self.passing and (self._skip_to is None or self._awaited_here() is not None)
 
     def hold(self, kind: int, body: bytes) -> None:
         """Keeps an event of the group until it ends. Raises NotUnderstood when there is too much."""
@@ -224,7 +246,7 @@ class Transactions:
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
         one_phase, xid = xa.xid_of_prepare(data, at, stop)
         again = self._awaited_here()
-        if self._skip_to is not None and again is None:
+        if self.passing or (self._skip_to is not None and again is None):
             self.commit()
         elif one_phase:
             self._give_out(None)
@@ -238,6 +260,9 @@ class Transactions:
         """XA COMMIT or XA ROLLBACK."""
         commit, xid = xa.xid_of_statement(text)
         if self._skip_to is not None:
+            self.commit()
+        elif self.passing:
+            self._spool.drop(xid)
             self.commit()
         elif commit and not self._spool.knows(xid):
             raise self._cursor.not_understood(
@@ -310,19 +335,54 @@ class Transactions:
                 self._own_gtids.add(*self._key)
                 self._own_gtids.forget_oldest(_OWN_INTERVALS)
             self._key = None
-        self.inside = self.in_group = self._in_xa = self.holding = False
+        self.inside = self.in_group = self._in_xa = self.holding = self.passing = False
+        self._may_have_ended = False
         self._last_commit_us = self.commit_time_us
         self._last_file, self._last_start = self._cursor.file, self.start
         self.events_done = self.own_events = 0
         self.count += 1
 
-    def on_skipped(self, whole: bool) -> None:
-        """An event was passed over at the operator's word. With `whole`, or outside of BEGIN and COMMIT, it was all of
-        its group."""
-        if not self.in_group:  # it may be what would have begun the next one
-            self.start, self.gtid = self._cursor.event_start, ""
-        elif whole or not self.inside:
+    # -- what is passed over --------------------------------------------------------------------------------------
+
+    def on_skipped(self, kind: int, data: bytes, at: int, stop: int) -> None:
+        """An event was passed over at the operator's word; with it goes what would mean something else without it. The
+        first event of a group: all of the group. A statement within one: the rest of it, and what ends it ends it. Any
+        other event (rows, tables, texts) goes alone; one of an unknown number may have been any of these."""
+        known, what = kind in ev.BY_NUMBER, "event"
+        if kind in ev.GTIDS or (not self.in_group and (kind in ev.STATEMENTS or not (known or self._may_lack_gtids))):
+            what = "group"
+            self._pass_group(kind, data, at, stop)
+        elif self.in_group and kind in ev.ENDS:
+            what = "the end of a group"
+            self._forget_held()
             self.commit()
+        elif self.inside and (kind in ev.STATEMENTS or (self.holding and not known)):
+            what = "the rest of a group"
+            self._pass_rest()
+        elif self.in_group and (kind in ev.STATEMENTS or not known):
+            self.inside = self._may_have_ended = True  # a BEGIN, or a statement that was all of its group
+        log.warning("passed over", what=what, event_type=kind, position=self._cursor.position)
+
+    @property
+    def _may_lack_gtids(self) -> bool:
+        """Whether the server may write groups without an event of their GTID, anonymous ones included."""
+        dialect = self._cursor.dialect
+        return not dialect.mariadb and dialect.version < 50700
+
+    def _pass_group(self, kind: int, data: bytes, at: int, stop: int) -> None:
+        if self.in_group:  # one that has lost its end
+            self._forget_held()
+            self.commit()
+        when, gtid, key, alone = self._cursor.time * 1_000_000, "", None, False
+        with contextlib.suppress(*BROKEN):
+            when, gtid, key, alone = group_of(kind, data, at, stop) or (when, gtid, key, alone)
+        self.begin(when, gtid, key)
+        self.inside, self._begin_follows = not alone, kind not in ev.STATEMENTS
+        self._pass_rest()
+
+    def _pass_rest(self) -> None:
+        self._forget_held()
+        self.passing, self.skip_events = True, _ALL
 
     # -- the position ---------------------------------------------------------------------------------------------
 
@@ -360,7 +420,7 @@ class Transactions:
             if self._mark is not None:
                 last_pos = self._tx_last_pos
             else:
-                done = max(self.events_done, self.skip_events)
+                done = self.events_done if self.passing else max(self.events_done, self.skip_events)
         else:
             offset, when = self._cursor.end, self.commit_time_us
         return Position(

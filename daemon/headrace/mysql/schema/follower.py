@@ -74,7 +74,7 @@ class StatementFollower:
     def on_query(self, data: bytes, at: int, stop: int) -> None:
         if data[stop - 6 : stop] != b"\0BEGIN":
             self._run(parse_query(data, at, stop), at, stop)
-        elif self._transactions.in_group:
+        elif self._transactions.in_group and not self._transactions.passing:
             self._transactions.inside = True
         else:
             self._transactions.on_begin()
@@ -84,7 +84,9 @@ class StatementFollower:
         its session's. MariaDB begins most transactions without a statement: then the session is that of none."""
         transactions = self._transactions
         transactions.server_id, transactions.thread_id = _EXECUTED(data, at - 14)
-        if transactions.in_group and data[stop - 6 : stop] == b"\0BEGIN":  # of nearly all transactions
+        if (
+            transactions.in_group and not transactions.passing and data[stop - 6 : stop] == b"\0BEGIN"
+        ):  # of nearly all transactions
             transactions.inside = True
         else:
             self.on_query(data, at, stop)
@@ -103,10 +105,10 @@ class StatementFollower:
             done = transactions.events_done <= transactions.skip_events
         else:
             done = transactions.events_done < transactions.skip_events
-        if not done:
+        if not done or transactions.passing:
             if self._history is not None:
                 self._apply(self._history, query, info, self._cursor.end_of(at, stop))
-            elif kind is Statement.DML:
+            elif kind is Statement.DML and not transactions.passing:
                 self._refuse_dml(query, None)
         if kind is Statement.ATOMIC_DDL:
             transactions.inside = True  # CREATE TABLE ... SELECT: its rows follow in the same group
@@ -131,8 +133,8 @@ class StatementFollower:
         if history.version != self._version:
             self._version = history.version
             self._changed()
-        if query.alter_phase in ("start", "rollback"):  # an ALTER is told once, when it is done
-            return
+        if query.alter_phase in ("start", "rollback") or self._transactions.passing:
+            return  # an ALTER is told once, when it is done
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
         elif effect.category in self._told and not effect.temporary and self._concerns(effect):

@@ -135,6 +135,12 @@ class SchemaHistory:
         self._states.at(self._pos, "a row")
         self._states.set((schema, table), why)
 
+    def doubt(self, why: str, file: str, end: int, pos: int) -> None:
+        """What any table is may have changed at `file`:`end`, whose `_pos` is `pos`."""
+        self._pos = max(self._pos, pos)
+        self._states.at(pos, f"{file}:{end}")
+        self._states.doubt(why)
+
     def unknown_because(self, schema: str, table: str) -> str:
         """Why table() gives None, as half a sentence."""
         state = self._states.get((schema, table))
