@@ -196,7 +196,7 @@ async def test_a_derived_id_that_is_the_source_s_own_moves_on(
 async def test_an_earlier_connection_of_ours_is_no_clash(
     server: Any, connection: SourceConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Dump.begun(server, 7003):
+    async with Dump.begun(server, 7003, replica_name(NODE, DESTINATION, 7003)):
         assert await choose(connection, server, 7003) == 7003
         monkeypatch.setattr(readers, "RUN", RUN % 60000 + 1)  # as after a restart
         assert await choose(connection, server, 7003) == 7003
@@ -227,22 +227,34 @@ async def test_our_dump_survives_a_reader_with_our_id_and_no_uuid_where_uuids_co
 async def test_of_two_with_our_name_the_server_ends_the_older_which_then_stays_away(
     server: Any, connection: SourceConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Dump.begun(server, 7006) as older:
-        assert await older.end_within(0.2) is None
-        ours = replica_name(NODE, DESTINATION)
-        twin = ReplicaName(ours.host, RUN % 60000 + 1, ours.uuid)
-        async with Dump.begun(server, 7006, twin) as newer:
-            ended = await older.end_within(5)
-            assert isinstance(ended, ServerIdTaken)
-            assert "another replica came with our server id" in str(ended)
-            for configured in (7006, 0):
+    for configured in (7006, 0):
+        ours = replica_name(NODE, DESTINATION, configured)
+        async with Dump.begun(server, 7006, ours) as older:
+            assert await older.end_within(0.2) is None
+            twin = ReplicaName(ours.host, RUN % 60000 + 1, ours.uuid)
+            async with Dump.begun(server, 7006, twin) as newer:
+                ended = await older.end_within(5)
+                assert isinstance(ended, ServerIdTaken)
+                assert "another replica came with our server id" in str(ended)
                 with pytest.raises(ServerIdTaken) as caught:
                     await choose(connection, server, configured, taken=7006)
                 assert f"another daemon runs destination '{DESTINATION}' as node '{NODE}'" in str(caught.value)
                 assert FROM.search(str(caught.value))
-            assert await newer.end_within(1) is None
-        await nobody_reads(connection)
-        assert await choose(connection, server, 7006, taken=7006) == 7006
+                assert await newer.end_within(1) is None
+            await nobody_reads(connection)
+            assert await choose(connection, server, 7006, taken=7006) == 7006
+
+
+async def test_two_of_one_name_with_ids_that_somebody_chose_both_read_on(
+    server: Any, connection: SourceConnection
+) -> None:
+    """MySQL goes by the uuid, which was the same for both: each ended the other's dump, for ever."""
+    names = {chosen: replica_name(NODE, DESTINATION, chosen) for chosen in (7011, 7012)}
+    async with Dump.begun(server, 7011, names[7011]) as one, Dump.begun(server, 7012, names[7012]) as other:
+        assert await one.end_within(1) is None
+        assert await other.end_within(0.2) is None
+        for chosen in names:
+            assert await choose(connection, server, chosen) == chosen
 
 
 async def test_a_newcomer_that_has_not_registered_is_looked_for_among_the_connections(

@@ -60,7 +60,9 @@ class ReadySource:
         if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
             # Rows of XA transactions that are prepared and not decided are read again: they were never published.
             gtids = GtidSet(start.gtid_set).minus(GtidSet(",".join(xa.gtid for xa in start.open_xa))).pack()
-        name = replica_name(self.reader.node, self.reader.destination) if self.reader is not None else None
+        name = None
+        if (reader := self.reader) is not None:
+            name = replica_name(reader.node, reader.destination, 0 if reader.derived else settings.server_id)
         await connection.register(settings.server_id, settings.heartbeat, name)
         file, offset = ("", 4) if gtids is not None else dump_position(start, self.start.skip_before)
         packets = await connection.dump(

@@ -56,13 +56,15 @@ class DumpConnection:
         return f"{self.address} ('{self.user}', connection {self.number})"
 
 
-def replica_name(node: str, destination: str) -> ReplicaName:
-    """Our name at the source: the same for every process that runs this destination on this node."""
+def replica_name(node: str, destination: str, server_id: int = 0) -> ReplicaName:
+    """Our name at the source: the same for every process that runs this destination on this node. With a `server_id`
+    that somebody has chosen the uuid is another one for each id, because MySQL would end one of two with the same."""
     name = f"headrace/{node}/{destination}"
     if len(name.encode()) > _NAME_BYTES:  # cut, and still another for each
         digest = hashlib.sha256(name.encode()).hexdigest()[:12]
         name = f"{name.encode()[: _NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
-    return ReplicaName(name, RUN, str(uuid.uuid5(_NAMESPACE, f"{destination}/{node}")))
+    who = f"{destination}/{node}/{server_id}" if server_id else f"{destination}/{node}"
+    return ReplicaName(name, RUN, str(uuid.uuid5(_NAMESPACE, who)))
 
 
 def is_derived(server_id: int, node: str, destination: str) -> bool:
@@ -138,7 +140,7 @@ async def choose_server_id(connection: SourceConnection, source: SourceSettings,
     reads. Needs connection.load_variables(). Raises SourceError.
     """
     node, destination, taken = reader.node, reader.destination, reader.taken
-    us = replica_name(node, destination)
+    us = replica_name(node, destination, 0 if reader.derived else source.server_id)
     listed = await replicas(connection)
     ours = [r for r in listed or () if (r.uuid == us.uuid if r.uuid else r.host == us.host)]
     if taken and (newcomers := [r for r in ours if r.port != us.port]):
