@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,3 +46,36 @@ def test_a_statement_of_half_a_megabyte_is_followed(site: Site, start: Callable[
     ddl = [m for m in read_messages(out) if m["isDdl"]]
     assert [m["type"] for m in ddl] == ["CREATE", "ALTER"]
     assert len(ddl[0]["sql"]) > 400_000
+
+
+def test_no_statement_that_carries_a_password_reaches_a_topic_or_a_log(
+    site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    process = start(site, "dcl = true")
+    user = f"u{site.schema[:20]}"
+    server = f"s{site.schema}"
+    foreign = f"CREATE SERVER {server} FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', PASSWORD 'geheim-1')"
+    site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))",
+        f"CREATE USER {user}@localhost IDENTIFIED BY 'geheim-2'",
+        f"SET PASSWORD FOR {user}@localhost = " + ("PASSWORD('geheim-3')" if site.is_mariadb else "'geheim-3'"),
+        f"ALTER USER {user}@localhost IDENTIFIED BY 'geheim-4'",
+        f"GRANT SELECT ON {site.schema}.* TO {user}@localhost",
+        f"/* before */ {foreign}",
+        f"ALTER SERVER {server} OPTIONS (PASSWORD 'geheim-5')",
+        f"DROP SERVER {server}",
+    )
+    texts = [str(row[5]) for row in site.run("SHOW BINLOG EVENTS LIMIT 100000")]
+    assert any("IDENTIFIED" in text for text in texts), "the source has written them"
+    hashes = {
+        part for text in texts if user in text for part in re.findall(r"AS '([^']{20,})'|'(\*[0-9A-F]{40})'", text)
+    }
+    equal(site, out)
+    site.run(f"DROP USER {user}@localhost")
+    told = out.read_text() + process.log.read_text()
+    assert f"GRANT SELECT ON {site.schema}" in told.replace("`", "")
+    assert "geheim" not in told
+    for pair in hashes:
+        assert not any(part and part in told for part in pair)
+    assert "IDENTIFIED" not in told
+    assert "CREATE SERVER" not in told

@@ -141,6 +141,7 @@ TOKEN = ACCOUNT | {"sasl_mechanism": "OAUTHBEARER", "oauth_token_url": "https://
         (ACCOUNT | {"oauth_scope": "kafka"}, "oauth_scope has no meaning with sasl_mechanism"),
         (ACCOUNT | {"sasl_mechanism": "OAUTHBEARER"}, "needs oauth_token_url"),
         (TOKEN | {"oauth_token_url": "id.example.com"}, "should begin with"),
+        (TOKEN | {"oauth_token_url": "https://relay:geheim@id.example.com/token"}, "should have no account"),
         ({"tls": "required", "tls_key": __file__}, "tls_key needs tls_certificate"),
         ({"on_oversize": "skip"}, "halt"),
     ],

@@ -8,6 +8,7 @@ from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError,
 from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, setup_sql
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
+from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
 from headrace.ports.finding import Finding
@@ -63,14 +64,20 @@ def _identity(connection: SourceConnection) -> Finding:
         )
     who = f"server {uuid}" if uuid else f"MariaDB server {variables.get('server_id', '?')}"
     sentence = f"{who}, read by file and offset: another server can't take its place by itself"
-    remedy = "" if not uuid else "SET PERSIST gtid_mode = 'ON'; in the steps that MySQL's manual describes"
+    remedy = ""
+    if uuid:
+        remedy = (
+            f"{dialect_of(variables.get('version', ''), mariadb=False).setter} gtid_mode = 'ON'; in the steps that "
+            "MySQL's manual describes, and once this destination has read all that was written without GTIDs: the "
+            "server gives out no anonymous transaction once gtid_mode is ON"
+        )
     return Finding("identity", True, sentence, remedy, note=True)
 
 
 def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
     """The server's settings that decide whether every change is in the binlog in full."""
-    mariadb = "mariadb" in variables.get("version", "").lower()
-    how = "GLOBAL" if mariadb else "PERSIST"
+    version = variables.get("version", "")
+    setter = dialect_of(version, mariadb="mariadb" in version.lower()).setter
     log_bin = variables.get("log_bin", "OFF")
     if log_bin.upper() not in ("ON", "1"):
         return [Finding("log_bin", False, "the server writes no binlog", BINLOG_ON)]
@@ -83,23 +90,25 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
         if actual == value:
             findings.append(Finding(name, True, f"{name} is {value}"))
         else:
-            remedy = f"SET {how} {name} = '{value}'; and let old sessions reconnect"
+            remedy = f"{setter} {name} = '{value}'; and let old sessions reconnect"
             if name == "binlog_row_image":
                 remedy += "; or take such rows with [source] row_image = 'any'"
             findings.append(Finding(name, False, f"{name} is {actual}: {trouble}", remedy))
-    findings.append(_metadata(variables, how))
+    findings.append(_metadata(variables, setter))
     return findings
 
 
-def _metadata(variables: dict[str, str], how: str) -> Finding:
+def _metadata(variables: dict[str, str], setter: str) -> Finding:
     """Not a fault: without full metadata the schema history says what columns are."""
     actual = variables.get("binlog_row_metadata", "not known to this version").upper()
     if actual == "FULL":
         return Finding("binlog_row_metadata", True, "binlog_row_metadata is FULL")
     sentence = (
         f"binlog_row_metadata is {actual}: column names come from the schema history, which needs the SELECT privilege "
-        f"on the tables; better is SET {how} binlog_row_metadata = 'FULL'"
+        "on the tables"
     )
+    if "binlog_row_metadata" in variables:
+        sentence += f"; better is {setter} binlog_row_metadata = 'FULL'"
     return Finding("binlog_row_metadata", True, sentence)
 
 

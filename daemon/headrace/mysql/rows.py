@@ -145,8 +145,8 @@ class RowsReader:
             if not self._options.partial_images:
                 raise cursor.not_understood(
                     f"rows of {table.name} lack columns: the row image is not FULL",
-                    "SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect; or take such rows with "
-                    "[source] row_image = 'any'",
+                    f"{cursor.dialect.setter} binlog_row_image = 'FULL'; and let old sessions reconnect; or take such "
+                    "rows with [source] row_image = 'any'",
                 )
             table.partial = (table.partial or set()) | {bitmaps}
         if diffs:

@@ -98,8 +98,8 @@ class FilterSettings(Section):
     )
     dcl: bool = Field(
         default=False,
-        description="Statements about accounts and their rights (Canal: canal.instance.filter.query.dcl, the other way "
-        "round).",
+        description="Statements about accounts and their rights, but for those that carry a password, which are never "
+        "published (Canal: canal.instance.filter.query.dcl, the other way round).",
     )
     dml_queries: bool = Field(
         default=False,

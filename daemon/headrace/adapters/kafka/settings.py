@@ -115,4 +115,6 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
             raise ValueError('sasl_mechanism = "OAUTHBEARER" needs oauth_token_url')
         if self.oauth_token_url and not re.match(r"https?://[^/\s]", self.oauth_token_url):
             raise ValueError('oauth_token_url should begin with "https://", or with "http://" and a host')
+        if "@" in self.oauth_token_url.split("//", 1)[-1].split("/", 1)[0]:
+            raise ValueError("oauth_token_url should have no account: there are the keys user and password")
         return self

@@ -137,7 +137,7 @@ class StatementFollower:
             return  # an ALTER is told once, when it is done
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
-        elif effect.category in self._told and not effect.temporary and self._concerns(effect):
+        elif effect.category in self._told and not effect.temporary and not effect.secret and self._concerns(effect):
             self._give(effect, query.sql, pos)
 
     def _give(self, effect: DdlEffect, sql: str, pos: int) -> None:
@@ -162,7 +162,7 @@ class StatementFollower:
             return
         raise self._cursor.not_understood(
             f"a statement in schema '{query.schema}' was written as text, its rows are not in the binlog",
-            "SET PERSIST binlog_format = 'ROW'; and let old sessions reconnect",
+            f"{self._cursor.dialect.setter} binlog_format = 'ROW'; and let old sessions reconnect",
         )
 
     # -- texts ----------------------------------------------------------------------------------------------------

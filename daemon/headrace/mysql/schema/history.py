@@ -56,6 +56,8 @@ class DdlEffect:
     """Why the statement was not understood; "" when it was."""
     alters: bool = False
     """Whether its first word is ALTER."""
+    secret: bool = False
+    """Whether it carries a password: then it is told to nobody."""
 
 
 class SchemaHistory:
@@ -166,7 +168,9 @@ class SchemaHistory:
         info = info or self.read(query)
         named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
         name = named[0] if named else (self._states.fold(info.schema), "")
-        effect = DdlEffect(info.kind, info.category, *name, (), info.temporary, named, info.problem, info.alters)
+        effect = DdlEffect(
+            info.kind, info.category, *name, (), info.temporary, named, info.problem, info.alters, info.secret
+        )
         self._pos = max(self._pos, pos)
         self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):
@@ -187,7 +191,8 @@ class SchemaHistory:
         except NotParsed as error:
             problem = str(error)
         if problem:
-            applied.doubt(info.tables, f"a statement was not understood ({problem}): {query.sql[:100]}")
+            text = "its text may hold a password" if info.secret else f"({problem}): {query.sql[:100]}"
+            applied.doubt(info.tables, f"a statement was not understood {text}")
         return tuple(applied.changes)
 
     def _take_pending(self, file_position: FilePosition) -> None:

@@ -44,6 +44,11 @@ class Dialect:
         return self.mariadb and bool(self.sql_mode & _FOREIGN_MODES)
 
     @property
+    def setter(self) -> str:
+        """What begins a statement that sets a global variable for good, as far as the server can."""
+        return "SET GLOBAL" if self.mariadb or self.version < 80000 else "SET PERSIST"
+
+    @property
     def shows_widths(self) -> bool:
         """Whether information_schema prints int(11) rather than int."""
         return self.mariadb or self.version < 80019

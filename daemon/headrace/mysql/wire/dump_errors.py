@@ -190,6 +190,13 @@ def _set_up(said: _Said) -> HeadraceError | None:
         return errors.SourceMisconfigured(
             f"the source refuses replicas: {said.quoted}", remedy="set server_id on the source"
         )
+    if "cannot replicate anonymous transaction" in said.low:
+        message = f"the binlog has transactions without GTIDs behind {said.where}, which the source gives to nobody"
+        return errors.SourceMisconfigured(
+            f"{message} while its gtid_mode is ON: {said.quoted}",
+            remedy="SET GLOBAL gtid_mode = 'ON_PERMISSIVE'; on the source until headrace has read them ('headrace "
+            "position show DESTINATION'), then 'ON' again; or give them up with 'headrace position set DESTINATION WHERE'",
+        )
     if said.errno in DENIED:
         remedy = grant_for(said.errno, said.text, "<user>") or "check [source] user and its grants"
         return errors.GrantMissing(f"the source refuses our account the dump: {said.quoted}", remedy=remedy)

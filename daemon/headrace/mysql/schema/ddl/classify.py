@@ -96,7 +96,13 @@ def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo
         sql = decode(query)
         return _classify(sql, query.schema, dialect)
     except (NotParsed, RecursionError) as error:
-        return StatementInfo(DdlKind.QUERY, "ddl", None, query.schema, problem=str(error))
+        secret = _may_hold_a_secret(query.text.decode("latin-1"))
+        return StatementInfo(DdlKind.QUERY, "ddl", None, query.schema, problem=str(error), secret=secret)
+
+
+def _may_hold_a_secret(sql: str) -> bool:
+    upper = sql.upper()
+    return any(word in upper for word in ("PASSWORD", "IDENTIFIED"))
 
 
 def decode(query: QueryEvent) -> str:
@@ -123,7 +129,7 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
         return other  # nothing but comments
     word = token.upper
     if word in ("GRANT", "REVOKE") or (word == "SET" and c.peek(1).upper in ("PASSWORD", "ROLE", "DEFAULT")):
-        return replace(other, category="dcl")
+        return replace(other, category="dcl", secret=_may_hold_a_secret(sql))
     if word in _OTHER:
         return other
     if word in _DML:
@@ -134,9 +140,10 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
         )
     c.i += 1
     thing, temporary = _object(c)
+    keeps_secrets = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")  # by the hash of a password too
     if thing in _ACCOUNTS:
-        return replace(other, category="dcl")
-    ddl = replace(other, category="ddl", alters=word == "ALTER")
+        return replace(other, category="dcl", secret=keeps_secrets)
+    ddl = replace(other, category="ddl", alters=word == "ALTER", secret=keeps_secrets)
     if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER"):
         return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
     kind = _READERS[word, thing][0] if (word, thing) in _READERS else DdlKind.QUERY
