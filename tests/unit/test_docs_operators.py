@@ -24,6 +24,7 @@ OTHERS = {
     "binlog_row_metadata",
     "binlog_row_image",
     "net_write_timeout",
+    "gtid_mode",
     "max_message_size",
     "config_errors",
     "next_file",

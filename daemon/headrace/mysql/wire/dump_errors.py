@@ -195,7 +195,8 @@ def _set_up(said: _Said) -> HeadraceError | None:
         return errors.SourceMisconfigured(
             f"{message} while its gtid_mode is ON: {said.quoted}",
             remedy="SET GLOBAL gtid_mode = 'ON_PERMISSIVE'; on the source until headrace has read them ('headrace "
-            "position show DESTINATION'), then 'ON' again; or give them up with 'headrace position set DESTINATION WHERE'",
+            "position show DESTINATION'), then 'ON' again; or give them up with 'headrace position set "
+            "DESTINATION WHERE'",
         )
     if said.errno in DENIED:
         remedy = grant_for(said.errno, said.text, "<user>") or "check [source] user and its grants"
