@@ -91,7 +91,7 @@ class Decoder:
                 history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.next_pos(1))
                 maps.forget()
 
-        self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool)
+        self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool, largest=options.max_event)
         self.feed, self.position = self.cutter.feed, transactions.position
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from headrace.settings.destination import DestinationSettings
 
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
-    """Choices of one destination. `max_spool` in bytes; `skip_events` are positions, `file:offset`."""
+    """Choices of one destination. `max_spool` and `max_event` in bytes; `skip_events` are positions, `file:offset`."""
 
     values: ValueOptions = field(default_factory=ValueOptions)
     rows: bool = True
@@ -29,6 +29,7 @@ class DecoderOptions:
     skip_events: frozenset[str] = frozenset()
     spool: Path | None = None
     max_spool: int = 1 << 30
+    max_event: int = 1 << 30
 
     @classmethod
     def of(cls, settings: DestinationSettings, daemon: DaemonSettings) -> DecoderOptions:
@@ -47,4 +48,5 @@ class DecoderOptions:
             skip_events=frozenset(source.skip_event),
             spool=daemon.spool,
             max_spool=source.max_spool,
+            max_event=source.max_event,
         )

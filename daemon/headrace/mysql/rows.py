@@ -40,6 +40,7 @@ class RowsReader:
         """The handler of one kind of rows events."""
         cursor, transactions, statements = self._cursor, self._transactions, self._statements
         tables, emit, marked = self._maps.tables, self._receiver.rows, self._receiver.mark is not None
+        largest = self._options.max_event
         operation, extra, diffs = kind.operation, kind.extra, kind.diffs
         update = operation is Operation.UPDATE
         images, numbers_each = 2 if update else 1, 2 if update and self._options.two_numbers else 1
@@ -113,7 +114,7 @@ class RowsReader:
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             p += (1 if table.count < 251 else 3) + (table.count + 7) // 8 * images
-            plain = data[at:p] + decompressed_event(data, p, stop)
+            plain = data[at:p] + decompressed_event(data, p, stop, largest)
             on_rows(plain, 0, len(plain))
 
         return on_compressed if kind.compressed else on_rows

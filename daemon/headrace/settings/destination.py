@@ -72,6 +72,11 @@ class SourceSettings(OptionalTls):
         description='Events to pass over, each by where it begins: "mysql-bin.000003:1234". What they changed is not '
         "published; it is meant for one event that stops the destination for good.",
     )
+    max_event: Size = Field(
+        default=256 * MIB,
+        description="Bytes of one event that is taken into memory, where it takes several times its size; a larger one "
+        "stops the destination.",
+    )
     max_spool: Size = Field(
         default=1024 * MIB,
         description="Bytes that rows of prepared XA transactions, and behind a SAVEPOINT, may take on disk; "

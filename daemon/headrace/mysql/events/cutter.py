@@ -15,7 +15,7 @@ from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import WRAP, EventCursor
 from headrace.mysql.events.event_types import Handler
-from headrace.mysql.events.inner import InnerEvents, LargeEvent, open_payload
+from headrace.mysql.events.inner import LARGEST_EVENT, InnerEvents, LargeEvent, open_payload, too_large
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.dump_errors import dump_error
 from headrace.mysql.wire.stream import PacketStream
@@ -25,6 +25,7 @@ _PACKET = struct.Struct("<IBIBIIIH").unpack_from
 _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
+_MORE_ROOM = "raise [source] max_event, when there is the memory: an event takes several times its size"
 _SLICE_SECONDS = 0.008
 _PIECE = 1 << 20
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
@@ -67,7 +68,7 @@ class EventCutter:
     holds. `other` takes what has no handler; without it that is refused. `skipped` is told of an event that was passed
     over at the operator's word: its number, and where its body lies, which has no bytes when it can't be trusted.
     Unless `keep_large`, handlers get only the header of an event of 16 MB and more; one that holds others waits in the
-    folder `spool`.
+    folder `spool`. An event of more than `largest` bytes that has to be in memory is refused.
 
     Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
     `refused` (the server's own error ended the stream: all before it was given out whole, and the cursor holds).
@@ -82,7 +83,9 @@ class EventCutter:
         skipped: Callable[[int, bytes, int, int], None] | None = None,
         keep_large: bool = True,
         spool: Path | None = None,
+        largest: int = LARGEST_EVENT,
     ) -> None:
+        self._largest = largest
         self._cursor, self._other, self._skipped = cursor, other, skipped
         self._handlers = {**handlers, _ROTATE: self._on_rotate, _FORMAT: self._on_format}
         self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
@@ -191,7 +194,7 @@ class EventCutter:
                 if start >= 0:
                     cursor.end = start + length
                 self.events += count
-                self._inner.append(entered)
+                self._enter(entered)
                 return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error, kind, data, at + _HEAD, end - 4 if checked else end)
@@ -265,6 +268,10 @@ class EventCutter:
 
     # -- events within events, and events in several packets ------------------------------------------------------
 
+    def _enter(self, entered: EnterInner) -> None:
+        entered.events.largest = self._largest
+        self._inner.append(entered)
+
     def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
         """Whether all inner events are done, and if not, whether there is more to do at once."""
         cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + _SLICE_SECONDS
@@ -292,7 +299,7 @@ class EventCutter:
                     return True, False
                 inner.advance()
                 self.events += 1
-                self._inner.append(further)
+                self._enter(further)
                 continue
             except _NewFile:
                 self._pass_over(ValueError("a compressed transaction holds the beginning of a file"), _PAYLOAD)
@@ -311,7 +318,9 @@ class EventCutter:
         cursor = self._cursor
         if status == 0 and head == _LARGE:  # the caller saw the event's header
             enters = self._handlers.get(data[at + 9]) is enter_payload
-            self._large = LargeEvent(enters, self._spool, cursor.checksums, head - 1, keep=self._keep_large)
+            self._large = LargeEvent(
+                enters, self._spool, cursor.checksums, head - 1, keep=self._keep_large, largest=self._largest
+            )
             return at + 5, True
         if len(data) < at + 4 + head:
             self.need = 4 + head
@@ -339,6 +348,9 @@ class EventCutter:
         if piece:
             large.add(piece)
             at += len(piece)
+        if large.goes_on:
+            large.close()
+            raise self._cursor.not_understood("an event goes on behind the bytes that it says it has")
         if large.left or not large.last:
             self.need = 1 if large.left else 4
             return at, at < len(data)
@@ -358,6 +370,8 @@ class EventCutter:
                 raise cursor.not_understood(f"an event says it has {length} bytes and has {large.size}")
             if not large.sound:
                 raise self._corrupt(kind)
+            if large.too_large and self._keep_large:
+                raise cursor.not_understood(too_large(large.size, self._largest), _MORE_ROOM)
             if large.file is not None:
                 large.file.seek(19)
                 raise EnterInner(open_payload(large.file, stop - 19))
@@ -368,7 +382,7 @@ class EventCutter:
             else:
                 handler(data, 19, stop)
         except EnterInner as entered:
-            self._inner.append(entered)
+            self._enter(entered)
         except _NewFile:
             raise cursor.not_understood("an event of 16 MB and more begins a file") from None
         except SchemaNeeded:

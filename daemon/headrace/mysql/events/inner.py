@@ -17,16 +17,26 @@ from headrace.mysql.values.lengths import lenenc
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _PIECE = 1 << 20
 _LARGEST_READ = 16 << 20
+_LARGEST_WINDOW = 1 << 27
+"""Bytes that zstd may look back, which it keeps in memory: what its highest ordinary level uses."""
+LARGEST_EVENT = 1 << 30
+"""Bytes of an event that no server goes beyond."""
 _CRC_RESIDUE = 0x2144DF1C
 """What CRC32 gives for bytes followed by their own CRC32."""
 
 
+def too_large(size: int, largest: int) -> str:
+    """What is said of an event that has to be in memory as a whole, and has too many bytes."""
+    return f"an event of {size} bytes is larger than [source] max_event, which is {largest}"
+
+
 class InnerEvents:
     """Events one after the other out of `read`, `size` bytes in all; they have no checksums of their own. Holds about
-    1 MB, or one event when that is larger."""
+    1 MB, or one event when that is larger, up to `largest` bytes."""
 
     def __init__(self, read: Callable[[int], bytes], size: int, close: Callable[[], None]) -> None:
         self._read, self._left, self.close = read, size, close
+        self.largest = LARGEST_EVENT
         self._data, self._at, self._next = b"", 0, 0
 
     def peek(self) -> tuple[int, int, int, bytes, int, int] | None:
@@ -40,6 +50,8 @@ class InnerEvents:
         when, kind, _, length, _, flags = _HEADER(self._data, self._at)
         if length < 19 or length - (len(self._data) - self._at) > self._left:
             raise ValueError(f"an event within an event says it has {length} bytes")
+        if length > self.largest:
+            raise ValueError(too_large(length, self.largest))
         self._fill(length)
         self._next = self._at + length
         return when, kind, flags, self._data, self._at + 19, self._next
@@ -100,7 +112,7 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
         return InnerEvents(source.read, payload, file.close)
     if algorithm != 0:
         raise ValueError(f"a transaction is compressed by algorithm {algorithm}, which is not known")
-    reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+    reader = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(source, read_across_frames=True)
 
     def read(count: int) -> bytes:
         try:
@@ -113,10 +125,13 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
 
 class LargeEvent:
     """An event of 16 MB and more, from the packets that it comes in. A compressed transaction goes to a file at once,
-    so that its size does not matter; any other has to be in memory as a whole. Without `keep` only the header stays."""
+    so that its size does not matter; any other has to be in memory as a whole, up to `largest` bytes. Beyond that, and
+    without `keep`, only the header stays."""
 
-    def __init__(self, payload: bool, folder: Path | None, checksum: bool, left: int, *, keep: bool = True) -> None:
-        self.left, self.last, self._keep = left, False, keep
+    def __init__(
+        self, payload: bool, folder: Path | None, checksum: bool, left: int, *, keep: bool = True, largest: int
+    ) -> None:
+        self.left, self.last, self._keep, self._largest = left, False, keep, largest
         """Bytes of the present packet that are not here yet, and whether it is the last one."""
         self.file: IO[bytes] | None = None
         if payload:
@@ -137,8 +152,20 @@ class LargeEvent:
         self.size += len(part)
         if self.file is not None:
             self.file.write(part)
-        elif self._keep:
+        elif self._keep and self.size <= self._largest:
             self._parts.append(part)
+        else:
+            self._keep, self._parts = False, []
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more came than the event's own header says."""
+        return len(self.head) == 19 and self.size > _HEADER(self.head, 0)[3]
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the event was to be in memory, and is not."""
+        return self.file is None and self.size > self._largest
 
     @property
     def sound(self) -> bool:

@@ -61,19 +61,26 @@ def decompressed(raw: bytes) -> bytes:
     return _inflated("column", raw, 1, size, len(raw), -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS)
 
 
-def decompressed_event(data: bytes, at: int, stop: int) -> bytes:
+LARGEST = 1 << 30
+"""Bytes of an event or a value that no server goes beyond."""
+
+
+def decompressed_event(data: bytes, at: int, stop: int, largest: int = LARGEST) -> bytes:
     """The compressed part of an event (log_bin_compress): a byte with the algorithm and the size of the length, the
-    length big endian, then zlib's bytes. Raises ValueError when it is none, or its length is not the one it says."""
+    length big endian, then zlib's bytes. Raises ValueError when it is none, its length is not the one it says, or more
+    than `largest`."""
     head = data[at]
     size = head & 7
     if head & 0x70 or not 1 <= size <= 4:
         raise ValueError(f"a compressed event begins with {head:#x}, which is not known")
-    return _inflated("event", data, at + 1, size, stop, zlib.MAX_WBITS)
+    return _inflated("event", data, at + 1, size, stop, zlib.MAX_WBITS, largest)
 
 
-def _inflated(what: str, data: bytes, at: int, size: int, stop: int, window: int) -> bytes:
+def _inflated(what: str, data: bytes, at: int, size: int, stop: int, window: int, largest: int = LARGEST) -> bytes:
     """What stands from `at` to `stop`: a length of `size` bytes, then the compressed data."""
     length = int.from_bytes(data[at : at + size], "big")
+    if length > largest:
+        raise ValueError(f"a compressed {what} of {length} bytes is larger than {largest} bytes ([source] max_event)")
     inflate = zlib.decompressobj(window)
     try:
         plain = inflate.decompress(data[at + size : stop], length + 1)
