@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.site import Site, equal, wait_for
-from tests.support import DaemonProcess, read_messages
+from tests.support import DaemonProcess, eventually, read_messages
 
 pytestmark = pytest.mark.server
 
@@ -79,3 +79,25 @@ def test_no_statement_that_carries_a_password_reaches_a_topic_or_a_log(
         assert not any(part and part in told for part in pair)
     assert "IDENTIFIED" not in told
     assert "CREATE SERVER" not in told
+
+
+def test_rows_that_change_without_events_are_a_trouble_with_what_to_do(
+    site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    process = start(site)
+    site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))",
+        "CREATE TABLE parts (id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION a VALUES IN (1))",
+        "CREATE TABLE single (id INT PRIMARY KEY)",
+        "INSERT INTO single VALUES (1)",
+    )
+    eventually(lambda: len([m for m in read_messages(out) if m["table"] == "single"]) == 2)
+    assert process.wait_state("shop", "STREAMING")["troubles"] == {}
+    site.run("ALTER TABLE parts EXCHANGE PARTITION a WITH TABLE single")
+    found = process.wait("shop", lambda s: "unlogged_rows" in s["troubles"] and s["state"] == "DEGRADED")
+    assert f"rows of {site.schema}.parts and {site.schema}.single changed at " in found["troubles"]["unlogged_rows"]
+    assert "bring over by other means" in found["troubles"]["unlogged_rows"]
+    site.run("ALTER TABLE single DISCARD TABLESPACE")
+    process.wait("shop", lambda s: "DISCARD" in s["troubles"]["unlogged_rows"])
+    equal(site, out)
+    assert [m["type"] for m in read_messages(out) if m["isDdl"]][-2:] == ["ALTER", "ALTER"]

@@ -20,6 +20,7 @@ from headrace.pipeline.message_builder import MessageBuilder
 from headrace.ports.source import OpenSource, Progress, Receiver
 from headrace.tasks import Task, beside, cancel, result_of
 
+_UNLOGGED = "unlogged_rows"
 _STEADY = 10.0
 """A dump that lasted so long, in seconds, and then ended is begun again in place; one that ends sooner is a failure."""
 _BLOCKED = 5.0
@@ -66,6 +67,7 @@ class Run:
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
+                unlogged=self._note_unlogged,
                 begin=builder.tick,
                 full=builder.full,
             )
@@ -204,6 +206,11 @@ class Run:
         self._opened_at = time.monotonic()
         self._status.reconnects += 1
         self._log.info("the dump is begun again", position=str(self._source.position()), ended=str(error))
+
+    def _note_unlogged(self, text: str) -> None:
+        remedy = "compare these tables, and bring over by other means what differs"
+        self._status.trouble(_UNLOGGED, text, remedy=remedy)
+        self._log.error("rows changed without events", what=text, remedy=remedy)
 
     # -- the clock's ----------------------------------------------------------------------------------------------
 

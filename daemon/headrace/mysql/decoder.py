@@ -57,6 +57,7 @@ class Decoder:
             tell=receiver.statement,
             told=told,
             changed=maps.forget,
+            unlogged=receiver.unlogged,
             apart=apart,
         )
         rows = RowsReader(cursor, transactions, maps, statements, receiver, options)

@@ -38,6 +38,8 @@ class Receiver:
     mark: Callable[[TransactionMark], None] | None = None
     """With it no position lies within a transaction."""
     heartbeat: Callable[[Heartbeat], None] | None = None
+    unlogged: Callable[[str], None] | None = None
+    """Rows of captured tables have changed, and no change of them will ever come: a sentence that says of which."""
     begin: Callable[[], None] = lambda: None
     """Something may be given from now on: called once each read(), behind its waits."""
     full: Callable[[], bool] = lambda: False

@@ -29,7 +29,8 @@ class StatementFollower:
     """Handlers of statements and of the texts that made rows.
 
     Without a `history` nothing is known of what statements do. `tell` takes each statement about something captured
-    whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `changed` is called when captured tables have
+    whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `unlogged` takes a sentence when rows of
+    captured tables have changed without events. `changed` is called when captured tables have
     other schemas than before. With `apart` the event of a long statement is not taken before read_apart() has read it,
     because that takes up to a second: see `waiting`.
     """
@@ -44,6 +45,7 @@ class StatementFollower:
         tell: Callable[[SchemaChange], None] | None,
         told: frozenset[str],
         changed: Callable[[], None],
+        unlogged: Callable[[str], None] | None = None,
         apart: bool = False,
     ) -> None:
         self._cursor, self._transactions, self._history = cursor, transactions, history
@@ -54,6 +56,7 @@ class StatementFollower:
         """What made the rows that follow, where such texts are wanted and it was not told yet."""
         self._text_of = 0
         """The number of the transaction that it stands in."""
+        self._unlogged = unlogged
         self._apart = apart and history is not None
         self.waiting: QueryEvent | None = None
         """A long statement: read_apart() is to be called before its event is given again."""
@@ -135,6 +138,9 @@ class StatementFollower:
             self._changed()
         if query.alter_phase in ("start", "rollback") or self._transactions.passing:
             return  # an ALTER is told once, when it is done
+        if effect.unlogged and self._unlogged is not None and self._concerns(effect):
+            names = " and ".join(".".join(name) for name in effect.named or ())
+            self._unlogged(f"rows of {names} changed at {self._cursor.position} without events: {query.sql[:100]}")
         if effect.category == "dml":
             self._refuse_dml(query, effect.named)
         elif effect.category in self._told and not effect.temporary and not effect.secret and self._concerns(effect):

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.model import DdlKind, TableChange, TableSchema
 from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.apply import Applied
-from headrace.mysql.schema.ddl.actions import StatementInfo, TableName
+from headrace.mysql.schema.ddl.actions import AlterTable, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.ddl.definition import TableDefinition
 from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
@@ -58,6 +58,8 @@ class DdlEffect:
     """Whether its first word is ALTER."""
     secret: bool = False
     """Whether it carries a password: then it is told to nobody."""
+    unlogged: bool = False
+    """Whether rows came or went by it without events of their own."""
 
 
 class SchemaHistory:
@@ -171,6 +173,7 @@ class SchemaHistory:
         effect = DdlEffect(
             info.kind, info.category, *name, (), info.temporary, named, info.problem, info.alters, info.secret
         )
+        effect.unlogged = isinstance(info.action, AlterTable) and info.action.unlogged and not query.error
         self._pos = max(self._pos, pos)
         self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):

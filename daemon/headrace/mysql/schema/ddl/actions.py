@@ -170,6 +170,8 @@ class AlterTable:
     others: tuple[TableName, ...] = ()
     kind: DdlKind = DdlKind.ALTER
     """Canal's word for an ALTER TABLE: that of its first part, or RENAME."""
+    unlogged: bool = False
+    """Whether rows come or go without events: EXCHANGE PARTITION, IMPORT and DISCARD TABLESPACE."""
 
 
 @dataclass(frozen=True, slots=True)

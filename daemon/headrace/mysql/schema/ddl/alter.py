@@ -23,6 +23,7 @@ class _Alter:
         self._c = c
         self._specs: list[actions.AlterSpec] = []
         self._others: list[TableName] = []
+        self._unlogged = False
         self._kind = DdlKind.ALTER
         self._options = Options()
 
@@ -42,7 +43,7 @@ class _Alter:
         charset = self._options.final
         if charset is not None:
             self._specs.append(actions.TableCharset(charset))
-        return actions.AlterTable(name, tuple(self._specs), if_exists, tuple(self._others), self._kind)
+        return actions.AlterTable(name, tuple(self._specs), if_exists, tuple(self._others), self._kind, self._unlogged)
 
     def _part(self) -> None:
         c = self._c
@@ -205,6 +206,7 @@ class _Alter:
         elif c.takes_any("DISABLE", "ENABLE"):
             c.expect("KEYS")
         elif c.takes_any("DISCARD", "IMPORT"):
+            self._unlogged = True
             if c.takes("PARTITION"):
                 self._rest_of_partitions()
             else:
@@ -214,6 +216,7 @@ class _Alter:
         elif c.takes_any("WITH", "WITHOUT"):
             c.expect("VALIDATION")
         elif c.takes("EXCHANGE", "PARTITION"):
+            self._unlogged = True
             c.name()
             c.expect("WITH", "TABLE")
             self._others.append(c.table())
