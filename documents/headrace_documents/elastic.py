@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import random
 import re
 import time
@@ -12,7 +13,15 @@ from typing import Any, NamedTuple
 
 import orjson
 import structlog
-from elasticsearch import ApiError, BadRequestError, ConnectionTimeout, Elasticsearch, NotFoundError, TransportError
+from elasticsearch import (
+    ApiError,
+    AuthorizationException,
+    BadRequestError,
+    ConnectionTimeout,
+    Elasticsearch,
+    NotFoundError,
+    TransportError,
+)
 from elasticsearch import ConnectionError as ElasticConnectionError
 
 from headrace_common.tls import TlsFileError, client_context
@@ -283,6 +292,11 @@ class BulkWriter:
                 return self._prepare(index, owner)
             log.info("index created", index=index)
             return owner
+        except AuthorizationException as error:
+            if settings.create_index:  # as for a write: no document is to blame
+                raise BulkError(f"Elasticsearch refuses a look at index {index}: {_reason(error.body)}") from None
+            log.warning("the index can't be looked at: it may forget deletes too early", index=index)
+            return owner
         if settings.deletes == "remove":
             self._require_memory(index, found.body)
         return self._claim(index, owner)
@@ -294,9 +308,10 @@ class BulkWriter:
         if all(_seconds(text) >= _seconds(wanted) for text in texts):
             return
         if self._settings.create_index:
-            self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
-            log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
-            return
+            with contextlib.suppress(AuthorizationException):
+                self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
+                log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
+                return
         raise _UnfitIndex(
             f"index {index} remembers deletes for {min(texts, key=_seconds)} (index.gc_deletes), and gc_deletes is "
             f"{wanted}: an older change that comes later would bring a deleted document back. Set index.gc_deletes, or "
@@ -313,7 +328,10 @@ class BulkWriter:
             if noted := meta.get(_META):
                 return tuple(noted)
         if self._settings.create_index:
-            self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
+            try:
+                self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
+            except AuthorizationException:
+                log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
         return owner
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
-from elasticsearch import ApiError, Elasticsearch, NotFoundError
+from elasticsearch import ApiError, AuthorizationException, Elasticsearch, NotFoundError
 from elasticsearch import ConnectionError as ElasticConnectionError
 
 from headrace_documents.documents import Action
@@ -40,6 +40,19 @@ class Indices:
 
     def create(self, index: str, **body: Any) -> None:
         self.made.append(index)
+
+    def get_mapping(self, index: str) -> Any:
+        return SimpleNamespace(body={index: {"mappings": {}}})
+
+    def put_mapping(self, index: str, meta: dict[str, Any]) -> None:
+        raise AuthorizationException("no", api_error(403).meta, {"error": {"type": "security_exception"}})
+
+
+class UnseenIndices(Indices):
+    """Those of an account without view_index_metadata."""
+
+    def get_settings(self, index: str, flat_settings: bool) -> Any:
+        raise AuthorizationException("no", api_error(403).meta, {"error": {"type": "security_exception"}})
 
 
 class FakeElastic:
@@ -126,6 +139,20 @@ def test_the_index_is_made_once_with_gc_deletes() -> None:
     bulk.write([index("2")])
     assert fake.indices.made == ["i"]
     assert settings().elasticsearch.index_body()["settings"]["index.gc_deletes"] == "1h"
+
+
+def test_rights_that_are_missing_for_a_look_put_no_document_aside() -> None:
+    fake = FakeElastic()
+    fake.indices = UnseenIndices()
+    assert writer(fake, create_index=False).write([index("1")]) == []
+    with pytest.raises(BulkError, match="refuses a look at index i: security_exception"):
+        writer(fake).write([index("1")])
+
+
+def test_an_index_that_can_not_be_marked_as_ours_is_written_all_the_same() -> None:
+    fake = FakeElastic()
+    fake.indices.made.append("i")
+    assert writer(fake).write([index("1")._replace(owner=("d", "t"))]) == []
 
 
 def test_requests_are_cut_by_number_and_by_bytes() -> None:

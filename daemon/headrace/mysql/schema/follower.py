@@ -30,9 +30,9 @@ class StatementFollower:
 
     Without a `history` nothing is known of what statements do. `tell` takes each statement about something captured
     whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `unlogged` takes a sentence when rows of
-    captured tables have changed without events. `changed` is called when captured tables have
-    other schemas than before. With `apart` the event of a long statement is not taken before read_apart() has read it,
-    because that takes up to a second: see `waiting`.
+    captured tables have changed without events. `changed` is called when captured tables have other schemas than
+    before. With `apart` the event of a long statement is not taken before read_apart() has read it, because that takes
+    up to a second: see `waiting`.
     """
 
     def __init__(
