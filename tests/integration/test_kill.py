@@ -95,18 +95,53 @@ async def test_kills_under_load_leave_the_topic_equal_to_the_table(
     execute("INSERT INTO t VALUES (1000000, 'the last', 0)")
     table = {str(i): {"id": str(i), "name": name, "n": str(n)} for i, name, n in execute("SELECT id, name, n FROM t")}
 
-    messages: list[dict[str, Any]] = []
+    records, messages = list[Any](), list[dict[str, Any]]()
     deadline = time.monotonic() + 60
     while not (messages and any(row["id"] == "1000000" for row in messages[-1]["data"])):
         assert time.monotonic() < deadline, f"the last row did not come; log: {process.log.read_text()[-3000:]}"
-        messages = [json.loads(record.value) for record in await read_topic(kafka.bootstrap_servers, schema)]
+        records = await read_topic(kafka.bootstrap_servers, schema)
+        messages = [json.loads(record.value) for record in records]
 
     assert writer.transactions > 200
     assert replay(messages) == table
     assert replay_by_pos(messages) == table
-    by_pos: dict[str, Any] = {}
-    for message in messages:  # a resend carries the same number, and the same rows
-        same = by_pos.setdefault(message["_pos"], message["data"])
-        assert same == message["data"]
+    by_id: dict[bytes, Any] = {}
+    by_pos: dict[str, bytes] = {}
+    for record, message in zip(records, messages, strict=True):  # a resend carries the same number, and the same rows
+        name = dict(record.headers)["headrace-id"]
+        sent = message["_pos"], message["data"]
+        assert by_id.setdefault(name, sent) == sent
+        assert by_pos.setdefault(message["_pos"], name) == name
+    assert len(by_id) < len(records), "some were sent again, or this shows nothing"
     assert process.terminate() == 0
     eventually(lambda: process.health()[0] == 0)
+
+
+async def test_sigterm_waits_until_what_is_in_flight_is_confirmed(
+    mysql: Any, kafka: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
+) -> None:
+    execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"'
+    process = daemon(shop=destination_toml(mysql, schema, sink)).start()
+    process.wait_state("shop", "STREAMING")
+    execute("INSERT INTO t VALUES (1)")
+    process.wait("shop", lambda status: status["messages"] == 1)
+    ended: list[int] = []
+    try:
+        kafka.brokers[0].freeze()
+        execute("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3)")
+        process.wait("shop", lambda status: status["oldest_unconfirmed_seconds"] > 0.2)
+        ending = threading.Thread(target=lambda: ended.append(process.terminate()))
+        ending.start()
+        ending.join(1.5)
+        assert ending.is_alive(), "it is to wait while nothing is confirmed"
+    finally:
+        kafka.brokers[0].thaw()
+    ending.join(20)
+    assert ended == [0]
+    execute("INSERT INTO t VALUES (4)")
+    process.start()
+    process.wait("shop", lambda status: status["messages"] == 1)
+    rows = [json.loads(record.value)["data"] for record in await read_topic(kafka.bootstrap_servers, schema)]
+    assert rows == [[{"id": str(key)}] for key in (1, 2, 3, 4)], "nothing was lost, and nothing is sent again"
+    assert process.terminate() == 0
