@@ -17,6 +17,7 @@ from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.rabbitmq import RabbitmqServer
 from tests.canal_messages import START, change, every_kind, history, row
 from tests.certificates import Authority
+from tests.ill_elastic import IllElastic
 
 from .conftest import Line
 
@@ -209,3 +210,26 @@ async def test_wrong_accounts_and_hosts_are_told_with_what_to_do(line: Line) -> 
     assert "virtual host was refused" in line.status()["reason"]
     line.stop()
     assert "wr0ng" not in line.text()
+
+
+@pytest.mark.parametrize("mode", ["whole", "items"])
+async def test_an_elasticsearch_that_answers_500_makes_no_dead_letter(line: Line, mode: str) -> None:
+    """For longer than all retries of a message: 22 s of it made dead letters of documents that were well."""
+    messages, expected = history(line.name, 300)
+    half = len(messages) // 2
+    with IllElastic(line.elastic_server.url).running() as ill:
+        line.configure(elasticsearch={"hosts": [ill.url], "retries": 1, "retry_wait": 0.1})
+        line.start()
+        await line.wait_for(lambda: line.status().get("state") == "running")
+        await line.send(messages[:half])
+        await line.wait_for(lambda: line.count("applied") > 0)
+        ill.mode = mode
+        await line.send(messages[half:])
+        await line.wait_for(lambda: line.status()["state"] == "waiting")
+        await line.wait_for(lambda: ill.refused >= 8)
+        assert (line.count("retried"), line.count("buried"), await line.ready(".dead")) == (0, 0, 0)
+        ill.mode = ""
+        await line.wait_settled()
+        assert line.documents() == expected
+        line.stop()
+    assert (line.count("retried"), line.count("buried")) == (0, 0)
