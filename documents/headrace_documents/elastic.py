@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import random
 import re
 import time
@@ -33,8 +32,10 @@ from headrace_documents.settings import ElasticsearchSettings
 log = structlog.get_logger("headrace_documents.elastic")
 
 MAX_WAIT = 10.0
+_LOOK_AGAIN = 2.0
+"""Seconds until an index that could not be used is looked at again."""
 # With these the request as a whole may succeed later; anything else needs a change by somebody.
-_RETRY = frozenset({429, 500, 502, 503, 504})
+_RETRY = frozenset({408, 429, 500, 502, 503, 504})
 # The state of an index or a missing right, not the document: putting the documents aside would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
 # What only the content of a document brings about, also where Elasticsearch answers with 500. All other errors of the
@@ -134,8 +135,10 @@ class BulkWriter:
         self._sleep = sleep
         self._owners: dict[str, tuple[str, ...]] = {}
         """Of the indexes that are fit to be written to."""
-        self._refused: dict[str, str] = {}
-        """Indexes that could not be used the last time, and why: told once."""
+        self._refused: dict[str, tuple[str, float]] = {}
+        """Indexes that could not be used the last time, why, and when that was found."""
+        self._told: dict[str, str] = {}
+        """What the log was told of each index the last time."""
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
@@ -231,14 +234,14 @@ class BulkWriter:
                     tally.indexed += 1
             elif status == 409:
                 tally.stale += 1
-            elif status == 404 and line.delete:
+            elif status == 404 and line.delete and not result.get("error"):
                 tally.deleted += 1
             else:
                 error = result.get("error") or {}
                 text = f"{status} {_reason({'error': error})}"
                 if status in (401, 403) or error.get("type") in _OPERATOR:
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
-                if status in _RETRY and error.get("type") not in _CONTENT:
+                if status in _RETRY and not (status == 500 and error.get("type") in _CONTENT):
                     again.append(line)
                     why = text
                 else:
@@ -250,6 +253,9 @@ class BulkWriter:
     def _unfit(self, index: str, owner: tuple[str, ...]) -> str:
         """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
         Elasticsearch does not say."""
+        why, at = self._refused.get(index, ("", 0.0))
+        if why and time.monotonic() - at < _LOOK_AGAIN:
+            return why
         why = ""
         if index not in self._owners:
             try:
@@ -267,9 +273,11 @@ class BulkWriter:
                 f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
                 "their place: give these tables another `index`, such as by a second consumer"
             )
-        if why and self._refused.get(index) != why:
+        if why and self._told.get(index) != why:
             log.error("an index can't be used; its documents wait as dead letters", index=index, reason=why)
-            self._refused[index] = why
+            self._told[index] = why
+        if why and index not in self._owners:  # what is refused for its owner is known without a look
+            self._refused[index] = why, time.monotonic()
         return why
 
     def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
@@ -308,8 +316,12 @@ class BulkWriter:
         if all(_seconds(text) >= _seconds(wanted) for text in texts):
             return
         if self._settings.create_index:
-            with contextlib.suppress(AuthorizationException):
+            try:
                 self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
+            except AuthorizationException as error:
+                if "cluster_block" in str(error.body):
+                    raise
+            else:
                 log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
                 return
         raise _UnfitIndex(
@@ -322,17 +334,24 @@ class BulkWriter:
         """The owner that the index was made for; it is noted there when it is not yet, so that other processes know."""
         if not owner:
             return owner
-        found = self._client.indices.get_mapping(index=index).body
-        metas = [one["mappings"].get("_meta") or {} for one in found.values()]
-        for meta in metas:
-            if noted := meta.get(_META):
-                return tuple(noted)
-        if self._settings.create_index:
-            try:
+        try:
+            metas = self._metas(index)
+            if not any(meta.get(_META) for meta in metas) and self._settings.create_index:
                 self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
-            except AuthorizationException:
-                log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
-        return owner
+                metas = self._metas(index)  # somebody else may have claimed it at the same time
+        except AuthorizationException as error:
+            if "cluster_block" in str(error.body):
+                raise
+            log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
+            return owner
+        except NotFoundError:
+            raise BulkError(f"index {index} went while it was looked at") from None
+        return next((tuple(meta[_META]) for meta in metas if meta.get(_META)), owner)
+
+    def _metas(self, index: str) -> list[dict[str, Any]]:
+        """What is noted in the mappings of all indexes behind the name."""
+        found = self._client.indices.get_mapping(index=index).body
+        return [one["mappings"].get("_meta") or {} for one in found.values()]
 
 
 class _UnfitIndex(Exception):

@@ -268,6 +268,22 @@ def test_statement_texts_are_told_before_their_rows() -> None:
     assert told[0].pos < told[1].pos
 
 
+def test_a_restart_behind_the_first_rows_of_a_statement_does_not_tell_its_text_again() -> None:
+    log, whole, rest = Binlog().begin_file(), list[Any](), list[Any]()
+    begin = log.at
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    log.event(29, b"\x05INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    log.table()
+    log.insert((1, "a"))
+    log.insert((2, "b"))
+    options = DecoderOptions(dml_queries=True)
+    feed(decoder(whole, statement=whole.append, options=options), bytes(log.packets))
+    start = Position("server", "b.000001", begin, "", 1, last_pos=whole[1].pos)
+    feed(decoder(rest, start, statement=rest.append, options=options), bytes(log.packets))
+    assert [(one.rows, one.pos) for one in rest] == [(whole[2].rows, whole[2].pos)]
+
+
 def test_the_server_and_session_of_a_transaction_are_kept_when_a_format_tells_them() -> None:
     log = Binlog().begin_file()
     log.transaction(1, 1_700_000_000_000_000, [(1, "a")])

@@ -16,10 +16,12 @@ from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, R
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
 from headrace.mysql import second_connection as module
 from headrace.mysql.role import Role
+from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.wire.connection import QueryFailed
 from headrace.ports.source import Heartbeat
-from headrace.settings.destination import HeartbeatSettings
+from headrace.settings.destination import HeartbeatSettings, SourceSettings
 from tests.streams import daemon_settings, settings, until
+from tests.support import free_port
 
 
 class Server:
@@ -318,3 +320,13 @@ def test_round_trips_are_counted_up_to_each_bound() -> None:
     assert sum(trips.counts) == 5
     assert trips.total == pytest.approx(1e9 + ROUND_TRIP_BUCKETS[-1] + 0.01)
     assert trips.last == 1e9
+
+
+async def test_a_source_that_does_not_answer_is_no_source_without_our_row() -> None:
+    """A first start asks for it: 'there is none' would begin at the end of the binlog."""
+    nobody = SourceSettings.model_validate({"host": "127.0.0.1", "port": free_port(), "user": "u", "password": "p"})
+    second = MysqlSecondConnection(nobody, "shop")
+    assert await second.stored_heartbeat() is None
+    with pytest.raises(SourceUnreachable):
+        await second.stored_heartbeat(required=True)
+    await second.close()

@@ -199,3 +199,26 @@ def test_rows_of_an_xa_transaction_that_are_gone_are_given_up_at_the_place_that_
     assert skip == {"b.000000:77", f"b.000001:{commit}"}, "its COMMIT, whose rows nobody has, is named too"
     assert [one.rows[0][0] for one in changes] == [6, 7, 9]
     assert (position.gtid_set, position.open_xa) == (f"{SID}:1-9", ())
+
+
+def test_a_group_whose_end_was_skipped_ends_with_its_file() -> None:
+    """It waited for the next one, and its position had the new file and the old offset: a restart lost rows there."""
+    log = Log()
+    log.begin_file()
+    log.group, log.broken, log.damage = 0, 0, "checksum"
+    first = log.at
+    log.gtid(1, BASE)
+    log.query("CREATE TABLE other (id INT)")
+    log.event(4, struct.pack("<Q", 4) + b"b.000002")
+    log.at = 4
+    log.event(4, struct.pack("<Q", 4) + b"b.000002", when=0, artificial=True)
+    log.event(15, struct.pack("<H50sIB", 4, b"9.7", 0, 19) + bytes(40) + b"\x01")
+    history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)
+    changes: list[RowsChange] = []
+    d = decoder(changes, history=history, options=DecoderOptions(skip_events=frozenset({f"b.000001:{first}"})))
+    feed(d, bytes(log.packets))
+    assert (d.position().file, d.position().offset, d.position().events_done) == ("b.000002", log.at, 0)
+    log.packets, log.group = bytearray(), 1
+    log.transaction(2, BASE + 1, [(3, "x")], [(4, "x")])
+    feed(d, bytes(log.packets))
+    assert [(one.gtid, one.rows[0][0]) for one in changes] == [(f"{SID}:2", 3), (f"{SID}:2", 4)]

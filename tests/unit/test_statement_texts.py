@@ -228,6 +228,18 @@ async def test_a_scan_for_ddl_from_beyond_four_gib_reads_the_file_from_its_begin
     assert scan.last_of_table("shop", "early") is None
 
 
+@pytest.mark.parametrize("rest", ["", " FROB 1"])
+def test_the_account_of_a_table_elsewhere_is_in_no_message_and_no_history(rest: str) -> None:
+    told = list[SchemaChange]()
+    history = SchemaHistory(lambda *_: True, mariadb=True, version="10.11.6-MariaDB", lower_case_table_names=0)
+    log = Binlog().begin_file()
+    log.query("CREATE TABLE t (id int)")
+    log.query(f"ALTER TABLE t ENGINE=FEDERATED CONNECTION='mysql://u:hunter2@h/d/t'{rest}")
+    feed(decoder([], history=history, statement=told.append), bytes(log.packets))
+    assert len(told) == 1
+    assert "hunter2" not in str(history.take_entries())
+
+
 def test_a_routine_that_begins_a_transaction_does_not_stop_the_destination() -> None:
     told, changes = list[SchemaChange](), list[Any]()
     history = SchemaHistory(lambda *_: True, mariadb=False, version="9.7.4", lower_case_table_names=0)

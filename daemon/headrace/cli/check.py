@@ -132,7 +132,7 @@ async def _check_state(destination: DestinationSettings, kept: _Kept | None) -> 
     if source.on_state_lost == "fail" and (known is None or not known.version):
         second = MysqlSecondConnection(source, destination.name)
         try:
-            heartbeat = await second.stored_heartbeat() if destination.heartbeat.enabled else None
+            heartbeat = await second.stored_heartbeat(required=True) if destination.heartbeat.enabled else None
         finally:
             await second.close()
         if sign := sign_of_life(heartbeat, kept.entries if kept is not None else ()):

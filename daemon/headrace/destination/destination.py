@@ -177,7 +177,7 @@ class Destination:
         if stored.version or not isinstance(source.start, StartLatest) or source.on_state_lost == "start":
             return
         async with self._heartbeats() as heartbeats:
-            sign = sign_of_life(await heartbeats.stored(), entries)
+            sign = sign_of_life(await heartbeats.stored(required=True), entries)
         if sign:
             raise state_lost(store.describe(), sign)
 

@@ -34,9 +34,14 @@ class HeartbeatWriter:
         self.epoch = 0
         """Ours; set before run()."""
 
-    async def stored(self) -> Heartbeat | None:
-        """The row that stands there; None when there is none, it can't be read, or heartbeats are off."""
-        return await self._connection.stored_heartbeat() if self._settings.enabled else None
+    async def stored(self, *, required: bool = False) -> Heartbeat | None:
+        """The row that stands there; None when there is none, it can't be read, or heartbeats are off. Raises
+        SourceError when it is `required` and the server does not say."""
+        if not self._settings.enabled:
+            return None
+        return await (
+            self._connection.stored_heartbeat(required=True) if required else self._connection.stored_heartbeat()
+        )
 
     async def stored_epoch(self) -> int:
         """The epoch of that row, 0 without one."""

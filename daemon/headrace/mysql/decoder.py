@@ -89,7 +89,7 @@ class Decoder:
                 maps.tables.clear()  # rows behind it must not be taken for those of a table that had its number before
             transactions.on_skipped(kind, data, at, stop)
             if kind in STATEMENTS and history is not None:
-                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.next_pos(1))
+                history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.last_pos)
                 maps.forget()
 
         self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool, largest=options.max_event)

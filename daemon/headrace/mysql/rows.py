@@ -57,6 +57,8 @@ class RowsReader:
                 raise self._not_described()
             row_schema = table.row_schema
             if row_schema is None or ordinal <= transactions.skip_events:
+                if row_schema is not None:
+                    statements.text = None  # it was told before the rows that are confirmed
                 if table.own:
                     self._on_own(table, kind, data, at, stop)
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from headrace.errors import GrantMissing, HeadraceError, SourceError
+from headrace.errors import GrantMissing, HeadraceError, SourceError, SourceUnreachable
 from headrace.mysql.heartbeat import CREATE_SQL, NO_DATABASE, NO_TABLE, read_heartbeat, setup_sql, write_heartbeat
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
@@ -25,11 +25,14 @@ class MysqlSecondConnection(SecondConnection):
         self._role: Role | None = None
         self._role_at = 0.0
 
-    async def stored_heartbeat(self) -> Heartbeat | None:
+    async def stored_heartbeat(self, *, required: bool = False) -> Heartbeat | None:
         try:
             return await read_heartbeat(await self._connect(), self._destination)
-        except HeadraceError:
+        except HeadraceError as error:
             await self.close()  # what is really wrong, opening the stream will say
+            failed = isinstance(error, QueryFailed) and error.errno not in (NO_DATABASE, NO_TABLE)
+            if required and (failed or isinstance(error, SourceUnreachable)):
+                raise
             return None
 
     async def write_heartbeat(self, heartbeat: Heartbeat) -> Heartbeat | None:

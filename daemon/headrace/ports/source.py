@@ -165,8 +165,9 @@ class SecondConnection(ABC):
     after an error. Every call is bounded in time."""
 
     @abstractmethod
-    async def stored_heartbeat(self) -> Heartbeat | None:
-        """The destination's row; None when there is none or it can't be read. Never raises for what the server does."""
+    async def stored_heartbeat(self, *, required: bool = False) -> Heartbeat | None:
+        """The destination's row; None when there is none or it can't be read. Never raises for what the server does,
+        unless it is `required`: then SourceError when the server does not say whether there is one."""
 
     @abstractmethod
     async def write_heartbeat(self, heartbeat: Heartbeat) -> Heartbeat | None:

@@ -389,6 +389,8 @@ class Transactions:
     def on_rotate(self, data: bytes, at: int, stop: int) -> None:
         """ROTATE, before the cursor goes to the next file."""
         cursor, (file, offset) = self._cursor, rotated_to(data, at, stop)
+        if file != cursor.file and (self.passing or (self._may_have_ended and not self.holding)):
+            self.commit()  # its end was among what was passed over: no group goes on in the next file
         if self._skip_to is not None and self._skip_to[0] == cursor.file != file:
             self._require_between(self._skip_to, self._group_end or cursor.end, f"{file}:{offset}")
             self._skip_to, self.skip_events = None, 0

@@ -102,7 +102,12 @@ def classify(query: QueryEvent, *, mariadb: bool, version: str) -> StatementInfo
 
 def _may_hold_a_secret(sql: str) -> bool:
     upper = sql.upper()
-    return any(word in upper for word in ("PASSWORD", "IDENTIFIED"))
+    return any(word in upper for word in ("PASSWORD", "IDENTIFIED")) or _names_a_connection(upper)
+
+
+def _names_a_connection(upper: str) -> bool:
+    """Whether a table of another server is named with an account: CONNECTION = 'mysql://user:password@host/...'."""
+    return "CONNECTION" in upper and "://" in upper and "@" in upper
 
 
 def decode(query: QueryEvent) -> str:
@@ -143,6 +148,8 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     keeps_secrets = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")  # by the hash of a password too
     if thing in _ACCOUNTS:
         return replace(other, category="dcl", secret=keeps_secrets)
+    if thing == "TABLE" and _names_a_connection(sql.upper()):
+        keeps_secrets = True
     ddl = replace(other, category="ddl", alters=word == "ALTER", secret=keeps_secrets)
     if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER"):
         return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
