@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,3 +104,25 @@ def test_rows_that_change_without_events_are_a_trouble_with_what_to_do(
     process.wait("shop", lambda s: "DISCARD" in s["troubles"]["unlogged_rows"])
     equal(site, out)
     assert [m["type"] for m in read_messages(out) if m["isDdl"]][-2:] == ["ALTER", "ALTER"]
+
+
+def test_variables_for_one_statement_do_not_hide_its_ddl(
+    mariadb: Any, tmp_path: Path, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    before = mariadb.sql("SELECT @@global.binlog_row_metadata")[0][0]
+    mariadb.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+    site = Site(mariadb, f"ev{abs(hash(tmp_path)) % 10**9}")
+    try:
+        start(site)
+        site.run(
+            "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
+            "SET STATEMENT lock_wait_timeout = 5 FOR ALTER TABLE t RENAME COLUMN a TO x, RENAME COLUMN b TO a",
+            "INSERT INTO t VALUES (1, 2, 3)",
+        )
+        wait_for(out, "1")
+        assert [m["type"] for m in read_messages(out) if m["isDdl"]] == ["CREATE", "ALTER"]
+        [row] = [m["data"][0] for m in read_messages(out) if m["type"] == "INSERT"]
+        assert row == {"id": "1", "x": "2", "a": "3"}
+    finally:
+        site.close()
+        mariadb.sql(f"SET GLOBAL binlog_row_metadata = '{before}'")

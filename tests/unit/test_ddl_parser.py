@@ -21,6 +21,15 @@ def look(sql: str | bytes, *, mariadb: bool = False, schema: str = "shop", **mor
     return classify(QueryEvent(schema, text, **more), mariadb=mariadb, version=version)  # type: ignore[arg-type]
 
 
+def test_variables_for_one_statement_of_mariadb_do_not_hide_it() -> None:
+    info = look("SET STATEMENT max_statement_time=5, x='FOR' FOR ALTER TABLE t RENAME COLUMN a TO b", mariadb=True)
+    assert (info.category, info.tables, info.problem) == ("ddl", (("shop", "t"),), "")
+    assert isinstance(info.action, AlterTable)
+    dml = look("SET STATEMENT sql_mode='' FOR UPDATE t SET a = 1", mariadb=True)
+    assert (dml.category, dml.tables) == ("dml", (("shop", "t"),))
+    assert look("SET STATEMENT x=1 FO", mariadb=True).problem == "SET STATEMENT without FOR"
+
+
 @pytest.mark.parametrize(
     ("sql", "kind", "category", "tables"),
     [

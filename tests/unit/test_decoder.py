@@ -161,6 +161,13 @@ def test_column_names_never_reach_the_generated_source() -> None:
         decode(b"\xfc\x05\0\0\0\x09hi", 0, 8)
 
 
+def test_variables_for_one_statement_do_not_hide_it() -> None:
+    """MariaDB writes them with it."""
+    mariadb = Dialect(mariadb=True, version=101106)
+    assert classify(b"SET STATEMENT max_statement_time=5 FOR INSERT INTO t VALUES (1)", mariadb) is Statement.DML
+    assert classify(b"SET STATEMENT a=1, b='FOR' FOR ALTER TABLE t ADD c INT", mariadb) is Statement.OTHER
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

@@ -41,6 +41,9 @@ def classify(text: bytes, dialect: Dialect) -> Statement:
     if (whole := _WHOLE.get(text)) is not None:
         return whole
     first, second = (token.upper for token in _tokens(text, dialect, 2))
+    if (first, second) == ("SET", "STATEMENT") and dialect.mariadb:  # variables for one statement, which follows
+        words = [token.upper for token in _tokens(text, dialect, 60)]
+        first = words[words.index("FOR") + 1] if "FOR" in words[:-1] else ""
     if first == "XA":
         return _XA.get(second, Statement.XA_END)
     if first == "ROLLBACK":

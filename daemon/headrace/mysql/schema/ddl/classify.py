@@ -128,6 +128,11 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     c = Cursor(head, dialect, schema)
     while c.takes("("):
         pass
+    if dialect.mariadb and c.takes("SET", "STATEMENT"):  # variables for one statement, which follows
+        while not c.takes("FOR"):
+            if c.done:
+                raise NotParsed("SET STATEMENT without FOR")
+            c.i += 1
     token = c.peek()
     other = StatementInfo(DdlKind.QUERY, "other", (), schema)
     if token.kind == "end":
