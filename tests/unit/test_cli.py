@@ -137,8 +137,19 @@ async def test_check_prints_findings_with_their_remedies(
     async def schemas_now(source: object, wanted: object) -> dict[Any, Any]:
         return {}
 
+    class WithoutRow:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def stored_heartbeat(self, *, required: bool) -> None:
+            return None
+
+        async def close(self) -> None:
+            pass
+
     monkeypatch.setattr(check, "check_source", check_source)
     monkeypatch.setattr(check, "schemas_now", schemas_now)
+    monkeypatch.setattr(check, "MysqlSecondConnection", WithoutRow)
     settings = load(config(), {"SHOP_PASSWORD": "x"})
     wanted = 1
     assert await check.command(settings) == 0
