@@ -135,10 +135,8 @@ class BulkWriter:
         self._sleep = sleep
         self._owners: dict[str, tuple[str, ...]] = {}
         """Of the indexes that are fit to be written to."""
-        self._refused: dict[str, tuple[str, float]] = {}
-        """Indexes that could not be used the last time, why, and when that was found."""
-        self._told: dict[str, str] = {}
-        """What the log was told of each index the last time."""
+        self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
+        """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
@@ -253,9 +251,9 @@ class BulkWriter:
     def _unfit(self, index: str, owner: tuple[str, ...]) -> str:
         """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
         Elasticsearch does not say."""
-        why, at = self._refused.get(index, ("", 0.0))
-        if why and time.monotonic() - at < _LOOK_AGAIN:
-            return why
+        before, at = self._refused.get((index, owner), ("", 0.0))
+        if before and time.monotonic() - at < _LOOK_AGAIN:
+            return before
         why = ""
         if index not in self._owners:
             try:
@@ -273,11 +271,9 @@ class BulkWriter:
                 f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
                 "their place: give these tables another `index`, such as by a second consumer"
             )
-        if why and self._told.get(index) != why:
+        if why and why != before:
             log.error("an index can't be used; its documents wait as dead letters", index=index, reason=why)
-            self._told[index] = why
-        if why and index not in self._owners:  # what is refused for its owner is known without a look
-            self._refused[index] = why, time.monotonic()
+        self._refused[index, owner] = why, time.monotonic()
         return why
 
     def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:

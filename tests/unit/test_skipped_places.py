@@ -222,3 +222,17 @@ def test_a_group_whose_end_was_skipped_ends_with_its_file() -> None:
     log.transaction(2, BASE + 1, [(3, "x")], [(4, "x")])
     feed(d, bytes(log.packets))
     assert [(one.gtid, one.rows[0][0]) for one in changes] == [(f"{SID}:2", 3), (f"{SID}:2", 4)]
+
+
+def test_a_resume_within_a_transaction_holds_when_an_xa_transaction_is_given_up_there() -> None:
+    log = Log()
+    log.begin_file()
+    begin = log.at
+    log.transaction(6, BASE, [(6, "x")], [(7, "x")])
+    log.transaction(7, BASE + 1, [(8, "x")])
+    whole, _ = read(log, set())
+    gone = OpenXa("1:61:", "b.000000", 77)
+    start = Position("server", "b.000001", begin, f"{SID}:1-5", 1, (gone,), last_pos=whole[0].pos)
+    changes, position = read(log, {"b.000000:77"}, start)
+    assert [(one.rows, one.pos) for one in changes] == [(one.rows, one.pos) for one in whole[1:]]
+    assert (position.gtid_set, position.open_xa) == (f"{SID}:1-7", ())

@@ -59,6 +59,7 @@ class Destination:
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
+        self._log.info("state", store=self._store.describe())
         watch, looked, file = RetentionWarning(self._context, self._source), 0.0, ""
         while True:
             await asyncio.sleep(1.0)
@@ -92,7 +93,6 @@ class Destination:
                 self.status.enter(State.STARTING)
             try:
                 await self._store.open()
-                self._log.info("state", store=self._store.describe())
                 await self._ensure_alone(stop)
                 if await self._hold(stop):
                     await self._run_held(stop)

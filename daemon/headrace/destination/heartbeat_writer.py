@@ -39,9 +39,7 @@ class HeartbeatWriter:
         SourceError when it is `required` and the server does not say."""
         if not self._settings.enabled:
             return None
-        return await (
-            self._connection.stored_heartbeat(required=True) if required else self._connection.stored_heartbeat()
-        )
+        return await self._connection.stored_heartbeat(required=required)
 
     async def stored_epoch(self) -> int:
         """The epoch of that row, 0 without one."""

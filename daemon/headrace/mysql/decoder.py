@@ -54,10 +54,9 @@ class Decoder:
             transactions,
             history,
             captures,
-            tell=receiver.statement,
+            receiver=receiver,
             told=told,
             changed=maps.forget,
-            unlogged=receiver.unlogged,
             apart=apart,
         )
         rows = RowsReader(cursor, transactions, maps, statements, receiver, options)

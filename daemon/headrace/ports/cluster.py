@@ -164,7 +164,7 @@ class Cluster(ABC):
 
     @abstractmethod
     async def ask_to_move(self, destination: str, node: str, by: str) -> None:
-        """Says that `node` is to run a destination next; its holder hands it over in order. `by`: who asks."""
+        """Says that `node` is to run a destination next; its holder hands it over in order. `by` names the asker."""
 
     @abstractmethod
     async def drain(self, node: str, by: str) -> None:

@@ -348,22 +348,33 @@ class EventCutter:
         if piece:
             large.add(piece)
             at += len(piece)
-        if large.goes_on:
+        if large.goes_on:  # it may never end, so nobody waits for that
+            self._place(large)
             large.close()
-            raise self._cursor.not_understood("an event goes on behind the bytes that it says it has")
+            raise self._cursor.not_understood(
+                "an event goes on behind the bytes that it says it has",
+                "set the position behind it: headrace position set DESTINATION WHERE",
+            )
         if large.left or not large.last:
             self.need = 1 if large.left else 4
             return at, at < len(data)
         self.need = 4
         return at, self._finish_large(large)
 
-    def _finish_large(self, large: LargeEvent) -> bool:
+    def _place(self, large: LargeEvent) -> tuple[int, int, int]:
+        """Moves the cursor to the event; its number, the length that it says, and its flags."""
         cursor = self._cursor
         when, kind, _, length, log_pos, flags = _HEADER(large.head, 0)
         start = cursor.high + log_pos - length if log_pos else self._unplaced(kind, flags)
         if log_pos and start < cursor.end:
             start = self._behind(kind, start)
         cursor.start, cursor.time = start, when
+        return kind, length, flags
+
+    def _finish_large(self, large: LargeEvent) -> bool:
+        cursor = self._cursor
+        kind, length, flags = self._place(large)
+        start = cursor.start
         stop = large.size - 4 if cursor.checksums else large.size
         try:
             if length != large.size:

@@ -101,18 +101,15 @@ def parse_mariadb(data: bytes, at: int, stop: int) -> MariadbGtid:
     return MariadbGtid(domain, server, sequence, bool(flags & _ALONE), bool(flags & _PREPARED_XA), xid)
 
 
-def group_of(kind: int, data: bytes, at: int, stop: int) -> tuple[int, str, Key | None, bool] | None:
-    """What an event that begins a group says, as far as it can be read: the commit time (microseconds since 1970 UTC),
-    the GTID as text and as source and number, and whether the group is a single statement; None for any other event.
-    Raises what bytes that are no such event raise."""
-    found: list[tuple[int, str, Key | None]] = []
+def group_of(kind: int, data: bytes, at: int, stop: int) -> tuple[int, str, Key | None, bool]:
+    """What a GTID event says: the commit time (microseconds since 1970 UTC), the GTID as text and as source and number,
+    and whether the group is a single statement. Raises what bytes that are no such event raise."""
     cursor = EventCursor("", 0)
-    (cursor.time,) = struct.unpack_from("<I", data, at - 19) if stop - at >= 25 or kind == ev.MARIADB_GTID else (0,)
+    (cursor.time,) = struct.unpack_from("<I", data, at - 19)
     if kind == ev.MARIADB_GTID:
         gtid = parse_mariadb(data, at, stop)
         return cursor.time * 1_000_000, str(gtid), None, gtid.alone
-    if kind not in ev.GTIDS or stop - at < 25:
-        return None
+    found: list[tuple[int, str, Key | None]] = []
     reader = GtidReader(cursor, lambda *one: found.append(one))
     (reader.on_tagged_gtid if kind == ev.GTID_TAGGED else reader.on_gtid)(data, at, stop)
     return (*found[0], False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from headrace.mysql.sql.dialect import Dialect
-from headrace.mysql.sql.tokens import NotParsed, Token, tokenize
+from headrace.mysql.sql.tokens import NotParsed, Token, first_tokens, tokenize
 
 
 class Statement(Enum):
@@ -69,15 +69,7 @@ def savepoint_name(text: bytes, dialect: Dialect) -> str:
 
 def _tokens(text: bytes, dialect: Dialect, count: int) -> list[Token]:
     """The first tokens, those that lack as empty ones. Keywords are the same in every character set."""
-    sql = text.decode("latin-1")
-    for most in range(count, 0, -1):  # what comes behind the first words may be no text of this character set
-        try:
-            found = tokenize(sql, dialect, most)
-            break
-        except NotParsed:
-            continue
-    else:
-        found = []
+    found = first_tokens(text.decode("latin-1"), dialect, count)
     return found + [Token("end", "", "", -1)] * (count - len(found))
 
 

@@ -99,12 +99,14 @@ class Transactions:
         self.start, self.events_done = start if start >= 0 else cursor.end, 0
         self.in_group, self.captured_rows, self._in_xa, self.holding = True, False, False, False
         self._tx_last_pos, self.skip_events = self.last_pos, 0
-        if self._skip_to is not None or self._resume is not None:
-            self._find_start()
         self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
+        if self._skip_to is not None:
+            self._find_start()
         self._group_end = 0
         if self._awaited:
             self._reread()
+        elif self._resume is not None:
+            self._resume_inside()
 
     def _find_start(self) -> None:
         """On the way to where the stream is to begin."""
@@ -115,10 +117,13 @@ class Transactions:
                 self._skip_to = None
         if self._skip_to is not None:
             self.skip_events = _ALL
-        elif self._resume is not None and not self._awaited:
-            # Only the very transaction that was under way is resumed inside; any other begins at its start.
-            if (file, self.start) == (self._resume.file, self._resume.offset):
-                self.skip_events = self._resume.events_done
+
+    def _resume_inside(self) -> None:
+        """Only the very transaction that was under way is resumed inside; any other begins at its start."""
+        resume = self._resume
+        if resume is not None and self._skip_to is None:
+            if (self._cursor.file, self.start) == (resume.file, resume.offset):
+                self.skip_events = resume.events_done
             self._resume = None
 
     def _require_between(self, wanted: tuple[str, int], end: int, following: str) -> None:
@@ -226,6 +231,8 @@ class Transactions:
             self._awaited.remove(lost)
             cursor.skipped += 1
             log.warning("the rows of an XA transaction are given up", xid=lost.xid, prepared=prepared)
+        if not self._awaited:
+            self._resume_inside()
 
     def _begin_xa(self) -> None:
         self.inside = self._in_xa = True
@@ -374,8 +381,9 @@ class Transactions:
             self._forget_held()
             self.commit()
         when, gtid, key, alone = self._cursor.time * 1_000_000, "", None, False
-        with contextlib.suppress(*BROKEN):
-            when, gtid, key, alone = group_of(kind, data, at, stop) or (when, gtid, key, alone)
+        if kind in ev.GTIDS:
+            with contextlib.suppress(*BROKEN):  # then its GTID is not known, and not counted
+                when, gtid, key, alone = group_of(kind, data, at, stop)
         self.begin(when, gtid, key)
         self.inside, self._begin_follows = not alone, kind not in ev.STATEMENTS
         self._pass_rest()

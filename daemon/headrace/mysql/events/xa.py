@@ -38,9 +38,8 @@ def xid_of_statement(text: bytes) -> tuple[bool, str]:
     match = _STATEMENT.fullmatch(text)
     if not match:
         raise ValueError(f"'{text[:80].decode('utf-8', 'replace')}' is not understood")
-    return match[
-        1
-    ].upper() == b"COMMIT", f"{int(match[4]) & _FORM}:{match[2].decode().lower()}:{match[3].decode().lower()}"
+    gtrid, bqual = match[2].decode().lower(), match[3].decode().lower()
+    return match[1].upper() == b"COMMIT", f"{int(match[4]) & _FORM}:{gtrid}:{bqual}"
 
 
 @dataclass(slots=True)

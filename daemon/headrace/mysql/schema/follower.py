@@ -16,6 +16,7 @@ from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.ddl.actions import StatementInfo
 from headrace.mysql.schema.ddl.classify import LONG
 from headrace.mysql.schema.history import DdlEffect, SchemaHistory
+from headrace.ports.source import Receiver
 
 _TOO_LONG = 15 << 20
 """Bytes of a statement that is told by its head, without reading the rest."""
@@ -28,11 +29,10 @@ Captures = Callable[[str, str], bool]
 class StatementFollower:
     """Handlers of statements and of the texts that made rows.
 
-    Without a `history` nothing is known of what statements do. `tell` takes each statement about something captured
-    whose category (`ddl`, `dcl`) is in `told`; None: nobody wants them. `unlogged` takes a sentence when rows of
-    captured tables have changed without events. `changed` is called when captured tables have other schemas than
-    before. With `apart` the event of a long statement is not taken before read_apart() has read it, because that takes
-    up to a second: see `waiting`.
+    Without a `history` nothing is known of what statements do. The `receiver` takes each statement about something
+    captured whose category (`ddl`, `dcl`) is in `told`, and a sentence when rows of captured tables have changed
+    without events. `changed` is called when captured tables have other schemas than before. With `apart` the event of
+    a long statement is not taken before read_apart() has read it, because that takes up to a second: see `waiting`.
     """
 
     def __init__(
@@ -42,21 +42,20 @@ class StatementFollower:
         history: SchemaHistory | None,
         captures: Captures,
         *,
-        tell: Callable[[SchemaChange], None] | None,
+        receiver: Receiver,
         told: frozenset[str],
         changed: Callable[[], None],
-        unlogged: Callable[[str], None] | None = None,
         apart: bool = False,
     ) -> None:
         self._cursor, self._transactions, self._history = cursor, transactions, history
-        self._captures, self._tell, self._told, self._changed = captures, tell, told, changed
+        self._captures, self._told, self._changed = captures, told, changed
+        self._tell, self._unlogged = receiver.statement, receiver.unlogged
         self._version = -1
         """Of the history, when table schemas were last looked at."""
         self.text: str | None = None
         """What made the rows that follow, where such texts are wanted and it was not told yet."""
         self._text_of = 0
         """The number of the transaction that it stands in."""
-        self._unlogged = unlogged
         self._apart = apart and history is not None
         self.waiting: QueryEvent | None = None
         """A long statement: read_apart() is to be called before its event is given again."""
@@ -149,11 +148,21 @@ class StatementFollower:
 
     def _give(self, effect: DdlEffect, sql: str, pos: int) -> None:
         if self._tell is not None:
-            of, name, of_table = self._transactions, effect.schema, effect.table
-            when, gtid, origin = of.commit_time_us, of.gtid, of.origin()
-            kind, category, alters = effect.kind, effect.category, effect.alters
+            of = self._transactions
             self._tell(
-                SchemaChange(kind, category, name, of_table, sql, effect.tables, pos, when, gtid, origin, alters)
+                SchemaChange(
+                    effect.kind,
+                    effect.category,
+                    effect.schema,
+                    effect.table,
+                    sql,
+                    effect.tables,
+                    pos,
+                    of.commit_time_us,
+                    of.gtid,
+                    origin=of.origin(),
+                    alters=effect.alters,
+                )
             )
 
     def _concerns(self, effect: DdlEffect) -> bool:

@@ -171,9 +171,16 @@ class SchemaHistory:
         named = None if info.tables is None else tuple(self._states.key(name) for name in info.tables)
         name = named[0] if named else (self._states.fold(info.schema), "")
         effect = DdlEffect(
-            info.kind, info.category, *name, (), info.temporary, named, info.problem, info.alters, info.secret
+            info.kind,
+            info.category,
+            *name,
+            temporary=info.temporary,
+            named=named,
+            problem=info.problem,
+            alters=info.alters,
+            secret=info.secret,
+            unlogged=isinstance(info.action, AlterTable) and info.action.unlogged and not query.error,
         )
-        effect.unlogged = isinstance(info.action, AlterTable) and info.action.unlogged and not query.error
         self._pos = max(self._pos, pos)
         self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import NamedTuple
 
@@ -53,19 +54,28 @@ def tokenize(sql: str, dialect: Dialect, most: int = 0) -> list[Token]:
     return _Tokenizer(sql, dialect).run(most)
 
 
+def first_tokens(sql: str, dialect: Dialect, most: int) -> list[Token]:
+    """The first `most` tokens, or those before text without end: what comes behind a statement's first words may be no
+    text of the character set that it is read in."""
+    tokenizer = _Tokenizer(sql, dialect)
+    with contextlib.suppress(NotParsed):
+        tokenizer.run(most)
+    return tokenizer.tokens
+
+
 class _Tokenizer:
     def __init__(self, sql: str, dialect: Dialect) -> None:
         self._sql, self._dialect, self._at = sql, dialect, 0
         self._ansi = bool(dialect.sql_mode & _ANSI_QUOTES)
         self._escapes = not dialect.sql_mode & _NO_BACKSLASH_ESCAPES
         self._inside = 0
-        self._tokens: list[Token] = []
+        self.tokens: list[Token] = []
 
     def run(self, most: int) -> list[Token]:
         sql, size = self._sql, len(self._sql)
         while self._at < size:
-            if most and len(self._tokens) >= most:
-                return self._tokens
+            if most and len(self.tokens) >= most:
+                return self.tokens
             if match := _SPACE.match(sql, self._at) or _LINE_COMMENT.match(sql, self._at):
                 self._at = match.end()
             elif sql.startswith("/*", self._at):
@@ -77,9 +87,9 @@ class _Tokenizer:
                 self._token(sql[self._at])
         if self._inside:
             raise NotParsed("an executable comment has no end")
-        while self._tokens and self._tokens[-1].kind == "op" and self._tokens[-1].value == ";":
-            self._tokens.pop()
-        return self._tokens
+        while self.tokens and self.tokens[-1].kind == "op" and self.tokens[-1].value == ";":
+            self.tokens.pop()
+        return self.tokens
 
     def _comment(self) -> None:
         opener = _OPENER.match(self._sql, self._at)
@@ -159,9 +169,9 @@ class _Tokenizer:
 
     def _in_name(self) -> bool:
         """Whether a name or the point before it comes: `.1` and `1` of `shop.1` are no numbers."""
-        if not self._tokens:
+        if not self.tokens:
             return False
-        last = self._tokens[-1]
+        last = self.tokens[-1]
         if self._sql[self._at] == ".":
             return last.kind in ("word", "name")
         return last.kind == "op" and last.value == "." and last.at == self._at - 1
@@ -184,7 +194,7 @@ class _Tokenizer:
 
     def _add(self, kind: str, value: str, at: int | None = None) -> None:
         upper = value.upper() if kind == "word" else ""
-        self._tokens.append(Token(kind, value, upper, self._at if at is None else at))
+        self.tokens.append(Token(kind, value, upper, self._at if at is None else at))
 
 
 def _undouble(body: str, quote: str) -> str:

@@ -1,5 +1,5 @@
 """What is done below aiomysql's public interface, and only here: it has no replication commands, shows no socket, and
-sends a password to whoever asks for it."""
+sends a password to any server that asks for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ server_capabilities and _server_auth_plugin, then calls _request_authentication(
 _ssl_context is set and the server can, and _process_auth() where the server asks for another plugin."""
 
 _GIVES_AWAY = ("mysql_clear_password", "mysql_old_password")
-"""Plugins with which the password, or what stands for it, can be read by whoever is at the other end."""
+"""Plugins with which the password, or what stands for it, can be read at the other end."""
 
 
 class LoginRefused(Exception):

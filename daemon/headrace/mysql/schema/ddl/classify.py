@@ -145,17 +145,16 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     if word in _DML:
         return replace(other, category="dml", tables=named_by_dml(c))
     if word == "IMPORT" or word not in ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"):
-        return StatementInfo(
-            DdlKind.QUERY, "ddl", None, schema, problem=f"'{token.value[:40]}' begins no known statement"
-        )
+        problem = f"'{token.value[:40]}' begins no known statement"
+        return StatementInfo(DdlKind.QUERY, "ddl", None, schema, problem=problem, secret=_may_hold_a_secret(sql))
     c.i += 1
     thing, temporary = _object(c)
-    keeps_secrets = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")  # by the hash of a password too
+    # The hash of a password is one too.
+    secret = word in ("CREATE", "ALTER") and thing in ("USER", "SERVER")
+    secret = secret or (thing == "TABLE" and _names_a_connection(sql.upper()))
     if thing in _ACCOUNTS:
-        return replace(other, category="dcl", secret=keeps_secrets)
-    if thing == "TABLE" and _names_a_connection(sql.upper()):
-        keeps_secrets = True
-    ddl = replace(other, category="ddl", alters=word == "ALTER", secret=keeps_secrets)
+        return replace(other, category="dcl", secret=secret)
+    ddl = replace(other, category="ddl", alters=word == "ALTER", secret=secret)
     if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER"):
         return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
     kind = _READERS[word, thing][0] if (word, thing) in _READERS else DdlKind.QUERY
