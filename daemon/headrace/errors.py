@@ -145,6 +145,20 @@ class NotUnderstood(HeadraceError):
     retriable = False
 
 
+class SchemaDiffers(NotUnderstood):
+    """The source shows a table otherwise than the schema history has it: it was changed without a statement in the
+    binlog."""
+
+    reason = "schema_differs"
+
+    def __init__(self, message: str) -> None:
+        remedy = (
+            "names of columns would be wrong in rows since that change: go on behind it with 'headrace position set "
+            "DESTINATION WHERE --read-schemas', see docs/troubleshooting.md#schema_differs"
+        )
+        super().__init__(message, remedy=remedy)
+
+
 class BinlogCorrupt(NotUnderstood):
     """Bytes of the binlog are damaged on the source, which may say so itself."""
 

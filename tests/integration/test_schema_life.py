@@ -158,3 +158,57 @@ def test_a_table_that_was_read_at_the_start_is_known_without_any_ddl_in_the_binl
     types = read_jsonl(out)[0]["mysqlType"]
     assert types["n"] == "tinyint unsigned" or types["n"] == "tinyint(1) unsigned"
     assert types["s"] == "set('p','q')"
+
+
+SWAP = "ALTER TABLE t CHANGE a b INT, CHANGE b a INT"
+UNLOGGED = ("SET sql_log_bin = 0", SWAP, "SET sql_log_bin = 1")
+
+
+def test_columns_swapped_without_a_statement_in_the_binlog_stop_the_stream_before_the_first_row(
+    server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
+    process.wait_state("shop", "STREAMING")
+    run("INSERT INTO t VALUES (1, 10, 20)", "INSERT INTO u VALUES (2)")
+    wait_for(out, "2", process)
+    run(*UNLOGGED, "INSERT INTO t (id, a, b) VALUES (3, 10, 20)")
+    status = process.wait_state("shop", "FAILED")
+    assert status["last_error"].count(f"{SCHEMA}.t") >= 1
+    shown = status["last_error"].replace("int(11)", "int")
+    assert "column 2 is `a` int by the schema history and `b` int on the server" in shown
+    assert "headrace position set shop" in status["last_error"]
+    assert [row["id"] for row in rows(out)] == ["1", "2"]
+
+
+def test_columns_swapped_so_while_the_daemon_was_down_stop_it_until_an_operator_has_the_schemas_read_anew(
+    server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
+    process.wait_state("shop", "STREAMING")
+    run("INSERT INTO t VALUES (1, 10, 20)")
+    wait_for(out, "1", process)
+    process.terminate()
+    here = place(run)
+    run(*UNLOGGED, "INSERT INTO t (id, a, b) VALUES (2, 10, 20)", "ALTER TABLE t ADD c INT")
+    run("INSERT INTO t (id, a, b) VALUES (3, 10, 20)")
+    process.start()
+    status = process.wait_state("shop", "FAILED")
+    assert "was changed without a statement in the binlog" in status["last_error"], status
+    assert [row["id"] for row in rows(out)] == ["1"]
+    process.terminate()
+    status_code, printed = process.command("position", "set", "shop", here, "--read-schemas", "--yes")
+    assert status_code == 0, printed
+    process.start()
+    status = process.wait_state("shop", "FAILED")
+    assert "its schema at this position is not known" in status["last_error"], "the ALTER that followed hides the past"
+    process.terminate()
+    behind = place(run)
+    run("INSERT INTO t (id, a, b, c) VALUES (4, 10, 20, 30)")
+    assert process.command("position", "set", "shop", behind, "--yes")[0] == 0
+    process.start()
+    wait_for(out, "4", process)
+    assert rows(out)[1:] == [{"id": "4", "b": "20", "a": "10", "c": "30"}]

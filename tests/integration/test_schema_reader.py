@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pymysql
 import pytest
+import structlog
 
 from devstack import Stack
+from headrace.errors import SchemaDiffers
 from headrace.model import Position
 from headrace.mysql.events.query_event import QueryEvent
+from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.history import Reading, SchemaHistory
 from headrace.mysql.schema.reader import read_schemas
 from headrace.mysql.wire.connection import Server
@@ -56,7 +62,8 @@ class Shop:
             self.captures, mariadb=self.recorder.mariadb, version=self.recorder.version, lower_case_table_names=0
         )
 
-    async def read(self, position: Position, history: SchemaHistory | None = None) -> Reading:
+    @property
+    def source(self) -> Server:
         settings = SourceSettings(
             host=self.server.host,
             port=self.server.port,
@@ -66,8 +73,16 @@ class Shop:
             server_id=7_000 + next(_numbers),
         )
         version, mariadb = self.recorder.version, self.recorder.mariadb
-        server = Server(settings, version, mariadb, gtid_mode=not mariadb, lower_case_table_names=0)
-        return await read_schemas(server, position, self.captures, history or self.history())
+        return Server(settings, version, mariadb, gtid_mode=not mariadb, lower_case_table_names=0)
+
+    async def read(self, position: Position, history: SchemaHistory | None = None) -> Reading:
+        return await read_schemas(self.source, position, self.captures, history or self.history())
+
+    async def comparison(self, position: Position) -> SchemaComparison:
+        """Of a history that knows all tables as of a position that is the end of the binlog."""
+        history = self.history()
+        history.adopt(await self.read(position, history))
+        return SchemaComparison("shop", self.source, history)
 
 
 @pytest.fixture
@@ -178,17 +193,17 @@ async def test_a_reading_that_ddl_tears_is_read_again(shop: Shop, monkeypatch: p
     shop.run("CREATE TABLE t (id int, a int)")
     position = shop.here()
     left = ["ALTER TABLE t RENAME COLUMN a TO b", "ALTER TABLE t ADD c int"]
-    original: Callable[..., Any] = schema_reader._Reader._schemas
+    original: Callable[..., Any] = schema_reader.read_tables
 
-    async def torn(self: Any, *arguments: Any) -> Reading:
+    async def torn(*arguments: Any) -> Any:
         if moment.startswith("before") and left:
             shop.run(left.pop(0))
-        reading: Reading = await original(self, *arguments)
+        async for read in original(*arguments):
+            yield read
         if moment.startswith("after") and left:
             shop.run(left.pop(0))
-        return reading
 
-    monkeypatch.setattr(schema_reader._Reader, "_schemas", torn)
+    monkeypatch.setattr(schema_reader, "read_tables", torn)
     reading = await shop.read(position)
     table, valid_from = reading.tables[shop.name, "t"]
     assert [column.name for column in table.columns] == ["id", "b", "c"]
@@ -199,15 +214,15 @@ async def test_a_table_that_changes_all_the_time_is_left_unknown(shop: Shop, mon
     from headrace.mysql.schema import reader as schema_reader
 
     shop.run("CREATE TABLE t (id int)", "CREATE TABLE still (id int)")
-    original: Callable[..., Any] = schema_reader._Reader._schemas
+    original: Callable[..., Any] = schema_reader.read_tables
     count = itertools.count()
 
-    async def torn(self: Any, *arguments: Any) -> Reading:
-        reading: Reading = await original(self, *arguments)
+    async def torn(*arguments: Any) -> Any:
+        async for read in original(*arguments):
+            yield read
         shop.run(f"ALTER TABLE t ADD c{next(count)} int")
-        return reading
 
-    monkeypatch.setattr(schema_reader._Reader, "_schemas", torn)
+    monkeypatch.setattr(schema_reader, "read_tables", torn)
     reading = await shop.read(shop.here())
     assert "kept changing" in reading.unknown[shop.name, "t"]
     assert (shop.name, "still") in reading.tables
@@ -257,3 +272,127 @@ async def test_a_table_whose_rows_did_not_fit_is_read_again(shop: Shop) -> None:
     assert history.unknown_because(shop.name, "t") == "its rows have two columns"
     history.adopt(await shop.read(position, history))
     assert names(history, shop, "t") == ["id"]
+
+
+SWAP = "ALTER TABLE t CHANGE a b int, CHANGE b a int"
+
+
+def unlogged(shop: Shop, *statements: str) -> None:
+    with shop.recorder.session() as connection, connection.cursor() as cursor:
+        for statement in (f"USE {shop.name}", "SET sql_log_bin = 0", *statements):
+            cursor.execute(statement)
+
+
+async def test_what_the_statements_behind_the_position_explain_is_no_difference(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (x int, y int)")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    shop.run(SWAP, "ALTER TABLE t ADD c int", "RENAME TABLE u TO v, t TO u, v TO t")
+    await comparison.begin(position)
+    unlogged(shop, "ALTER TABLE u CHANGE a b int, CHANGE b a int")
+    with pytest.raises(SchemaDiffers, match=r"`b` int.* by the schema history and `a` int.* on the server"):
+        await comparison.run(position, (shop.name, "u"))
+
+
+CHANGES = {
+    "names": SWAP,
+    "sign": "ALTER TABLE t MODIFY a int unsigned",
+    "members": "ALTER TABLE t MODIFY e enum('y','x')",
+    "key": "ALTER TABLE t DROP PRIMARY KEY",
+    "character set": "ALTER TABLE t MODIFY v varchar(9) CHARACTER SET latin1",
+    "number of columns": "ALTER TABLE t DROP b",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_each_change_of_what_rows_mean_is_a_difference(shop: Shop, change: str) -> None:
+    columns = "id int PRIMARY KEY, a int, b int, e enum('x','y'), v varchar(9) CHARACTER SET latin2"
+    shop.run(f"CREATE TABLE t ({columns})")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    await comparison.run(position, (shop.name, "t"))
+    unlogged(shop, change)
+    with pytest.raises(SchemaDiffers, match=rf"{shop.name}\.t was changed without a statement in the binlog"):
+        await comparison.run(position, (shop.name, "t"))
+
+
+async def test_where_rows_bring_their_names_a_difference_at_the_start_is_no_stop(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    unlogged(shop, SWAP)
+    with structlog.testing.capture_logs() as lines:
+        await comparison.begin(position)
+    assert ["without a statement in the binlog" in line["event"] for line in lines] == [True]
+
+
+async def test_what_rows_do_not_show_is_no_difference(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    unlogged(shop, "ALTER TABLE t ADD INDEX (a), ALTER a SET DEFAULT 5, COMMENT 'x', MODIFY id int COMMENT 'y'")
+    await comparison.run(position, (shop.name, "t"))
+
+
+async def test_tables_that_statements_keep_changing_meanwhile_are_no_difference(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    ended = threading.Event()
+
+    def change() -> None:
+        with shop.recorder.session() as connection, connection.cursor() as cursor:
+            cursor.execute(f"USE {shop.name}")
+            while not ended.is_set():
+                cursor.execute(SWAP)
+                cursor.execute("ALTER TABLE t ADD c int, DROP a")
+                cursor.execute("ALTER TABLE t CHANGE c a int FIRST")
+
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change)
+        try:
+            for _ in range(8):
+                await comparison.run(position, (shop.name, "t"))
+        finally:
+            ended.set()
+        changing.result()
+
+
+async def test_every_few_minutes_tables_without_names_are_compared_though_no_row_comes(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.mysql.schema.comparison._AT_ONCE", 2)
+    shop.run("CREATE TABLE s (id int)", "CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int)")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    for table in ("s", "u", "t"):
+        comparison.looked_at((shop.name, table), (position.file, position.offset))
+    assert not comparison.is_due()
+    unlogged(shop, SWAP)
+    began = time.monotonic()
+    clock = began + 301
+    monkeypatch.setattr("headrace.mysql.schema.comparison._now", lambda: clock)
+    assert comparison.is_due()
+    await comparison.run(position)
+    assert not comparison.is_due(), "these were the first two"
+    clock = began + 460
+    assert comparison.is_due()
+    with pytest.raises(SchemaDiffers):
+        await comparison.run(position)
+
+
+async def test_rows_that_ask_too_often_are_compared_a_little_later(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.mysql.schema.comparison._BURST", 0.0)
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int)")
+    position = shop.here()
+    comparison = await shop.comparison(position)
+    await comparison.run(position, (shop.name, "u"))
+    assert not comparison.may_run()
+    comparison.due.add((shop.name, "t"))
+    assert not comparison.is_due()
+    unlogged(shop, SWAP)
+    later = time.monotonic() + 60
+    monkeypatch.setattr("headrace.mysql.schema.comparison._now", lambda: later)
+    assert comparison.is_due()
+    with pytest.raises(SchemaDiffers):
+        await comparison.run(position)

@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     move = add("set", "move the position of a destination that is not running", position_set.move)
     move.add_argument("where", type=_where, metavar="WHERE", help=WHERE)
+    move.add_argument(
+        "--read-schemas",
+        action="store_true",
+        help="forget the table schemas that are known there, so that they are read from the source",
+    )
     move.add_argument("--yes", action="store_true", help="do not ask")
 
     reset = add(

@@ -25,7 +25,7 @@ from headrace.lease import Term
 from headrace.model import Gap, Position
 from headrace.mysql.position.move import Where, position_text, relocate
 from headrace.mysql.position.server_comparison import compare_server
-from headrace.mysql.schema.entries import back_entry
+from headrace.mysql.schema.entries import back_entry, doubt_entry
 from headrace.mysql.source import addresses
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import Move
@@ -47,6 +47,9 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
         async with held(shared, moved):
             stored = await store.load(name)
             made = await _relocate(store, name, moved.source, where, stored)
+        if given.read_schemas:
+            forgotten = doubt_entry(made.position.last_pos, text, "an operator wants it read from the source")
+            made = replace(made, entries=(*made.entries, forgotten))
         print(_shown(name, stored, made))
         if not await confirmed(given.yes):
             return 1

@@ -48,6 +48,7 @@ class MysqlStream(ChangeStream):
             self._receiver,
             captures=schemas.captures,
             history=schemas.history,
+            comparison=schemas.comparison,
             options=self._options,
             apart=True,
         )
@@ -61,6 +62,8 @@ class MysqlStream(ChangeStream):
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
             elif decoder.statements.waiting is not None:
                 await decoder.statements.read_apart()
+            elif self._schemas.comparison.is_due():
+                await self._schemas.comparison.run(decoder.position())
             elif not self._more:
                 await self._receive()
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
 from headrace.mysql.rows import RowsReader
+from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.described import DescribedTables
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.schema.history import SchemaHistory
@@ -22,11 +23,12 @@ from headrace.ports.source import Receiver
 
 class Decoder:
     """One for each dump. `captures` says of a schema and table whether its rows are wanted; `receiver` takes what is
-    found. `history` knows table schemas where the binlog does not describe them. With `apart` somebody else looks after
-    `statements.waiting`.
+    found. `history` knows table schemas where the binlog does not describe them, and `comparison` when they are
+    to be compared with the source's. With `apart` somebody else looks after `statements.waiting`.
 
     Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. When `described.wanted` is set
-    after feed(), that table's schema has to be found, and `described.learned()` called, before the next call.
+    after feed(), that table's schema has to be found or compared, and `described.learned()` called, before the next
+    call.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Decoder:
         captures: Callable[[str, str], bool],
         history: SchemaHistory | None = None,
         options: DecoderOptions | None = None,
+        comparison: SchemaComparison | None = None,
         apart: bool = False,
     ) -> None:
         options = options or DecoderOptions()
@@ -46,7 +49,7 @@ class Decoder:
         transactions = self.transactions = Transactions(
             cursor, start, GroupSpool(options.spool, options.max_spool), receiver.mark
         )
-        self.described = DescribedTables(cursor, history)
+        self.described = DescribedTables(cursor, history, comparison)
         maps = TableMaps(cursor, transactions, self.described, captures, options)
         told = frozenset(name for name, wanted in (("ddl", options.ddl), ("dcl", options.dcl)) if wanted)
         statements = self.statements = StatementFollower(

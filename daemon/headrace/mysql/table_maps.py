@@ -40,6 +40,8 @@ class Table:
     """Those bitmaps that lack columns; False while there are none, as is the rule."""
     own: bool = False
     """One of headrace's own tables, whose rows are never published."""
+    nameless: bool = False
+    """Whether what its columns are is known from the schema history alone."""
     heartbeats: RowSchema | None = None
     """Set for the heartbeat table."""
 
@@ -59,12 +61,15 @@ class TableMaps:
         self._cursor, self._transactions, self._described = cursor, transactions, described
         self._captures, self._options = captures, options
         self.tables: dict[bytes, Table] = {}
+        self._ids: dict[str, bytes] = {}
+        """Of the tables whose rows bring no names: the id that they had when they were last compared."""
         self._maps: dict[bytes, Table] = {}
         """By their bytes without the table id, which changes with every reopening of the table."""
 
     def on_format(self, data: bytes, at: int, stop: int) -> None:
         """FORMAT_DESCRIPTION."""
         self.tables.clear()  # every transaction describes its tables anew
+        self._ids.clear()  # the server may have been started anew, and then ids begin anew
 
     def on_table_map(self, data: bytes, at: int, stop: int) -> None:
         body, transactions = data[at + 6 : stop], self._transactions
@@ -74,7 +79,13 @@ class TableMaps:
                 table = Table("")  # its rows are passed over, so its schema may be unknown
             else:
                 table = self._new(body)
-        self.tables[data[at : at + 6]] = table
+        number = data[at : at + 6]
+        if table.nameless and not transactions.passing and self._ids.get(table.name) != number:
+            assert table.row_schema is not None
+            known = table.row_schema.schema
+            if self._described.compared((known.schema, known.table)):
+                self._ids[table.name] = number
+        self.tables[number] = table
         if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 
@@ -96,7 +107,7 @@ class TableMaps:
             try:
                 event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
                 table.row_schema = event.row_schema(self._described.of(event), self._options.values)
-                table.count = len(table.row_schema.fields)
+                table.count, table.nameless = len(table.row_schema.fields), not event.has_names
             except BROKEN as error:
                 if not self._pass_over(f"table {table.name} is not understood: {error}", error):
                     return table

@@ -9,6 +9,7 @@ import structlog
 
 from headrace.errors import SourceError, StateStoreError
 from headrace.model import Position
+from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.reader import read_schemas
 from headrace.mysql.wire.connection import Server
@@ -25,6 +26,7 @@ class TableSchemas:
     ) -> None:
         self._destination, self._server = destination, server
         self.captures, self.history = captures, history
+        self.comparison = SchemaComparison(destination, server, history)
 
     @classmethod
     async def read(
@@ -36,7 +38,7 @@ class TableSchemas:
         entries: Sequence[dict[str, Any]],
     ) -> TableSchemas:
         """Restores the stored entries as of the position that the stream begins at, and reads what they lack. Raises
-        StateStoreError for entries that can't be read, and SourceError."""
+        StateStoreError for entries that can't be read, SchemaDiffers and SourceError."""
         history = SchemaHistory(
             captures,
             mariadb=server.mariadb,
@@ -51,12 +53,16 @@ class TableSchemas:
                 remedy="put a backup of the state store in its place, or give the destination's file a new name",
             ) from error
         made = cls(destination, server, captures, history)
+        await made.comparison.begin(start)
         await made._complete(start)
         return made
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
-        """Looks for the table schema of a table at `position`; why it can't be known, or "" when the history has it
-        now."""
+        """Looks for the table schema of a table at `position`, or compares it when it is known; why it can't be known,
+        or "" when the history has it now. Raises SchemaDiffers too."""
+        if self.history.table(*table) is not None:
+            await self.comparison.run(position, table)
+            return ""
         try:
             await self._complete(position)
         except SourceError as error:

@@ -6,17 +6,20 @@ from headrace.model import TableSchema
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import SchemaNeeded
 from headrace.mysql.events.table_map import TableMap
+from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.values.mariadb import FIXED_BINARY
 
 
 class DescribedTables:
-    """What the columns of tables are. When `wanted` is set, that table's schema has to be found, and learned() called,
-    before the stream goes on."""
+    """What the columns of tables are. When `wanted` is set, that table's schema has to be found, or compared when it is
+    known, and learned() called, before the stream goes on. Without a `comparison` nothing is compared."""
 
-    def __init__(self, cursor: EventCursor, history: SchemaHistory | None) -> None:
-        self._cursor, self._history = cursor, history
+    def __init__(
+        self, cursor: EventCursor, history: SchemaHistory | None, comparison: SchemaComparison | None = None
+    ) -> None:
+        self._cursor, self._history, self._comparison = cursor, history, comparison
         self.wanted: tuple[str, str] | None = None
         self._unknowable: dict[tuple[str, str], str] = {}
         self._mistrusted: set[tuple[str, str]] = set()
@@ -54,10 +57,29 @@ class DescribedTables:
             raise SchemaNeeded
         return known
 
+    def compared(self, table: tuple[str, str]) -> bool:
+        """Whether a table that is known, and whose rows have a new id here, needs no comparison any more. When it does,
+        it will be asked for again. Raises SchemaNeeded when it has to come first."""
+        comparison = self._comparison
+        if comparison is None or comparison.agreed(table, self._here):
+            return True
+        if comparison.may_run():
+            self.wanted = table
+            raise SchemaNeeded
+        comparison.due.add(table)
+        return False
+
+    @property
+    def _here(self) -> tuple[str, int]:
+        """File and offset behind the last event."""
+        return self._cursor.file, self._cursor.end
+
     def learned(self, why_not: str = "") -> None:
         """Goes on after `wanted`: its schema is in the history now, or can't be found because of `why_not`."""
-        if why_not and self.wanted is not None:
+        if self.wanted is not None and why_not:
             self._unknowable[self.wanted] = why_not
+        elif self.wanted is not None and self._comparison is not None:
+            self._comparison.looked_at(self.wanted, self._here)
         self.wanted = None
 
     def forget(self) -> None:

@@ -17,6 +17,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.query_event import QueryEvent, parse_compressed_query, parse_query
 from headrace.mysql.schema.ddl.actions import CreateDatabase, DatabaseAction, DropDatabase
 from headrace.mysql.schema.ddl.classify import LONG, classify
+from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, Server, probe_id, short_dump
 from headrace.mysql.wire.stream import PacketStream
@@ -26,12 +27,14 @@ _SAY_EVERY = 10.0
 
 class DdlScan:
     """A dump of its own from a position on, looked through for statements only: every other event is passed over,
-    known or not."""
+    known or not. Each is applied to the `history`, when there is one."""
 
-    def __init__(self, server: Server, position: Position, log: Any = None) -> None:
-        self._server, self._position, self._log = server, position, log
+    def __init__(
+        self, server: Server, position: Position, log: Any = None, history: SchemaHistory | None = None
+    ) -> None:
+        self._server, self._position, self._log, self._history = server, position, log, history
         self._cursor = EventCursor(position.file, position.offset)
-        self._not_before: FilePosition = ("", 0)
+        self._not_before: FilePosition = history.file_position if history is not None else ("", 0)
         self._heard: FilePosition = ("", 0)
         self._tables: dict[tuple[str, str], FilePosition] = {}
         """Behind the last DDL of each, by names as _fold() makes them."""
@@ -78,7 +81,7 @@ class DdlScan:
         gtids = GtidSet(position.gtid_set).pack() if self._server.gtid_mode and position.gtid_set else None
         file, offset = ("", 4) if gtids is not None else (position.file, position.offset)
         if offset >= WRAP:  # the dump command has 32 bits for it
-            self._not_before, offset = (file, offset), 4
+            self._not_before, offset = _latest(self._not_before, (file, offset)) or (file, offset), 4
             self._cursor.end, self._cursor.high = offset, 0
         dump = short_dump(settings, probe_id(settings.server_id), file, offset, gtids=gtids)
         stream, connection = await self._dump.enter_async_context(dump)
@@ -134,6 +137,8 @@ class DdlScan:
     async def _note(self, query: QueryEvent, file_position: FilePosition) -> None:
         read = partial(classify, query, mariadb=self._server.mariadb, version=self._server.version)
         info = await asyncio.to_thread(read) if len(query.text) > LONG else read()
+        if self._history is not None:
+            self._history.apply(query, file=file_position[0], end=file_position[1], pos=0, info=info)
         if info.category != "ddl" or info.temporary or (info.action is None and not info.problem):
             return
         if query.alter_phase in ("start", "rollback"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.apply import Applied
 from headrace.mysql.schema.ddl.actions import AlterTable, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
-from headrace.mysql.schema.ddl.definition import TableDefinition
+from headrace.mysql.schema.ddl.definition import TableDefinition, difference
 from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.sql.tokens import NotParsed
@@ -83,6 +84,27 @@ class SchemaHistory:
     @property
     def version(self) -> int:
         return self._states.version
+
+    @property
+    def file_position(self) -> FilePosition:
+        """Behind the last statement that was applied; ("", 0) when none was."""
+        return self._file_position
+
+    def fork(self) -> SchemaHistory:
+        """A history of the same knowledge, to find out what statements would make of it."""
+        forked = copy(self)
+        forked._states = self._states.fork()
+        forked._pending, forked._pending_schemas = dict(self._pending), dict(self._pending_schemas)
+        return forked
+
+    def known(self) -> list[TableName]:
+        """Captured tables whose schema is known here."""
+        return self._states.known()
+
+    def difference(self, name: TableName, shown: TableDefinition) -> str:
+        """What rows of a table would mean otherwise if it were as `shown`; "" for nothing, or when it is not known."""
+        state = self._states.get(name)
+        return difference(state, shown) if isinstance(state, TableDefinition) else ""
 
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
         """Takes the stored entries up to `last_pos`; later ones are of a time behind the position and not used.

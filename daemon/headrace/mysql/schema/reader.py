@@ -16,7 +16,8 @@ from headrace.mysql.schema.tables import SCHEMAS_SQL, TABLES_SQL, read_tables
 from headrace.mysql.sql.dialect import Dialect, charset_named, dialect_of
 from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 
-_TRIES = 4
+TRIES = 4
+"""Readings before a table is left out that statements keep changing meanwhile."""
 _LOCK_SECONDS = 5
 """How long the reading waits for a table that a statement holds locked."""
 _AT_ONCE = 50
@@ -39,7 +40,6 @@ async def read_schemas(
         await SourceConnection.open(address_of(server.settings)) as connection,
         contextlib.aclosing(DdlScan(server, position, log)) as scan,
     ):
-        await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return await reader.read(connection, scan)
 
 
@@ -50,7 +50,7 @@ class _Reader:
         self._captures, self._history, self._dialect = captures, history, dialect
 
     async def read(self, connection: SourceConnection, scan: DdlScan) -> Reading:
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(0.3 * attempt)
             before = (await connection.binlog_end())[:2]
@@ -59,12 +59,7 @@ class _Reader:
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
             if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
                 return Reading()
-            failed = await self._wait_for_statements(connection, wanted)
-            reading = await self._schemas(connection, wanted)
-            failed |= await self._wait_for_statements(connection, wanted)
-            for name, why in failed.items():
-                reading.tables.pop(name, None)
-                reading.unknown[name] = why
+            reading = await read_whole(connection, wanted, self._dialect)
             reading.unknown |= dict.fromkeys(listed - wanted, UNREAD)
             reading.schemas = {
                 str(row["s"]): (charset_named(str(row["charset"])), None)
@@ -72,7 +67,7 @@ class _Reader:
                 if str(row["s"]).lower() not in _SYSTEM
             }
             await scan.run_to((await connection.binlog_end())[:2])
-            if not self._date(reading, scan, before, final=attempt == _TRIES - 1):
+            if not self._date(reading, scan, before, final=attempt == TRIES - 1):
                 return reading
         raise AssertionError("the last try is final")
 
@@ -83,35 +78,6 @@ class _Reader:
     async def _list(self, connection: SourceConnection) -> Names:
         rows = await connection.query(TABLES_SQL)
         return {(str(row["s"]), str(row["t"])) for row in rows if str(row["s"]).lower() not in _SYSTEM}
-
-    async def _wait_for_statements(self, connection: SourceConnection, names: Names) -> dict[tuple[str, str], str]:
-        """Opens each table once. A DDL holds its table locked from before its change is seen until it is both in the
-        binlog and committed, so what was begun before is over afterwards. Gives the tables that can't be opened."""
-        failed = {}
-        ordered = sorted(names)
-        for i in range(0, len(ordered), _AT_ONCE):
-            part = ordered[i : i + _AT_ONCE]
-            try:
-                await connection.query(" UNION ALL ".join(_open(name) for name in part))
-            except QueryFailed:
-                for name in part:
-                    try:
-                        await connection.query(_open(name))
-                    except SourceError as error:
-                        if not isinstance(error, QueryFailed) and error.retriable:
-                            raise
-                        failed[name] = f"the server does not let us open it ({error})"
-        return failed
-
-    async def _schemas(self, connection: SourceConnection, wanted: Names) -> Reading:
-        reading = Reading()
-        async for name, read in read_tables(connection.query, wanted, self._dialect):
-            if isinstance(read, str):
-                reading.unknown[name] = read
-            else:
-                reading.tables[name] = read, None
-            await asyncio.sleep(0)  # other destinations share the loop
-        return reading
 
     def _date(self, reading: Reading, scan: DdlScan, before: FilePosition, *, final: bool) -> bool:
         """Sets from where each part of the reading holds. Whether it has to be read again, because DDL came between
@@ -134,6 +100,44 @@ class _Reader:
                 reading.schemas[schema] = charset, file_position
         reading.listed = not scan.schemas_changed and not torn
         return torn and not final
+
+
+async def read_whole(connection: SourceConnection, wanted: Names, dialect: Dialect) -> Reading:
+    """The tables as they are when every statement about them that has begun is over."""
+    failed = await _wait_for_statements(connection, wanted)
+    reading = Reading()
+    async for name, read in read_tables(connection.query, wanted, dialect):
+        if isinstance(read, str):
+            reading.unknown[name] = read
+        else:
+            reading.tables[name] = read, None
+        await asyncio.sleep(0)  # other destinations share the loop
+    failed |= await _wait_for_statements(connection, wanted)
+    for name, why in failed.items():
+        reading.tables.pop(name, None)
+        reading.unknown[name] = why
+    return reading
+
+
+async def _wait_for_statements(connection: SourceConnection, names: Names) -> dict[tuple[str, str], str]:
+    """Opens each table once. A DDL holds its table locked from before its change is seen until it is both in the binlog
+    and committed, so what was begun before is over afterwards. Gives the tables that can't be opened."""
+    await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+    failed = {}
+    ordered = sorted(names)
+    for i in range(0, len(ordered), _AT_ONCE):
+        part = ordered[i : i + _AT_ONCE]
+        try:
+            await connection.query(" UNION ALL ".join(_open(name) for name in part))
+        except QueryFailed:
+            for name in part:
+                try:
+                    await connection.query(_open(name))
+                except SourceError as error:
+                    if not isinstance(error, QueryFailed) and error.retriable:
+                        raise
+                    failed[name] = f"the server does not let us open it ({error})"
+    return failed
 
 
 def _open(name: tuple[str, str]) -> str:

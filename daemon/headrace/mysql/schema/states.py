@@ -53,6 +53,12 @@ class States:
         self._pos, self._at = 0, ""
         self._made: dict[TableName, TableSchema] = {}
 
+    def fork(self) -> States:
+        """The same states, to go on with apart."""
+        forked = States(self._captures, self._lower)
+        forked._tables, forked._schemas, forked.listed = dict(self._tables), dict(self._schemas), self.listed
+        return forked
+
     def at(self, pos: int, at: str) -> None:
         """The place that the next changes belong to."""
         self._pos, self._at = pos, at
@@ -102,6 +108,12 @@ class States:
         else:
             fields = {"gone": True} if state is None else {"unknown": state}
         self._fresh.append(table_entry(*key, self._pos, self._at, **fields))
+
+    def known(self) -> list[TableName]:
+        """Captured tables whose schema is known."""
+        return [
+            key for key, state in self._tables.items() if isinstance(state, TableDefinition) and self._captures(*key)
+        ]
 
     def tables_in(self, schema: str) -> list[TableName]:
         """Tables of a schema that have a state."""

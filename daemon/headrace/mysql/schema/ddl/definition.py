@@ -37,6 +37,30 @@ class TableDefinition:
     charset: str
 
 
+def difference(ours: TableDefinition, shown: TableDefinition) -> str:
+    """The first thing by which rows of `ours` mean something else than those of `shown`, the server's, in words; ""
+    when there is none. Defaults, comments and the width in which a number is shown do not count."""
+    if len(ours.columns) != len(shown.columns):
+        return f"it has {len(ours.columns)} columns by the schema history and {len(shown.columns)} on the server"
+    for i, (mine, theirs) in enumerate(zip(ours.columns, shown.columns, strict=True), 1):
+        if _meaning(mine) != _meaning(theirs):
+            return f"column {i} is {_in_words(mine)} by the schema history and {_in_words(theirs)} on the server"
+    if ours.keys != shown.keys:
+        keys = [" and ".join(one.columns[i].name for i in one.keys) or "nothing" for one in (ours, shown)]
+        return f"its key is {keys[0]} by the schema history and {keys[1]} on the server"
+    return ""
+
+
+def _meaning(column: Column) -> tuple[object, ...]:
+    size = column.length, column.scale, column.nullable
+    return column.name, column.kind, column.unsigned, column.charset, column.labels, *size
+
+
+def _in_words(column: Column) -> str:
+    charset = f" in {column.charset}" if column.charset else ""
+    return f"`{column.name}` {column.mysql_type}{charset}{'' if column.nullable else ' NOT NULL'}"
+
+
 def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
     """The schema of a new table. Raises NotParsed when it can't be told exactly."""
     charset = action.charset or schema_charset
