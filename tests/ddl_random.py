@@ -59,8 +59,9 @@ def _column(rng: Random, name: str) -> str:
     kind = rng.choice(TYPES)
     if kind == "serial_":
         kind = "bigint unsigned"
-    attributes = [a for a in (" NOT NULL", " NULL", " UNIQUE", " COMMENT 'x, y'", " INVISIBLE") if rng.random() < 0.12]
-    if " NULL" in attributes and " NOT NULL" in attributes:
+    words = (" NOT NULL", " NULL", " NOT NULL UNIQUE", " UNIQUE", " COMMENT 'x, y'", " INVISIBLE")
+    attributes = [a for a in words if rng.random() < 0.12]
+    if " NULL" in attributes and (" NOT NULL" in attributes or " NOT NULL UNIQUE" in attributes):
         attributes = []
     return f"{name} {kind}{''.join(attributes)}"
 
@@ -92,6 +93,8 @@ def _part(rng: Random, columns: list[str]) -> str:
         return f"CONVERT TO CHARACTER SET {rng.choice(CHARSETS)}"
     if roll < 0.93:
         return f"DEFAULT CHARACTER SET {rng.choice(CHARSETS)}"
+    if roll < 0.95:
+        return f"ADD {rng.choice(('INDEX', 'UNIQUE'))} ({', '.join(dict.fromkeys((old, rng.choice(columns))))})"
     if roll < 0.97:
-        return f"ADD INDEX ({old})"
+        return f"DROP INDEX {old}"
     return f"ALTER COLUMN {old} SET DEFAULT 1"

@@ -19,7 +19,7 @@ from headrace.mysql.events.query_event import QueryEvent, parse_query
 from headrace.mysql.events.table_map import TableMap
 from headrace.mysql.schema.fit import misfit
 from headrace.mysql.schema.history import SchemaHistory
-from headrace.mysql.schema.tables import by_table, definition_of, statements
+from headrace.mysql.schema.tables import by_table, definition_of, order_matters, show_index, statements
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.wire.binlog_file import packets
@@ -115,7 +115,10 @@ class Recorder:
             columns, keys, tables = (by_table(self._all(sql)) for sql in statements(schema, names))
             dialect = dialect_of(self.version, mariadb=self.mariadb)
             for name in tables:
-                made = definition_of(columns.get(name, []), keys.get(name, []), tables[name], dialect)
+                of_keys = keys.get(name, [])
+                if order_matters(of_keys):
+                    of_keys = self._all(show_index(schema, name))
+                made = definition_of(columns.get(name, []), of_keys, tables[name], dialect)
                 if isinstance(made, str):
                     strange.add((schema, name))
                     continue
@@ -207,7 +210,7 @@ class Replay:
             seen = [_seen(c, k) for c, k in zip(described.columns, known.columns, strict=True)]
             if seen != [_seen(c, c) for c in known.columns]:
                 why = f"the binlog says {seen}"
-            elif described.keys != known.keys and known.keys:  # the binlog has a unique key for a missing primary key
+            elif described.keys != known.keys:
                 why = f"the binlog says that the key is {described.keys}, not {known.keys}"
         if why:
             self.differences.append(f"{event.schema}.{event.table} at {self._cursor.position}: {why}")

@@ -189,6 +189,8 @@ class Column:
     generated: bool = False
     invisible: bool = False
     auto_increment: bool = False
+    virtual: bool = False
+    """Whether it is generated when it is read, and stored nowhere; known by the schema history alone."""
 
     @property
     def kind(self) -> str:
@@ -198,12 +200,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The schema of one table at one place in the binlog. `keys` are indexes of the primary key's columns."""
+    """The schema of one table at one place in the binlog. `keys` are the numbers of the primary key's columns, or of a
+    unique key's that stands in for it."""
 
     schema: str
     table: str
     columns: tuple[Column, ...]
     keys: tuple[int, ...]
+    promoted: bool = False
+    """Whether it is known that `keys` are those of a unique key."""
 
     @property
     def name(self) -> str:

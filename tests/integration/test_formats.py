@@ -268,3 +268,50 @@ def test_debezium_on_real_topics(mysql: Any, kafka: Any, schema: str, execute: E
         ("n", "DECIMAL", True),
         ("u", "BIGINT UNSIGNED", True),
     ]
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_a_unique_key_stands_in_for_a_missing_primary_key_with_and_without_metadata(
+    mysql: Any, kafka: Any, schema: str, execute: Execute, daemon: Daemon, tmp_path: Path, metadata: str
+) -> None:
+    message = f'format = "debezium"\n[message.debezium]\nname = "srv"\nschema_topic = "{schema}.schema"\n'
+    canal, compat = tmp_path / "canal.jsonl", tmp_path / "compat.jsonl"
+    [[before]] = execute("SELECT @@global.binlog_row_metadata")
+    execute(f"SET GLOBAL binlog_row_metadata = '{metadata}'")
+    try:
+        texts = {
+            "debezium": toml(mysql, schema, kafka_sink(kafka), message=message),
+            "canal": toml(mysql, schema, jsonl(canal)),
+            "compat": toml(mysql, schema, jsonl(compat), message='compat = "canal"'),
+        }
+        process = daemon(**texts).start()
+        for name in texts:
+            process.wait_state(name, "STREAMING")
+        execute(
+            "CREATE TABLE t (n INT, a INT NOT NULL, b INT NOT NULL, UNIQUE (n), UNIQUE k (b, a))",
+            "INSERT INTO t VALUES (1, 2, 3)",
+            "ALTER TABLE t DROP INDEX k, ADD UNIQUE (a)",
+            "INSERT INTO t VALUES (4, 5, 6)",
+            "ALTER TABLE t MODIFY a INT NULL, MODIFY n INT NOT NULL",
+            "INSERT INTO t VALUES (7, 8, 9)",
+            "CREATE UNIQUE INDEX l ON t (b)",
+            "DROP INDEX n ON t",
+            "INSERT INTO t VALUES (10, 11, 12)",
+            "ALTER TABLE t DROP INDEX l",
+            "INSERT INTO t VALUES (13, 14, 15)",
+            "ALTER TABLE t ADD PRIMARY KEY (n)",
+            "INSERT INTO t VALUES (16, 17, 18)",
+        )
+        keys = [["b", "a"], ["a"], ["n"], ["b"], None, ["n"]]
+        told = [m["pkNames"] for m in lines(process, canal, 13) if m["type"] == "INSERT"]
+        assert told == keys
+        told = [m["pkNames"] for m in lines(process, compat, 13) if m["type"] == "INSERT"]
+        assert told == [None, None, None, None, None, ["n"]]
+        rows = records(kafka, schema, 6)
+        named = [list(json.loads(record.key)["payload"]) if record.key else None for record in rows]
+        assert named == keys
+        changes = [body(record)["payload"] for record in records(kafka, f"{schema}.schema", 7)]
+        described = [c["tableChanges"][0]["table"]["primaryKeyColumnNames"] for c in changes if c["tableChanges"]]
+        assert described == [["b", "a"], ["a"], ["n"], [], ["n"]]
+    finally:
+        execute(f"SET GLOBAL binlog_row_metadata = '{before}'")

@@ -133,7 +133,7 @@ def test_rows_around_every_statement_have_the_right_names_live_and_from_the_begi
 def check(process: DaemonProcess, name: str, path: Any, expected: list[Row]) -> None:
     def done() -> bool:
         state = process.health()[1].get("destinations", {}).get(name, {})
-        assert state.get("state") != "FAILED", state
+        assert state.get("state") != "FAILED", state["last_error"]
         return any(m["database"] == "last" and m["type"] == "INSERT" for m in read_jsonl(path)[-3:])
 
     eventually(done, 60, lambda: f"{process.health()}\n{process.log.read_text()[-3000:]}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.model import DdlKind
 from headrace.mysql.events.query_event import QueryEvent
-from headrace.mysql.schema.ddl.actions import AlterTable, CreateTable, DropPrimary, StatementInfo
+from headrace.mysql.schema.ddl.actions import AlterTable, CreateTable, DropIndex, StatementInfo
 from headrace.mysql.schema.ddl.classify import classify
 from tests.ddl_corpus import CASES
 
@@ -136,7 +136,7 @@ def test_oracle_mode_gives_types_other_meanings() -> None:
 def test_the_primary_key_can_be_dropped_as_an_index() -> None:
     action = look("DROP INDEX `PRIMARY` ON t").action
     assert isinstance(action, AlterTable)
-    assert action.specs == (DropPrimary(),)
+    assert action.specs == (DropIndex("PRIMARY"),)
 
 
 SEEDS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring as quote
 from typing import Any, TypeVar
@@ -20,12 +21,12 @@ _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 class _Table(RowText):
     """What is the same in every message of one table schema."""
 
-    def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, keys_sorted: bool) -> None:
+    def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, numbers_of_keys: Sequence[int]) -> None:
         super().__init__(schema, [texts.printer(column) for column in schema.columns], {quoted: '"'})
         types = {column.name: column.mysql_type for column in schema.columns}
         special = _INDEX_SQL_TYPES if enum_index else {}
         numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
-        keys = [schema.columns[i].name for i in (sorted(schema.keys) if keys_sorted else schema.keys)]
+        keys = [schema.columns[i].name for i in numbers_of_keys]
         self.middle = f'"database":{_json(schema.schema)},"es":'
         self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
         pk = _json(keys) if keys else "null"
@@ -51,13 +52,14 @@ def _json(value: object) -> str:
 class CanalFormat(ValueFormat):
     """One message a rows event, or one a row. `id` counts messages since the destination's start."""
 
-    _keys_sorted = False
-    """Whether pkNames has the order of the table's columns rather than the key's."""
-
     def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
         texts = Texts(binary)
-        self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys_sorted))
+        self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
         self._id = 0
+
+    def _keys(self, schema: TableSchema) -> Sequence[int]:
+        """The numbers of the columns that pkNames has."""
+        return schema.keys
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         table = self._table(change.schema)
@@ -152,7 +154,9 @@ _Change = TypeVar("_Change", bound=RowsChange | SchemaChange | TransactionMark)
 class CompatFormat(CanalFormat):
     """Exactly Canal's fields: no `_pos`, `es` in whole seconds, statements about rights as `isDdl`, its `pkNames`."""
 
-    _keys_sorted = True
+    def _keys(self, schema: TableSchema) -> Sequence[int]:
+        """Canal has them in the order of the table's columns, and none for a unique key."""
+        return () if schema.promoted else sorted(schema.keys)
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         return _without_pos(super().encode(_whole_seconds(change), now_ms))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from headrace.model import Column, DdlKind, TableChange
 from headrace.mysql.schema.ddl import actions
 from headrace.mysql.schema.ddl.actions import TableName
-from headrace.mysql.schema.ddl.definition import TableDefinition, altered, created
+from headrace.mysql.schema.ddl.definition import TableDefinition, altered, created, in_order
 from headrace.mysql.schema.states import States
 from headrace.mysql.sql.dialect import Dialect
 from headrace.mysql.sql.tokens import NotParsed
@@ -76,7 +77,7 @@ class Applied:
             if not isinstance(like, TableDefinition):
                 states.set(name, f"it was made like {'.'.join(action.like)}, of which {like or 'nothing is known'}")
             else:
-                states.set(name, like)
+                states.set(name, replace(like, indexes=in_order(like.indexes, like.columns)))
         else:
             made = created(action, states.charset(name[0]), self._dialect)
             if shown and (action.atomic_select or self._dialect.mariadb):

@@ -96,4 +96,6 @@ def _declared(described: TableSchema, known: TableSchema) -> TableSchema:
         and (a.charset in ("", b.charset) or b.kind in FIXED_BINARY)  # these travel as BINARY
         for a, b in pairs
     )
-    return TableSchema(described.schema, described.table, known.columns, described.keys) if same else described
+    promoted = known.promoted and described.keys == known.keys
+    columns = known.columns if same else described.columns
+    return TableSchema(described.schema, described.table, columns, described.keys, promoted=promoted)

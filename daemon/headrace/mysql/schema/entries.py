@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from headrace.model import Column
+from headrace.mysql.schema.ddl.actions import Index
 from headrace.mysql.schema.ddl.definition import TableDefinition
 
 _DEFAULTS: dict[str, Any] = {**{field.name: field.default for field in fields(Column)}, "labels": []}
@@ -46,7 +47,8 @@ def definition_fields(definition: TableDefinition) -> dict[str, Any]:
     for column in definition.columns:
         values = {**asdict(column), "labels": list(column.labels)}
         columns.append({name: value for name, value in values.items() if value != _DEFAULTS[name]})
-    return {"columns": columns, "keys": list(definition.keys), "charset": definition.charset}
+    indexes = [[index.name, index.unique, *map(list, index.parts)] for index in definition.indexes]
+    return {"columns": columns, "keys": list(definition.primary), "charset": definition.charset, "indexes": indexes}
 
 
 def definition_from(fields_of: dict[str, Any]) -> TableDefinition:
@@ -56,4 +58,8 @@ def definition_from(fields_of: dict[str, Any]) -> TableDefinition:
         known = {name: value for name, value in values.items() if name in _DEFAULTS}
         known["labels"] = tuple(known.get("labels", ()))
         columns.append(Column(**known))
-    return TableDefinition(tuple(columns), tuple(int(i) for i in fields_of["keys"]), str(fields_of["charset"]))
+    indexes = tuple(
+        Index(str(name), bool(unique), tuple((str(column), int(prefix)) for column, prefix in parts))
+        for name, unique, *parts in fields_of["indexes"]
+    )
+    return TableDefinition(tuple(columns), tuple(int(i) for i in fields_of["keys"]), str(fields_of["charset"]), indexes)

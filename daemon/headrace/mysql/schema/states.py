@@ -32,6 +32,13 @@ def reached(file_position: FilePosition, wanted: FilePosition) -> bool:
     return (file_number(file_position[0]), file_position[1]) >= (file_number(wanted[0]), wanted[1])
 
 
+def _same_schema(before: State, after: State) -> bool:
+    """Whether two definitions differ in nothing that rows and messages show."""
+    if not isinstance(before, TableDefinition) or not isinstance(after, TableDefinition):
+        return False
+    return (before.columns, before.primary, before.keys) == (after.columns, after.primary, after.keys)
+
+
 @dataclass(slots=True)
 class _Schema:
     """One schema. `charset` "" when its default is not known; `complete`: a table without a state does not exist."""
@@ -89,18 +96,19 @@ class States:
             state = self._tables.get(key)
             if not isinstance(state, TableDefinition):
                 return None
-            made = self._made[key] = TableSchema(*key, state.columns, state.keys)
+            made = self._made[key] = TableSchema(*key, state.columns, state.keys, promoted=not state.primary)
         return made
 
     def set(self, name: TableName, state: State, *, quiet: bool = False) -> None:
         """A table's new state. `quiet`: it is told with its schema's entry."""
         key = self.key(name)
-        if key in self._tables and self._tables[key] == state:
+        before = self._tables.get(key)
+        if key in self._tables and before == state:
             return
         self._tables[key] = state
-        self._made.pop(key, None)
-        if self._captures(*key):
-            self.version += 1
+        if not _same_schema(before, state):
+            self._made.pop(key, None)
+            self.version += self._captures(*key)
         if quiet:
             return
         if isinstance(state, TableDefinition):
@@ -203,7 +211,9 @@ class States:
         kind = entry["kind"]
         if kind == "table":
             key = (str(entry["schema"]), str(entry["table"]))
-            if "columns" in entry:
+            if "columns" in entry and "indexes" not in entry:
+                self._tables[key] = "its unique keys were not read"
+            elif "columns" in entry:
                 self._tables[key] = definition_from(entry)
             else:
                 self._tables[key] = None if entry.get("gone") else str(entry["unknown"])

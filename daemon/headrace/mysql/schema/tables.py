@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from headrace.mysql.schema.apply import require_sound_labels
-from headrace.mysql.schema.ddl.actions import ColumnDef, TableName
-from headrace.mysql.schema.ddl.definition import TableDefinition, row_times
+from headrace.mysql.schema.ddl.actions import PRIMARY, ColumnDef, Index, TableName
+from headrace.mysql.schema.ddl.definition import TableDefinition, in_order, row_times
 from headrace.mysql.schema.ddl.types import make_column, parse_type
 from headrace.mysql.sql.dialect import Dialect, charset_named, charset_of_collation
 from headrace.mysql.sql.tokens import NotParsed
@@ -29,9 +29,11 @@ _COLUMNS = (
     " ORDINAL_POSITION AS ordinal FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema}{only}"
 )
 _KEYS = (
-    "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, SEQ_IN_INDEX AS ordinal FROM information_schema.STATISTICS"
-    " WHERE TABLE_SCHEMA = {schema} AND INDEX_NAME = 'PRIMARY'{only}"
+    "SELECT TABLE_NAME AS t, INDEX_NAME AS Key_name, NON_UNIQUE AS Non_unique, COLUMN_NAME AS Column_name,"
+    " SUB_PART AS Sub_part, SEQ_IN_INDEX AS Seq_in_index FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA = {schema}{only}"
 )
+"""Named as in SHOW INDEX."""
 _COLLATIONS = (
     "SELECT TABLE_NAME AS t, TABLE_COLLATION AS collation, TABLE_TYPE AS kind FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = {schema}{only}"
@@ -44,7 +46,7 @@ def literal(text: str) -> str:
 
 
 def statements(schema: str, tables: Sequence[str]) -> tuple[str, str, str]:
-    """What to ask for the columns, primary keys and character sets of some tables of one schema."""
+    """What to ask for the columns, indexes and character sets of some tables of one schema."""
     only = f" AND TABLE_NAME IN ({', '.join(literal(table) for table in tables)})"
     facts = {"schema": literal(schema), "only": only}
     return _COLUMNS.format(**facts), _KEYS.format(**facts), _COLLATIONS.format(**facts)
@@ -61,11 +63,26 @@ async def read_tables(
             part = tables[i : i + _AT_ONCE]
             columns, keys, kinds = [by_table(await query(sql)) for sql in statements(schema, part)]
             for table in part:
-                rows = columns.get(table, []), keys.get(table, []), kinds.get(table, [])
-                yield (schema, table), definition_of(*rows, dialect)
+                of_keys: Sequence[Row] = keys.get(table, [])
+                if order_matters(of_keys):
+                    of_keys = await query(show_index(schema, table))
+                yield (schema, table), definition_of(columns.get(table, []), of_keys, kinds.get(table, []), dialect)
 
 
-def definition_of(columns: list[Row], keys: list[Row], tables: list[Row], dialect: Dialect) -> TableDefinition | str:
+def order_matters(keys: Iterable[Row]) -> bool:
+    """Whether one of several unique keys may become the primary key: then they have to come from show_index()."""
+    return len({_text(row["Key_name"]) for row in keys if not int(row["Non_unique"])} - {PRIMARY}) > 1
+
+
+def show_index(schema: str, table: str) -> str:
+    """What to ask for the indexes of one table in the server's order, which information_schema does not tell."""
+    quoted = ("`" + name.replace("`", "``") + "`" for name in (table, schema))
+    return "SHOW INDEX FROM {} FROM {}".format(*quoted)
+
+
+def definition_of(
+    columns: Sequence[Row], keys: Sequence[Row], tables: Sequence[Row], dialect: Dialect
+) -> TableDefinition | str:
     """One table out of the rows about it, or why it can't be told."""
     if not tables:
         return "it was dropped while table schemas were read"
@@ -83,7 +100,7 @@ def by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _definition(rows: list[Row], keys: list[Row], table: Row, dialect: Dialect) -> TableDefinition:
+def _definition(rows: Sequence[Row], keys: Sequence[Row], table: Row, dialect: Dialect) -> TableDefinition:
     if not rows:
         raise NotParsed("it has no columns, or our account may not see them")
     columns = []
@@ -98,19 +115,35 @@ def _definition(rows: list[Row], keys: list[Row], table: Row, dialect: Dialect) 
             "AUTO_INCREMENT" in extra,
             "VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra or "PERSISTENT" in extra,
             "INVISIBLE" in extra,
+            virtual="VIRTUAL GENERATED" in extra,
         )
         # MySQL shows no character set for ENUM and SET in the binary one.
         charset = charset_named(_text(row["charset"])) if row["charset"] else "binary"
         columns.append(make_column(definition, charset, dialect))
-    primary = [_text(row["name"]) for row in sorted(keys, key=_ordinal)]
+    indexes = list(_indexes(keys))
+    primary = [name for index in indexes if index.name == PRIMARY for name, _ in index.parts]
     versioned = _text(table["kind"]) == "SYSTEM VERSIONED"
     if versioned and not any(c.generated and c.mysql_type == "timestamp(6)" for c in columns):
         columns += row_times(dialect)
         primary += ["row_end"] if primary else []
-    indexes = {column.name: i for i, column in enumerate(columns)}
+    numbers = {column.name: i for i, column in enumerate(columns)}
     require_sound_labels(columns)
     charset = charset_of_collation(_text(table["collation"] or ""))
-    return TableDefinition(tuple(columns), tuple(indexes[name] for name in primary), charset)
+    others = tuple(index for index in indexes if index.name != PRIMARY)
+    others = others if dialect.mariadb else in_order(others, columns)
+    return TableDefinition(tuple(columns), tuple(numbers[name] for name in primary), charset, others)
+
+
+def _indexes(keys: Iterable[Row]) -> Iterator[Index]:
+    found: dict[str, list[Row]] = {}
+    for row in keys:
+        found.setdefault(_text(row["Key_name"]), []).append(row)
+    for name, rows in found.items():
+        parts = [
+            (_text(row["Column_name"] or ""), int(row["Sub_part"] or 0))
+            for row in sorted(rows, key=lambda row: int(row["Seq_in_index"]))
+        ]
+        yield Index(name, not int(rows[0]["Non_unique"]), tuple(parts))
 
 
 def _ordinal(row: Row) -> int:

@@ -26,6 +26,20 @@ class ColumnType:
     compressed: bool = False
 
 
+PRIMARY = "PRIMARY"
+"""The name of every primary key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A key of a table; `name` is "" where a statement names none. `parts` are its columns' names, each with the length
+    of its prefix, 0 for the whole column; an expression has the name ""."""
+
+    name: str
+    unique: bool
+    parts: tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
     """One column as a statement declares it. `nullable` is None when it says neither NULL nor NOT NULL."""
@@ -39,8 +53,16 @@ class ColumnDef:
     generated: bool = False
     invisible: bool = False
     primary: bool = False
+    unique: bool = False
+    virtual: bool = False
     row_time: str = ""
     """START or END of MariaDB's GENERATED ALWAYS AS ROW START or END."""
+
+
+def indexes_of(column: ColumnDef) -> list[Index]:
+    """The indexes that a column's own attributes ask for."""
+    asked = [(PRIMARY, column.primary), ("", column.unique)]
+    return [Index(name, True, ((column.name, 0),)) for name, wanted in asked if wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +71,8 @@ class CreateTable:
 
     name: TableName
     columns: tuple[ColumnDef, ...] = ()
-    primary: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    """In the order of the statement."""
     charset: str = ""
     like: TableName | None = None
     if_not_exists: bool = False
@@ -103,14 +126,23 @@ class AlterColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class AddPrimary:
-    columns: tuple[str, ...]
+class AddIndex:
+    index: Index
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DropPrimary:
-    """DROP PRIMARY KEY, also as DROP INDEX `PRIMARY`."""
+class DropIndex:
+    """DROP INDEX, DROP CONSTRAINT, and DROP PRIMARY KEY; there may be no index of the name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameIndex:
+    old: str
+    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +182,9 @@ AlterSpec = (
     | DropColumn
     | RenameColumn
     | AlterColumn
-    | AddPrimary
-    | DropPrimary
+    | AddIndex
+    | DropIndex
+    | RenameIndex
     | TableCharset
     | RenameTo
     | Versioning

@@ -104,22 +104,21 @@ class _Alter:
     def _key(self) -> bool:
         start = self._c.i
         key = constraint(self._c)
-        if key:
+        if isinstance(key, actions.Index):
             texts = [token.upper for token in self._c.tokens[start : self._c.i]]
-            self._specs.append(actions.AddPrimary(key, if_not_exists="EXISTS" in texts))
-        return key is not None
+            self._specs.append(actions.AddIndex(key, if_not_exists="EXISTS" in texts))
+        return bool(key)
 
     def _drop(self) -> None:
         c = self._c
         if c.takes("PRIMARY", "KEY"):
-            self._specs.append(actions.DropPrimary())
+            self._specs.append(actions.DropIndex(actions.PRIMARY))
         elif c.takes("FOREIGN", "KEY") or c.takes("CHECK"):
             c.takes("IF", "EXISTS")
             c.name()
         elif c.takes_any("INDEX", "KEY", "CONSTRAINT"):
             c.takes("IF", "EXISTS")
-            if c.name().upper() == "PRIMARY":
-                self._specs.append(actions.DropPrimary())
+            self._specs.append(actions.DropIndex(c.name()))
         elif c.takes("PARTITION"):
             self._rest_of_partitions()
         elif c.takes("SYSTEM", "VERSIONING"):
@@ -141,9 +140,9 @@ class _Alter:
             self._specs.append(actions.RenameColumn(old, c.column(), if_exists))
         elif c.takes_any("INDEX", "KEY"):
             c.takes("IF", "EXISTS")
-            c.name()
+            old = c.name()
             c.expect("TO")
-            c.name()
+            self._specs.append(actions.RenameIndex(old, c.name()))
         else:
             c.takes_any("TO", "AS", "=")
             self._specs.append(actions.RenameTo(c.table()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.mysql.schema.ddl.actions import ColumnDef
+from headrace.mysql.schema.ddl.actions import PRIMARY, ColumnDef, Index
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_attributes, collate_clause, data_type
 from headrace.mysql.sql.tokens import NotParsed
@@ -21,7 +21,8 @@ _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 def column_definition(c: Cursor) -> ColumnDef:
     """A name, its type and all attributes, up to what does not belong to it."""
     name = c.column()
-    return _attributes(c, ColumnDef(name, data_type(c)))
+    declared = data_type(c)
+    return _attributes(c, ColumnDef(name, declared, unique=declared.kind == "serial"))
 
 
 def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
@@ -38,7 +39,7 @@ def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
         elif c.takes("AUTO_INCREMENT"):
             made = replace(made, auto_increment=True)
         elif c.takes("SERIAL", "DEFAULT", "VALUE"):
-            made = replace(made, auto_increment=True, nullable=False)
+            made = replace(made, auto_increment=True, nullable=False, unique=True)
         elif c.takes("COMMENT"):
             made = replace(made, comment=c.string())
         elif c.sees("COLLATE"):
@@ -47,6 +48,7 @@ def _attributes(c: Cursor, made: ColumnDef) -> ColumnDef:
             made = replace(made, primary=True)
         elif c.takes("UNIQUE"):
             c.takes("KEY")
+            made = replace(made, unique=True)
         elif c.takes("INVISIBLE"):
             made = replace(made, invisible=True)
         elif c.sees("GENERATED") or c.sees("AS"):
@@ -94,8 +96,8 @@ def _generated(c: Cursor, made: ColumnDef) -> ColumnDef:
             raise c.problem("START or END was expected")
         return replace(made, generated=True, nullable=False, row_time=end)
     c.parens()
-    c.takes_any("VIRTUAL", "STORED", "PERSISTENT")
-    return replace(made, generated=True)
+    virtual = c.takes_any("VIRTUAL", "STORED", "PERSISTENT") in ("", "VIRTUAL")
+    return replace(made, generated=True, virtual=virtual)
 
 
 def _now(c: Cursor) -> str:
@@ -182,23 +184,27 @@ def check(c: Cursor) -> None:
         c.takes("ENFORCED")
 
 
-def key_columns(c: Cursor) -> tuple[str, ...]:
-    """(a, b(10) DESC, ...): the columns' names. Raises NotParsed for an expression."""
+def index_parts(c: Cursor) -> tuple[tuple[str, int], ...]:
+    """(a, b(10) DESC, (a + b), ...). MariaDB's period WITHOUT OVERLAPS counts as an expression."""
     c.expect("(")
-    names = []
+    parts = []
     while True:
-        if c.sees("("):
-            raise NotParsed("a key on an expression")
-        names.append(c.column())
+        name, prefix = "", 0
         if c.sees("("):
             c.parens()
+        else:
+            name = c.column()
+            if c.takes("("):
+                prefix = c.number()
+                c.expect(")")
         c.takes_any("ASC", "DESC")
         if c.takes("WITHOUT", "OVERLAPS"):
-            raise NotParsed("a key without overlaps")
+            name = ""
+        parts.append((name, prefix))
         if not c.takes(","):
             break
     c.expect(")")
-    return tuple(names)
+    return tuple(parts)
 
 
 def index_options(c: Cursor) -> None:
@@ -219,46 +225,49 @@ def index_options(c: Cursor) -> None:
             return
 
 
-def constraint(c: Cursor) -> tuple[str, ...] | None:
-    """A key or constraint of a table, if one comes: the columns of a PRIMARY KEY, () for any other, None when what
-    comes is none."""
-    start = c.i
+def constraint(c: Cursor) -> Index | bool:
+    """A key or constraint of a table: an index, True for another, False when what comes is none."""
+    start, symbol = c.i, ""
     if c.takes("CONSTRAINT"):
         c.takes("IF", "NOT", "EXISTS")
         if not c.sees_any("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
-            c.name()
+            symbol = c.name()
     named = c.i > start
     if c.takes("PRIMARY", "KEY"):
         if not c.sees("("):
             _index_name(c)
         index_options(c)
-        names = key_columns(c)
+        parts = index_parts(c)
         index_options(c)
-        return names
+        if not all(name for name, _ in parts):
+            raise NotParsed("a primary key on an expression, or without overlaps")
+        return Index(PRIMARY, True, parts)
     if c.takes("FOREIGN", "KEY"):
         c.takes("IF", "NOT", "EXISTS")
         if not c.sees("("):
             c.name()
         c.parens()
         references(c)
-        return ()
+        return True
     if c.sees("CHECK"):
         check(c)
-        return ()
-    if c.takes("UNIQUE") or c.takes_any("FULLTEXT", "SPATIAL"):
+        return True
+    unique = c.takes("UNIQUE")
+    if unique or c.takes_any("FULLTEXT", "SPATIAL"):
         c.takes_any("INDEX", "KEY")
     elif named or not (c.takes_any("INDEX", "KEY") or c.takes("VECTOR", "INDEX") or c.takes("VECTOR", "KEY")):
         if named:
             raise c.problem("a constraint was expected")
-        return None
+        return False
     c.takes("IF", "NOT", "EXISTS")
-    _index_name(c)
+    name = _index_name(c) or symbol
     index_options(c)
-    c.parens()
+    parts = index_parts(c)
     index_options(c)
-    return ()
+    return Index(name, unique, parts)
 
 
-def _index_name(c: Cursor) -> None:
-    if not c.sees("(") and not (c.sees_any("USING", "TYPE") and c.peek(1).kind == "word" and c.peek(2).value == "("):
-        c.name()
+def _index_name(c: Cursor) -> str:
+    if c.sees("(") or (c.sees_any("USING", "TYPE") and c.peek(1).kind == "word" and c.peek(2).value == "("):
+        return ""
+    return c.name()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.mysql.schema.ddl.actions import ColumnDef, CreateTable
+from headrace.mysql.schema.ddl.actions import ColumnDef, CreateTable, Index, indexes_of
 from headrace.mysql.schema.ddl.columns import column_definition, constraint
 from headrace.mysql.schema.ddl.cursor import Cursor
 from headrace.mysql.schema.ddl.types import charset_clause, collate_clause
@@ -115,25 +115,24 @@ def create_table(c: Cursor) -> CreateTable:
 def _body(c: Cursor, made: CreateTable) -> CreateTable:
     c.expect("(")
     columns: list[ColumnDef] = []
-    primary: tuple[str, ...] = ()
+    indexes: list[Index] = []
     period: tuple[str, ...] = ()
     while True:
         if c.sees("PERIOD", "FOR"):
             period += _period(c)
         else:
             key = constraint(c)
-            if key is None:
+            if isinstance(key, Index):
+                indexes.append(key)
+            elif not key:
                 columns.append(column_definition(c))
-                if columns[-1].primary:
-                    primary = (columns[-1].name,)
-            elif key:
-                primary = key
+                indexes += indexes_of(columns[-1])
         if not c.takes(","):
             break
     c.expect(")")
     lower = {name.lower() for name in period}
     fixed = tuple(replace(col, nullable=False) if col.name.lower() in lower else col for col in columns)
-    return replace(made, columns=fixed, primary=primary)
+    return replace(made, columns=fixed, indexes=tuple(indexes))
 
 
 def _period(c: Cursor) -> tuple[str, str]:

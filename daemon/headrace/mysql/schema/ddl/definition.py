@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.model import Column
 from headrace.mysql.schema.ddl.actions import (
+    PRIMARY,
     AddColumn,
-    AddPrimary,
+    AddIndex,
     AlterColumn,
     AlterTable,
     ChangeColumn,
@@ -16,10 +17,13 @@ from headrace.mysql.schema.ddl.actions import (
     ColumnType,
     CreateTable,
     DropColumn,
-    DropPrimary,
+    DropIndex,
+    Index,
     RenameColumn,
+    RenameIndex,
     TableCharset,
     Versioning,
+    indexes_of,
 )
 from headrace.mysql.schema.ddl.types import TEXT_BYTES, by_bytes, make_column, parse_type
 from headrace.mysql.sql.dialect import Dialect
@@ -29,12 +33,42 @@ from headrace.mysql.values.charsets import WIDTHS
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """Columns, the indexes of the primary key's in key order, and the table's default character set ("" when it is
-    not known)."""
+    """A table as its statements declare it."""
 
     columns: tuple[Column, ...]
-    keys: tuple[int, ...]
+    primary: tuple[int, ...]
+    """The numbers of the primary key's columns, in key order."""
     charset: str
+    """The table's default character set; "" when it is not known."""
+    indexes: tuple[Index, ...] = ()
+    """All but the primary key, in the server's order: see in_order()."""
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The primary key's columns, or those of the unique key that the server takes in its place: of the first index,
+        when it is unique and its columns are NOT NULL, not virtual, and stand in it whole."""
+        if self.primary or not self.indexes or any(_rank(self.indexes[0], self.columns)):
+            return self.primary
+        numbers = {column.name.lower(): i for i, column in enumerate(self.columns)}
+        return tuple(numbers[name.lower()] for name, _ in self.indexes[0].parts)
+
+
+def in_order(indexes: Iterable[Index], columns: Sequence[Column]) -> tuple[Index, ...]:
+    """Indexes in the order in which the servers put them (MySQL's sort_keys): unique ones first, of those the ones
+    without NULL, and of those the ones without prefixes; else as they were."""
+    return tuple(sorted(indexes, key=lambda index: _rank(index, columns)))
+
+
+def _rank(index: Index, columns: Sequence[Column]) -> tuple[bool, bool, bool]:
+    by_name = {column.name.lower(): column for column in columns}
+    parts = [(by_name.get(name.lower()), prefix) for name, prefix in index.parts]
+    nullable = any(column is None or column.nullable or column.virtual for column, _ in parts)
+    partial = any(column is None or prefix or not _fits_whole(column) for column, prefix in parts)
+    return not index.unique, nullable, partial
+
+
+def _fits_whole(column: Column) -> bool:
+    return not column.kind.endswith(("text", "blob", "json"))
 
 
 def difference(ours: TableDefinition, shown: TableDefinition) -> str:
@@ -65,13 +99,32 @@ def created(action: CreateTable, schema_charset: str, dialect: Dialect) -> Table
     """The schema of a new table. Raises NotParsed when it can't be told exactly."""
     charset = action.charset or schema_charset
     columns = [make_column(column, charset, dialect) for column in action.columns]
-    primary = action.primary
+    primary, indexes = _added((), [], (_whole(index, columns) for index in action.indexes))
     if action.versioned:
         ends = tuple(column.name for column in action.columns if column.row_time == "END")
         if not ends:
             columns += row_times(dialect)
         primary += (ends or ("row_end",)) if primary else ()  # old rows need a key of their own
-    return _finish(columns, primary, charset)
+    return _finish(columns, primary, in_order(indexes, columns), charset)
+
+
+def _added(
+    primary: tuple[str, ...], indexes: Sequence[Index], new: Iterable[Index]
+) -> tuple[tuple[str, ...], list[Index]]:
+    """The primary key's columns and the other indexes when new ones have come, each with the name that the server
+    gives it: that of its first column, with a number when an index before it has that."""
+    found = list(indexes)
+    for index in new:
+        if index.name == PRIMARY:
+            primary = tuple(name for name, _ in index.parts)
+            continue
+        taken = {one.name.lower() for one in found} | {PRIMARY.lower()}
+        name = base = index.name or index.parts[0][0] or "functional_index"
+        number = 2
+        while not index.name and name.lower() in taken:
+            name, number = f"{base}_{number}", number + 1
+        found.append(replace(index, name=name))
+    return primary, found
 
 
 def row_times(dialect: Dialect) -> list[Column]:
@@ -88,19 +141,28 @@ def has_row_times(columns: Sequence[Column]) -> bool:
     return [c.name for c in columns[-2:] if c.invisible and c.generated] == ["row_start", "row_end"]
 
 
-def _finish(columns: list[Column], primary: Sequence[str], charset: str) -> TableDefinition:
-    indexes = {column.name.lower(): i for i, column in enumerate(columns)}
-    if len(indexes) != len(columns):
+def _finish(columns: list[Column], primary: Sequence[str], indexes: Iterable[Index], charset: str) -> TableDefinition:
+    numbers = {column.name.lower(): i for i, column in enumerate(columns)}
+    if len(numbers) != len(columns):
         raise NotParsed("two columns have one name")
     if not columns:
         raise NotParsed("no column is left")
     try:
-        keys = tuple(indexes[name.lower()] for name in primary)
+        keys = tuple(numbers[name.lower()] for name in primary)
     except KeyError as error:
         raise NotParsed(f"the primary key's column {error} is not there") from None
     for i in keys:
         columns[i] = replace(columns[i], nullable=False)
-    return TableDefinition(tuple(columns), keys, charset)
+    return TableDefinition(tuple(columns), keys, charset, tuple(indexes))
+
+
+def _whole(index: Index, columns: Sequence[Column]) -> Index:
+    """The index without prefixes that are as long as their columns."""
+    if not any(prefix for _, prefix in index.parts):
+        return index
+    lengths = {column.name.lower(): column.length for column in columns if _fits_whole(column)}
+    parts = ((name, 0 if prefix >= lengths.get(name.lower(), prefix + 1) else prefix) for name, prefix in index.parts)
+    return replace(index, parts=tuple(parts))
 
 
 def altered(definition: TableDefinition, action: AlterTable, schema_charset: str, dialect: Dialect) -> TableDefinition:
@@ -118,7 +180,10 @@ class _Change:
         self._specs = list(action.specs)
         self._columns: list[Column] = []
         self._charset, self._convert = definition.charset, ""
-        self._primary = [definition.columns[i].name for i in definition.keys]
+        self._primary = [definition.columns[i].name for i in definition.primary]
+        self._indexes = list(definition.indexes)
+        self._nullable: set[str] = set()
+        """The names of those that had a column which may be NULL."""
         for spec in self._specs:
             if isinstance(spec, TableCharset):
                 self._charset = spec.charset or schema_charset
@@ -155,11 +220,12 @@ class _Change:
                 self._insert(moved, spec.after)
         self._primary = [self._key_part(name.lower(), names) for name in self._primary]
         self._primary = [name for name in self._primary if name]
-        self._keys()
+        self._drop_indexes(names)
+        self._add_indexes()
         for spec in self._specs:
             if isinstance(spec, Versioning):
                 self._version(spec, hidden)
-        return _finish(self._columns, self._primary, self._charset)
+        return _finish(self._columns, self._primary, self._indexes, self._charset)
 
     def _by_old_name(self) -> dict[str, list[object]]:
         """The parts about columns that are there, by the old name in lower case."""
@@ -244,15 +310,43 @@ class _Change:
         elif self._primary and any(c.generated and c.mysql_type == "timestamp(6)" for c in self._columns):
             raise NotParsed("the end of versioning with columns of its own")
 
-    def _keys(self) -> None:
-        """The primary key after drops, which the servers make before they add."""
-        if any(isinstance(spec, DropPrimary) for spec in self._specs):
+    def _drop_indexes(self, names: dict[str, str]) -> None:
+        """Leaves what stays of the indexes, under the names that their columns have now. The servers drop before they
+        add."""
+        dropped = {spec.name.lower() for spec in self._specs if isinstance(spec, DropIndex)}
+        dropped |= {spec.index.name.lower() for spec in self._specs if isinstance(spec, AddIndex) and spec.or_replace}
+        renamed = {spec.old.lower(): spec.new for spec in self._specs if isinstance(spec, RenameIndex)}
+        if PRIMARY.lower() in dropped:
             self._primary = []
+        kept = []
+        for index in self._indexes:
+            if index.name.lower() in dropped:
+                continue
+            moved = [(self._key_part(name.lower(), names) if name else "", n, not name) for name, n in index.parts]
+            parts = tuple((name, prefix) for name, prefix, expression in moved if name or expression)
+            if parts:
+                kept.append(Index(renamed.get(index.name.lower(), index.name), index.unique, parts))
+                if _rank(index, self._old.columns)[1]:
+                    self._nullable.add(kept[-1].name)
+        self._indexes = kept
+
+    def _add_indexes(self) -> None:
+        there = {index.name.lower() for index in self._indexes} | ({PRIMARY.lower()} if self._primary else set())
+        new: list[Index] = []
         for spec in self._specs:
-            if isinstance(spec, AddPrimary) and not (spec.if_not_exists and self._primary):
-                self._primary = list(spec.columns)
-            elif isinstance(spec, AddColumn | ChangeColumn) and spec.column.primary:
-                self._primary = [spec.column.name]
+            if isinstance(spec, AddIndex) and not (spec.if_not_exists and spec.index.name.lower() in there):
+                new.append(spec.index)
+            elif isinstance(spec, AddColumn | ChangeColumn):
+                new += indexes_of(spec.column)
+        primary, indexes = _added(tuple(self._primary), self._indexes, new)
+        indexes = [_whole(index, self._columns) for index in indexes]
+        self._primary, self._indexes = list(primary), indexes
+        if new or not self._dialect.mariadb:
+            self._indexes = list(in_order(indexes, self._columns))
+        else:  # seen: MariaDB then leaves prefixes where they are, and what was nullable before
+            self._indexes.sort(
+                key=lambda index: (not index.unique, index.name in self._nullable or _rank(index, self._columns)[1])
+            )
 
 
 def _alter(column: Column, spec: AlterColumn) -> Column:
@@ -284,5 +378,6 @@ def converted(column: Column, charset: str, dialect: Dialect) -> Column:
         column.auto_increment,
         column.generated,
         column.invisible,
+        virtual=column.virtual,
     )
     return make_column(definition, charset, dialect)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.mysql.schema.ddl import actions
 from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType, TableName
 from headrace.mysql.schema.ddl.alter import wait
+from headrace.mysql.schema.ddl.columns import index_parts
 from headrace.mysql.schema.ddl.create import Options, table_option
 from headrace.mysql.schema.ddl.cursor import Cursor
 
@@ -47,14 +48,19 @@ def truncate(c: Cursor) -> actions.Truncate:
 
 
 def index(c: Cursor) -> actions.AlterTable:
-    """Behind CREATE or DROP INDEX. An index changes no table schema, except when it is the primary key."""
+    """Behind CREATE or DROP INDEX."""
+    before = {token.upper for token in c.tokens[: c.i]}
     c.takes("IF", "EXISTS")
-    c.takes("IF", "NOT", "EXISTS")
-    primary = c.name().upper() == "PRIMARY"
+    if_not_exists = c.takes("IF", "NOT", "EXISTS")
+    name = c.name()
     if c.takes_any("USING", "TYPE"):
         c.name()
     c.expect("ON")
-    return actions.AlterTable(c.table(), (actions.DropPrimary(),) if primary else ())
+    table = c.table()
+    if "CREATE" not in before:
+        return actions.AlterTable(table, (actions.DropIndex(name),))
+    made = actions.Index(name, "UNIQUE" in before, index_parts(c))
+    return actions.AlterTable(table, (actions.AddIndex(made, if_not_exists, or_replace="REPLACE" in before),))
 
 
 def create_database(c: Cursor) -> actions.CreateDatabase:

@@ -256,6 +256,7 @@ def make_column(column: ColumnDef, charset: str, dialect: Dialect) -> Column:
         column.generated,
         column.invisible,
         auto_increment,
+        column.virtual,
     )
 
 
