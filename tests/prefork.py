@@ -1,7 +1,8 @@
 """Processes of `headrace` without the second that its imports take: forked from one process that has done them.
 
 A test's process starts that one at first use, by `python -m tests.prefork`, and passes it the arguments and the open
-files of each `headrace` that it wants. What was started ends with the test's process, whatever ends that.
+files of each `headrace` that it wants. What was started ends with the test's process, whatever ends that. SIGUSR1
+makes it hang.
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ class _Serving:
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, lambda *_: time.sleep(3600))  # in the main thread, which is the event loop's
         os.dup2(out, 1)
         os.dup2(err, 2)
         for number in (out, err, status, self._ended, self._wake, *self._running.values()):
