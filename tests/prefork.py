@@ -83,7 +83,10 @@ class Forker:
         with theirs:
             command = [sys.executable, "-m", "tests.prefork", str(theirs.fileno())]
             root = Path(__file__).parents[1]
-            self._process = subprocess.Popen(command, cwd=root, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            # In a session of its own: a signal to the tests' group must not end it before it has ended what it started.
+            self._process = subprocess.Popen(
+                command, cwd=root, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
         self._channel.settimeout(60)
         self._mutex = threading.Lock()
 
