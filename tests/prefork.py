@@ -1,7 +1,8 @@
 """Processes of `headrace` without the second that its imports take: forked from one process that has done them.
 
 A test's process starts that one at first use, by `python -m tests.prefork`, and passes it the arguments and the open
-files of each `headrace` that it wants. What was started ends with the test's process, whatever ends that.
+files of each `headrace` that it wants. What was started ends with the test's process, whatever ends that. SIGUSR1
+makes it hang.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class Forker:
         with theirs:
             command = [sys.executable, "-m", "tests.prefork", str(theirs.fileno())]
             root = Path(__file__).parents[1]
-            self._process = subprocess.Popen(command, cwd=root, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            # In a session of its own: a signal to the tests' group must not end it before it has ended what it started.
+            self._process = subprocess.Popen(
+                command, cwd=root, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
         self._channel.settimeout(60)
         self._mutex = threading.Lock()
 
@@ -189,6 +193,7 @@ class _Serving:
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, lambda *_: time.sleep(3600))  # in the main thread, which is the event loop's
         os.dup2(out, 1)
         os.dup2(err, 2)
         for number in (out, err, status, self._ended, self._wake, *self._running.values()):

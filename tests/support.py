@@ -87,6 +87,15 @@ class DaemonProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(limit)
 
+    def hang(self) -> None:
+        """Its event loop does nothing more; its other threads go on."""
+        os.kill(self.pid, signal.SIGUSR1)
+
+    def wait_end(self, limit: float) -> int:
+        """Its exit code, once it has ended by itself."""
+        assert self._process is not None
+        return self._process.wait(limit)
+
     def health(self) -> tuple[int, dict[str, Any]]:
         """Status code and body of /health; (0, {}) while nobody answers."""
         try:

@@ -7,6 +7,11 @@ from enum import StrEnum
 from headrace.model import State
 
 
+def named(text: str, destination: str) -> str:
+    """A text with the destination's name where it has the word DESTINATION; "" leaves the word."""
+    return text.replace("DESTINATION", destination) if destination else text
+
+
 class HeadraceError(Exception):
     """Something went wrong, in words for an operator.
 
@@ -32,6 +37,10 @@ class HeadraceError(Exception):
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} -> {self.remedy}" if self.remedy else message
+
+    def told(self, destination: str) -> str:
+        """The text for the operator of this destination."""
+        return named(str(self), destination)
 
 
 class ConfigError(HeadraceError):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headrace.cluster.watchdog import EXIT_STATUS
 from tests.proxy import Proxy
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, read_topic, replay
 
@@ -191,6 +192,22 @@ def test_a_frozen_daemon_is_replaced_and_sends_nothing_when_it_wakes(
     execute("INSERT INTO t VALUES (3)")
     eventually(lambda: len(replay(topic(kafka, schema))) == 3)
     assert_epochs_in_order(kafka, schema)
+
+
+def test_a_daemon_whose_loop_hangs_ends_by_itself_and_another_one_goes_on(
+    pair: tuple[DaemonProcess, DaemonProcess], execute: Callable[..., Any], tmp_path: Path
+) -> None:
+    one, two = pair
+    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
+    one.hang()
+    execute("INSERT INTO t VALUES (2)")
+    assert one.wait_end(SESSION + 10) == EXIT_STATUS
+    assert "headrace: a lapsed lease was not honoured in time; the process ends" in one.log.read_text()
+    two.wait_state("shop", "STREAMING")
+    execute("INSERT INTO t VALUES (3)")
+    eventually(lambda: "3" in ids(tmp_path / "out.jsonl"))
+    assert ids(tmp_path / "out.jsonl").count("2") == 1, "only the second one sent it"
 
 
 def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(

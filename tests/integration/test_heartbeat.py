@@ -98,6 +98,34 @@ def test_a_row_with_a_higher_epoch_ends_the_run_and_we_stay_away_as_long_as_its_
     assert (seen["state"], seen["epoch"]) == ("STREAMING", 901)
 
 
+def test_of_two_daemons_without_a_common_lock_the_newer_runs_and_the_older_stops(
+    site: Site, daemon: Make, tmp_path: Path
+) -> None:
+    """Two nodes, each with a state store of its own: only the heartbeat row tells one of the other."""
+    site.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    name = f"brain{site.schema}"
+
+    def begin(node: str) -> DaemonProcess:
+        text = destination_toml(site.server, site.schema, jsonl(tmp_path / node), more=FAST)
+        process = daemon(node=node, **{name: text}).start()
+        process.wait(name, heartbeats)
+        return process
+
+    def ids(node: str) -> list[str]:
+        return [row["id"] for message in read_jsonl(tmp_path / node) for row in message["data"]]
+
+    older = begin("older")
+    newer = begin("newer")
+    assert "node newer runs" in older.wait(name, lambda s: s["reason"] == "split_brain")["message"]
+    site.run("INSERT INTO t VALUES (1)")
+    eventually(lambda: ids("newer") == ["1"])
+    status = newer.health()[1]["destinations"][name]
+    assert (status["restarts"], status["fenced"]) == (0, 0), "the older one never threw the newer one out"
+    assert older.terminate() == 0
+    assert ids("older") == []
+    assert newer.terminate() == 0
+
+
 def account(server: Any, name: str, grants: str) -> str:
     """An account of the test's own, and the text that makes a destination use it."""
     with pymysql.connect(**server.connection("root"), autocommit=True) as connection, connection.cursor() as cursor:

@@ -55,6 +55,7 @@ def test_a_lost_state_stops_with_what_to_do_instead_of_beginning_at_the_end(
     execute("INSERT INTO t VALUES (2)")
     status, printed = process.command("check")
     assert (status, "nothing is stored of this destination" in printed) == (1, True)
+    assert f"headrace position set {schema} WHERE" in printed
     process.start()
     found = process.wait_state(schema, "POSITION_LOST")
     assert found["lost"] == "state_lost"

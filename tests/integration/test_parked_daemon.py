@@ -85,7 +85,11 @@ async def test_a_table_whose_queue_is_missing_waits_alone_and_in_order(
         assert await rows(broker, there, 2) == [("INSERT", "1", "1"), ("UPDATE", "1", "2")]
         stored(process, mysql, 5)
         status = process.wait_state("shop", "DEGRADED")
-        assert "5 messages that the sink refused" in status["troubles"]["parked_messages"]
+        trouble = status["troubles"]["parked_messages"]
+        assert "5 messages that the sink refused" in trouble
+        command = trouble.split(" -> ")[1]
+        assert command == "headrace parked list shop"
+        assert process.command(*command.split()[1:])[1].count("PENDING") == 5, "it can be run as it stands there"
         before = status["position"]
 
         process.kill()

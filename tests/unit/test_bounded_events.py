@@ -93,6 +93,15 @@ def test_an_event_that_never_ends_is_refused_as_soon_as_it_is_longer_than_it_say
         feed(decoder([], options=OPTIONS), bytes(log.packets[: 40 * MIB]))
 
 
+def test_a_compressed_statement_of_mariadb_is_refused_by_what_it_says_before_it_is_decompressed() -> None:
+    log = Binlog().begin_file()
+    packed = zlib.compress(b"x" * 300 * MIB, 9)
+    head = struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0"
+    log.event(165, head + b"\x84" + (300 * MIB).to_bytes(4, "big") + packed)
+    log.transaction(2, 1_700_000_000_000_001, [(9, "x")])
+    refused(log)
+
+
 def test_a_compressed_event_of_mariadb_is_refused_by_what_it_says_before_it_is_decompressed() -> None:
     log = Binlog().begin_file()
     log.query("BEGIN")

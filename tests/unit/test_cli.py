@@ -19,6 +19,8 @@ import structlog
 
 import headrace
 from headrace.cli import check
+from headrace.cli import main as commands
+from headrace.errors import LostKind, PositionLost
 from headrace.ports.finding import Finding
 from headrace_common import logs
 from tests.configured import load
@@ -87,6 +89,17 @@ def test_version_and_help() -> None:
     assert code == 2
     assert "walk" in error
     assert headrace_command()[0] == 2
+
+
+def test_the_remedy_of_a_command_names_the_destination_that_it_is_about(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(_: object) -> int:
+        raise PositionLost("gone", kind=LostKind.TRUNCATED)
+
+    monkeypatch.setattr(commands, "_run_configured", lost)
+    assert commands.main(["position", "set", "shop", "latest"]) == 1
+    assert "'headrace position set shop WHERE'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["run", "check"])

@@ -389,3 +389,45 @@ def test_each_document_of_a_partial_update_has_its_own_bit() -> None:
     lacking = PartialUpdates((number, document, document), (3, 245, 245), 0b001, 0b101)
     with pytest.raises(MissingBase):
         lacking(b"\0" + struct.pack("<i", 7) + after, 0, 5 + len(after))
+
+
+def table_of_kind(kind: int) -> bytes:
+    """The table shop.t with one column, of this type."""
+    return struct.pack("<IHH", 7, 0, 1) + b"\x04shop\0\x01t\0\x01" + bytes([kind]) + b"\0\x01" + b"\x04\x02\x01v"
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_a_column_type_that_is_not_decoded_stops_where_the_table_is_captured(captured: bool) -> None:
+    log, changes = Binlog().begin_file(), list[RowsChange]()
+    log.gtid(1, 1_700_000_000_000_000)
+    log.query("BEGIN")
+    body = table_of_kind(200)
+    log.event(19, body if captured else body.replace(b"\x01t\0", b"\x07dropped\0"))
+    log.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x01\xff\0\x01")
+    log.event(16, struct.pack("<Q", 1))
+    log.transaction(2, 1_700_000_000_000_001, [(9, "behind")])
+    d = decoder(changes)
+    if captured:
+        with pytest.raises(NotUnderstood, match=r"table shop\.t is not understood: .*200"):
+            feed(d, bytes(log.packets))
+    else:
+        feed(d, bytes(log.packets))
+    assert rows_of(changes) == ([] if captured else [(9, "behind")])
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "checksums", "what"),
+    [
+        (3, 19, 1, "binlog version 3 with headers of 19 bytes"),
+        (4, 27, 1, "binlog version 4 with headers of 27 bytes"),
+        (4, 19, 2, "checksum algorithm 2 is unknown"),
+    ],
+)
+def test_another_binlog_version_and_other_checksums_stop(version: int, header: int, checksums: int, what: str) -> None:
+    log, changes = Binlog(), list[RowsChange]()
+    log.event(4, struct.pack("<Q", 4) + b"b.000001", when=0, artificial=True)
+    log.event(15, struct.pack("<H50sIB", version, b"9.7", 0, header) + bytes(40) + bytes([checksums]))
+    log.transaction(1, 1_700_000_000_000_000, [(9, "behind")])
+    with pytest.raises(NotUnderstood, match=what):
+        feed(decoder(changes), bytes(log.packets))
+    assert changes == []

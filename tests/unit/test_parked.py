@@ -92,6 +92,7 @@ async def test_what_is_parked_blocks_its_rows_and_is_stored_as_it_was(parked: Sq
     assert (contents[second.number].body, contents[second.number].commit_time_us) == (None, 5_000_000)
     assert (status.parked.messages, status.parked.bytes) == (2, first.size + second.size)
     assert "2 messages" in status.troubles["parked_messages"]
+    assert "-> headrace parked list shop ->" in status.troubles["parked_messages"]
 
 
 async def test_a_message_that_comes_again_is_parked_once(parked: SqliteParkingStore, guard: Guard) -> None:

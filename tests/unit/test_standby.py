@@ -91,7 +91,7 @@ async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPat
             raise StateStoreError("the store is away")
 
     async def nowhere(address: Any) -> Any:
-        raise SourceUnreachable("the source is away")
+        raise SourceUnreachable("the source is away", remedy="headrace position show DESTINATION")
 
     monkeypatch.setattr("headrace.mysql.source.SourceConnection.open", nowhere)
     monkeypatch.setattr("headrace.adapters.jsonl.sink.JsonlSink._check", lambda self: ["the sink is away"])
@@ -99,4 +99,5 @@ async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPat
     sink = ADAPTERS.sink_adapter("jsonl").probe(config.sink, SinkUse("shop", Lease()))
     parts = parts_of(config, store=Away(), lock=TakenLock(), sink=sink)
     made = Standby(Context(config, daemon_settings(), DestinationStatus("shop")), parts, parts.new_source())
-    assert await made._problems() == ["the source is away", "the sink is away", "the store is away"]
+    source = "the source is away -> headrace position show shop"
+    assert await made._problems() == [source, "the sink is away", "the store is away"]

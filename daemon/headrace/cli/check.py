@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import functools
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +17,7 @@ from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
 from headrace.destination.lost_state import sign_of_life, state_lost
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, named
 from headrace.model import RowsChange
 from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import schemas_now
@@ -78,7 +78,7 @@ async def command(settings: Settings) -> int:
     well = await _check_stores(settings, shared, stored)
     for name, destination in settings.destinations.items():
         for number, source in enumerate(addresses(destination.source)):
-            subject = f"{name}, standby {source.host}:{source.port}" if number else name
+            where = f", standby {source.host}:{source.port}" if number else ""
             checking = check_source(
                 source,
                 source.server_id,
@@ -86,10 +86,10 @@ async def command(settings: Settings) -> int:
                 destination=name,
                 heartbeat=destination.heartbeat,
             )
-            well &= _print(subject, await _limited("source", checking))
-        well &= _print(name, await _limited("state", _check_state(destination, stored.get(name))))
-        well &= _print(name, await _limited("rules", _check_rules(destination)))
-        well &= _print(name, await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
+            well &= _tell(name, await _limited("source", checking), where)
+        well &= _tell(name, await _limited("state", _check_state(destination, stored.get(name))))
+        well &= _tell(name, await _limited("rules", _check_rules(destination)))
+        well &= _tell(name, await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
     print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
     return 0 if well else 1
 
@@ -191,10 +191,10 @@ async def _compare_readers(settings: Settings, count: int) -> int:
                 opinion = await look(destination)
         except TimeoutError:
             late = f"no result within {LIMIT:g} s: ask for fewer events"
-            well &= _print(name, [Finding("second opinion", False, late)])
+            well &= _tell(name, [Finding("second opinion", False, late)])
             continue
         except HeadraceError as error:
-            well &= _print(name, [Finding("second opinion", False, str(error.args[0]), error.remedy)])
+            well &= _tell(name, [Finding("second opinion", False, str(error.args[0]), error.remedy)])
             continue
         _print_opinion(name, opinion)
         well &= not opinion.differences
@@ -225,6 +225,15 @@ async def _limited(name: str, checking: Awaitable[list[Finding]]) -> list[Findin
         return [Finding(name, False, str(error.args[0]), error.remedy)]
     except Exception as error:
         return [Finding(name, False, f"an unexpected error, {type(error).__name__}: {error}")]
+
+
+def _tell(destination: str, findings: list[Finding], where: str = "") -> bool:
+    """Prints what was found of a destination; whether all was well."""
+    told = [
+        replace(one, sentence=named(one.sentence, destination), remedy=named(one.remedy, destination))
+        for one in findings
+    ]
+    return _print(f"{destination}{where}", told)
 
 
 def _print(subject: str, findings: list[Finding]) -> bool:

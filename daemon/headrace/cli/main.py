@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     if "run" in arguments:
         return _guarded(lambda: int(arguments.run(arguments)))
-    return _guarded(lambda: _run_configured(arguments))
+    return _guarded(lambda: _run_configured(arguments), getattr(arguments, "name", ""))
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -67,7 +67,7 @@ def _run_configured(arguments: argparse.Namespace) -> int:
         return int(runner.run(arguments.call(settings, arguments)))
 
 
-def _guarded(call: Callable[[], int]) -> int:
+def _guarded(call: Callable[[], int], destination: str = "") -> int:
     try:
         status = call()
         sys.stdout.flush()
@@ -79,7 +79,7 @@ def _guarded(call: Callable[[], int]) -> int:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 2
     except HeadraceError as error:
-        print(f"headrace: {error}", file=sys.stderr)
+        print(f"headrace: {error.told(destination)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -62,7 +62,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
             store = await open_store(shared, one)
             stored[name] = await store.load(name), await shared.lock(one).look()
     asked = await asyncio.gather(
-        *(_ask(settings.destinations[name].source, stored[name][0].position) for name in wanted)
+        *(_ask(name, settings.destinations[name].source, stored[name][0].position) for name in wanted)
     )
     shown, well = {}, True
     for name, source in zip(wanted, asked, strict=True):
@@ -76,7 +76,7 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     return 0 if well else 1
 
 
-async def _ask(settings: SourceSettings, position: Position | None) -> _Source:
+async def _ask(name: str, settings: SourceSettings, position: Position | None) -> _Source:
     """The first address that can be reached; never raises for what goes wrong there."""
     unreachable: list[str] = []
     for address in addresses(settings):
@@ -86,9 +86,9 @@ async def _ask(settings: SourceSettings, position: Position | None) -> _Source:
                 await _look(address, position, found)
             return found
         except SourceUnreachable as failure:
-            unreachable.append(str(failure))
+            unreachable.append(failure.told(name))
         except HeadraceError as failure:
-            found.error = str(failure)
+            found.error = failure.told(name)
             return found
         except TimeoutError:
             unreachable.append(f"{found.address} did not answer within {LIMIT:g} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headrace.destination.parts import Context, Parts
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, named
 from headrace.lease import KnownEpoch
 from headrace.model import State
 from headrace.ports.source import Source
@@ -72,10 +72,10 @@ class Standby:
         try:
             await self._source.check()
         except HeadraceError as error:
-            problems.append(str(error))
-        problems += await self._parts.probe_sink().check()
+            problems.append(error.told(self._name))
+        problems += [named(text, self._name) for text in await self._parts.probe_sink().check()]
         try:
             await self._parts.store.load(self._name)
         except HeadraceError as error:
-            problems.append(str(error))
+            problems.append(error.told(self._name))
         return problems

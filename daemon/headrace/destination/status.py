@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from headrace.errors import HeadraceError, PositionLost
+from headrace.errors import HeadraceError, PositionLost, named
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
@@ -199,7 +199,7 @@ class DestinationStatus:
     def _told(self, text: str, section: str) -> str:
         """The text for an operator: with the destination's name, and at its end the section of the manual that says
         more, unless it names one itself."""
-        text = text.replace("DESTINATION", self.name)
+        text = named(text, self.name)
         return text if _MANUAL in text else f"{text} -> see {_MANUAL}{section}"
 
     def fail(self, error: HeadraceError) -> None:

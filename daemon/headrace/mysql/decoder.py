@@ -60,6 +60,7 @@ class Decoder:
             receiver=receiver,
             told=told,
             changed=maps.forget,
+            largest=options.max_event,
             apart=apart,
         )
         rows = RowsReader(cursor, transactions, maps, statements, receiver, options)

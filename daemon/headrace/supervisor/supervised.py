@@ -193,7 +193,7 @@ class Supervised:
                 await actor.observe()
                 self._log.warning("the observer ended without being asked to")
             except HeadraceError as error:
-                self._log.warning("the observer failed", error=str(error))
+                self._log.warning("the observer failed", error=error.told(self.settings.name))
             except asyncio.CancelledError:
                 if _is_cancelled():
                     raise

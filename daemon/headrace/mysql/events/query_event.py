@@ -44,11 +44,12 @@ def parse_query(data: bytes, at: int, stop: int) -> QueryEvent:
     return QueryEvent(data[schema_at : text_at - 1].decode(), data[text_at:stop], error, **facts)  # type: ignore[arg-type]
 
 
-def parse_compressed_query(data: bytes, at: int, stop: int) -> QueryEvent:
-    """MariaDB's QUERY_COMPRESSED: the same with its text compressed. Raises ValueError and what parse_query does."""
+def parse_compressed_query(data: bytes, at: int, stop: int, largest: int) -> QueryEvent:
+    """MariaDB's QUERY_COMPRESSED: the same with its text compressed, which is not larger than `largest`. Raises
+    ValueError and what parse_query does."""
     schema_length, _, variables = struct.unpack_from("<BHH", data, at + 8)
     text_at = at + 13 + variables + schema_length + 1
-    plain = data[at:text_at] + decompressed_event(data, text_at, stop)
+    plain = data[at:text_at] + decompressed_event(data, text_at, stop, largest)
     return parse_query(plain, 0, len(plain))
 
 

@@ -31,8 +31,9 @@ class StatementFollower:
 
     Without a `history` nothing is known of what statements do. The `receiver` takes each statement about something
     captured whose category (`ddl`, `dcl`) is in `told`, and a sentence when rows of captured tables have changed
-    without events. `changed` is called when captured tables have other schemas than before. With `apart` the event of
-    a long statement is not taken before read_apart() has read it, because that takes up to a second: see `waiting`.
+    without events. `changed` is called when captured tables have other schemas than before. `largest` is the most
+    bytes of a statement that was compressed. With `apart` the event of a long statement is not taken before
+    read_apart() has read it, because that takes up to a second: see `waiting`.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class StatementFollower:
         receiver: Receiver,
         told: frozenset[str],
         changed: Callable[[], None],
+        largest: int,
         apart: bool = False,
     ) -> None:
         self._cursor, self._transactions, self._history = cursor, transactions, history
         self._captures, self._told, self._changed = captures, told, changed
+        self._largest = largest
         self._tell, self._unlogged = receiver.statement, receiver.unlogged
         self._version = -1
         """Of the history, when table schemas were last looked at."""
@@ -95,7 +98,7 @@ class StatementFollower:
 
     def on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
         """MariaDB's QUERY_COMPRESSED."""
-        self._run(parse_compressed_query(data, at, stop), at, stop)
+        self._run(parse_compressed_query(data, at, stop, self._largest), at, stop)
 
     def _run(self, query: QueryEvent, at: int, stop: int) -> None:
         transactions, (kind, info) = self._transactions, self._look(query)

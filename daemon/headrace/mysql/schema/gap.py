@@ -127,7 +127,7 @@ class DdlScan:
             self._take(parse_query(data, at, stop), at, stop)
 
     def _on_compressed_query(self, data: bytes, at: int, stop: int) -> None:
-        self._take(parse_compressed_query(data, at, stop), at, stop)
+        self._take(parse_compressed_query(data, at, stop, self._server.settings.max_event), at, stop)
 
     def _take(self, query: QueryEvent, at: int, stop: int) -> None:
         end = self._cursor.file, self._cursor.end_of(at, stop)
