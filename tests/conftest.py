@@ -61,6 +61,16 @@ def mysql(stack: Stack) -> Any:
 
 
 @pytest.fixture(scope="session")
+def mysql56(stack: Stack) -> Any:
+    return stack.sql("mysql56")
+
+
+@pytest.fixture(scope="session")
+def mariadb118(stack: Stack) -> Any:
+    return stack.sql("mariadb118")
+
+
+@pytest.fixture(scope="session")
 def kafka(stack: Stack) -> Any:
     return stack.kafka()
 
@@ -74,6 +84,11 @@ def zookeeper(stack: Stack) -> Any:
 def rabbitmq(stack: Stack) -> Any:
     """The broker that tests share; one that raises its memory alarm or kills it starts its own."""
     return stack.rabbitmq()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq4(stack: Stack) -> Any:
+    return stack.rabbitmq(kind="rabbitmq4")
 
 
 @pytest.fixture(scope="session")
