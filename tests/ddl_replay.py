@@ -61,9 +61,9 @@ class Recorder:
         self._looking.close()
 
     def position(self) -> int:
-        row = self._all("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")[0]
-        assert row["File"] == self.path.name
-        return int(row["Position"])
+        row = self._all("SHOW BINARY LOGS")[-1]
+        assert row["Log_name"] == self.path.name
+        return int(row["File_size"])
 
     def session(self, *, mode: str = "", names: str = "utf8mb4") -> Any:
         connection = pymysql.connect(
