@@ -51,6 +51,7 @@ class Recorder:
         self.cursor = self._looking.cursor(pymysql.cursors.DictCursor)
         self.cursor.execute("SET SESSION sql_mode = ''")
         self.version = str(self._all("SELECT @@version AS v")[0]["v"])
+        self.dialect = dialect_of(self.version, mariadb=self.mariadb)
         self.path: Path = new_file(server, self._looking.cursor())
 
     def _all(self, sql: str) -> list[dict[str, Any]]:
@@ -113,9 +114,8 @@ class Recorder:
             if not names:
                 continue
             columns, keys, tables = (by_table(self._all(sql)) for sql in statements(schema, names))
-            dialect = dialect_of(self.version, mariadb=self.mariadb)
             for name in tables:
-                made = definition_of(columns.get(name, []), keys.get(name, []), tables[name], dialect)
+                made = definition_of(columns.get(name, []), keys.get(name, []), tables[name], self.dialect)
                 if isinstance(made, str):
                     strange.add((schema, name))
                     continue
