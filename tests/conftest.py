@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import signal
 from collections.abc import Callable, Iterator
@@ -55,19 +56,30 @@ def stack() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def mysql(stack: Stack) -> Any:
-    """The MySQL server that tests share; one that changes the server's settings starts its own."""
-    return stack.mysql()
+def shared(stack: Stack) -> Callable[[str], Any]:
+    """The SQL servers that tests share, by their names in devstack; a test that changes its settings starts its own."""
+    return functools.cache(stack.sql)
 
 
 @pytest.fixture(scope="session")
-def mysql56(stack: Stack) -> Any:
-    return stack.sql("mysql56")
+def mysql(request: pytest.FixtureRequest, shared: Callable[[str], Any]) -> Any:
+    """The shared MySQL; a test may have a parameter that names another server."""
+    return shared(getattr(request, "param", "mysql"))
 
 
 @pytest.fixture(scope="session")
-def mariadb118(stack: Stack) -> Any:
-    return stack.sql("mariadb118")
+def mysql56(shared: Callable[[str], Any]) -> Any:
+    return shared("mysql56")
+
+
+@pytest.fixture(scope="session")
+def mariadb(shared: Callable[[str], Any]) -> Any:
+    return shared("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mariadb118(shared: Callable[[str], Any]) -> Any:
+    return shared("mariadb118")
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,6 @@ def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
     server.kill()
 
 
-@pytest.fixture(scope="session")
-def mariadb(stack: Stack) -> Any:
-    return stack.mariadb()
-
-
 @pytest.fixture
 async def zoo(zookeeper: Any) -> AsyncIterator[Ensemble]:
     """A root of the test's own on the shared ensemble; sessions that a test opens there end with it."""
