@@ -190,7 +190,8 @@ def install(
     """The prefix `name` with these packages of a Debian suite; `probe` is the program (or a
     pattern of it) whose libraries are checked.
 
-    Packages named in `without` are left out, though others depend on them. `finish` may change the unpacked root.
+    Packages named in `without` are left out, though others depend on them. `finish` may change the unpacked root
+    before that.
     """
     machine = architecture()
 
@@ -210,14 +211,14 @@ def install(
                 if mirror == mirrors[-1]:
                     raise
         unpack(files, fresh / "root")
+        if finish is not None:
+            finish(fresh / "root")
         prefix = Prefix(fresh / "root", machine, private)
         programs = [str(path.relative_to(prefix.root)) for path in prefix.root.glob(probe)]
         if not programs:
             raise Unavailable(f"the packages of {name} hold no {probe}.")
         for program in programs:
             prefix.check(program)
-        if finish is not None:
-            finish(fresh / "root")
         shutil.rmtree(work)
 
     recipe = f"{suite} {machine} {' '.join(packages)} 1"

@@ -15,7 +15,19 @@ from typing import TypeVar
 from devstack.cache import Cache, RunDir
 from devstack.errors import BadRequest, PortTaken
 from devstack.progress import say
-from devstack.servers import ELASTICSEARCH, KAFKA, KINDS, MARIADB, MYSQL, RABBITMQ, REDIS, ROCKETMQ, ZOOKEEPER, Handle
+from devstack.servers import (
+    BROKERS,
+    ELASTICSEARCH,
+    KAFKA,
+    KINDS,
+    MARIADB,
+    MYSQL,
+    REDIS,
+    ROCKETMQ,
+    SQL,
+    ZOOKEEPER,
+    Handle,
+)
 from devstack.servers.base import Tls
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
@@ -24,6 +36,7 @@ from devstack.servers.mysql import MysqlServer
 from devstack.servers.rabbitmq import MEMORY, RabbitmqServer
 from devstack.servers.redis import RedisServer
 from devstack.servers.rocketmq import RocketmqServer
+from devstack.servers.sql import SqlServer
 from devstack.servers.zookeeper import ZooKeeperEnsemble
 
 H = TypeVar("H", bound=Handle)
@@ -80,6 +93,12 @@ class Stack:
         """Start a MariaDB server; extra mariadbd arguments come last, so they override the defaults."""
         return self._launch(name, lambda n, d: MARIADB.server(self.cache, n, d, port, server_id, extra_args))
 
+    def sql(
+        self, kind: str, port: int | None = None, *extra_args: str, name: str | None = None, server_id: int = 1
+    ) -> SqlServer:
+        """Start a MySQL or MariaDB of any version, by its name in the registry."""
+        return self._launch(name or kind, lambda n, d: SQL[kind].server(self.cache, n, d, port, server_id, extra_args))
+
     def kafka(
         self,
         brokers: int = 1,
@@ -109,14 +128,17 @@ class Stack:
         self,
         port: int | None = None,
         *,
-        name: str = "rabbitmq",
+        kind: str = "rabbitmq",
+        name: str | None = None,
         memory_watermark: int = MEMORY,
         tls: Tls | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> RabbitmqServer:
         """Start a RabbitMQ node; above `memory_watermark` bytes it blocks publishers, `settings` override those of
         rabbitmq.conf."""
-        return self._launch(name, lambda n, d: RABBITMQ.server(self.cache, n, d, port, memory_watermark, tls, settings))
+        return self._launch(
+            name or kind, lambda n, d: BROKERS[kind].server(self.cache, n, d, port, memory_watermark, tls, settings)
+        )
 
     def rocketmq(
         self,

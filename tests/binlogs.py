@@ -17,6 +17,7 @@ from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
+from headrace.mysql.sql.dialect import charset_named
 from headrace.mysql.values.column_types import ValueOptions, java_type
 from headrace.mysql.wire.binlog_file import packets
 from headrace.ports.source import Receiver
@@ -73,9 +74,8 @@ def connect(server: Any, schema: str = "") -> Any:
 def new_file(server: Any, cursor: Any) -> Path:
     """Begins a new binlog file and returns its path."""
     cursor.execute("FLUSH BINARY LOGS")
-    mariadb = "mariadb" in type(server).__name__.lower()
-    cursor.execute("SHOW MASTER STATUS" if mariadb else "SHOW BINARY LOG STATUS")
-    return Path(server.datadir) / cursor.fetchone()[0]
+    cursor.execute("SHOW BINARY LOGS")  # what shows the last one alone has another name in each version
+    return Path(server.datadir) / cursor.fetchall()[-1][0]
 
 
 def declared(cursor: Any, schema: str, table: str) -> TableSchema:
@@ -110,7 +110,7 @@ def declared(cursor: Any, schema: str, table: str) -> TableSchema:
                 java_type(bare, unsigned=unsigned),
                 unsigned,
                 nullable == "YES",
-                "binary" if binary else charset or "",
+                "binary" if binary else charset_named(charset or ""),
                 labels if bare in ("enum", "set") else (),
                 length,
                 int(scale or 0) if bare == "decimal" else 0,

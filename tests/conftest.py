@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import signal
 from collections.abc import Callable, Iterator
@@ -55,9 +56,30 @@ def stack() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def mysql(stack: Stack) -> Any:
-    """The MySQL server that tests share; one that changes the server's settings starts its own."""
-    return stack.mysql()
+def shared(stack: Stack) -> Callable[[str], Any]:
+    """The SQL servers that tests share, by their names in devstack; a test that changes its settings starts its own."""
+    return functools.cache(stack.sql)
+
+
+@pytest.fixture(scope="session")
+def mysql(request: pytest.FixtureRequest, shared: Callable[[str], Any]) -> Any:
+    """The shared MySQL; a test may have a parameter that names another server."""
+    return shared(getattr(request, "param", "mysql"))
+
+
+@pytest.fixture(scope="session")
+def mysql56(shared: Callable[[str], Any]) -> Any:
+    return shared("mysql56")
+
+
+@pytest.fixture(scope="session")
+def mariadb(shared: Callable[[str], Any]) -> Any:
+    return shared("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mariadb118(shared: Callable[[str], Any]) -> Any:
+    return shared("mariadb118")
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +96,11 @@ def zookeeper(stack: Stack) -> Any:
 def rabbitmq(stack: Stack) -> Any:
     """The broker that tests share; one that raises its memory alarm or kills it starts its own."""
     return stack.rabbitmq()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq4(stack: Stack) -> Any:
+    return stack.rabbitmq(kind="rabbitmq4")
 
 
 @pytest.fixture(scope="session")

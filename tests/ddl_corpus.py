@@ -21,6 +21,8 @@ class Case:
     mode: str = ""
     names: str = "utf8mb4"
     unknown: tuple[str, ...] = ()
+    since: int = 0
+    """The version that has these statements."""
 
 
 def case(name: str, *statements: str, servers: tuple[str, ...] = BOTH, **more: object) -> Case:
@@ -241,6 +243,7 @@ CASES = (
          "CREATE TABLE u (a int PRIMARY KEY, s timestamp(6) GENERATED ALWAYS AS ROW START INVISIBLE, e timestamp(6) AS ROW END, PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING",
          "CREATE TABLE w (a int, x int WITHOUT SYSTEM VERSIONING, s date, e date, PERIOD FOR p (s, e)) WITH SYSTEM VERSIONING", servers=MARIADB),
     case("a sequence", "CREATE SEQUENCE s START WITH 5 INCREMENT BY 2 CACHE 10", "ALTER SEQUENCE s RESTART 50", "CREATE OR REPLACE SEQUENCE s", "RENAME TABLE s TO s2", "DROP SEQUENCE s2", servers=MARIADB),
+    case("a sequence of a type", T, "CREATE SEQUENCE s AS smallint unsigned START WITH 5", "CREATE OR REPLACE SEQUENCE s INCREMENT BY 2 AS mediumint", "ALTER SEQUENCE s AS int unsigned", "CREATE SEQUENCE u AS tinyint", "ALTER TABLE t ADD d int", servers=MARIADB, unknown=("s",), since=110500),
     case("partitions and tables converted", "CREATE TABLE t (id int, a int) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (100))",
          "ALTER TABLE t CONVERT PARTITION p0 TO TABLE u", "ALTER TABLE u ADD b int", "ALTER TABLE u DROP b", servers=MARIADB),
     case("MariaDB's waits", T, "ALTER TABLE t WAIT 5 ADD d int", "DROP TABLE t NOWAIT", "CREATE TABLE t (a int, b int) PAGE_COMPRESSED=1 `encrypted`=no", "ALTER ONLINE TABLE t ADD c int", "RENAME TABLE IF EXISTS nope TO x, t TO u", "TRUNCATE TABLE u WAIT 3", servers=MARIADB),

@@ -51,6 +51,7 @@ class Recorder:
         self.cursor = self._looking.cursor(pymysql.cursors.DictCursor)
         self.cursor.execute("SET SESSION sql_mode = ''")
         self.version = str(self._all("SELECT @@version AS v")[0]["v"])
+        self.dialect = dialect_of(self.version, mariadb=self.mariadb)
         self.path: Path = new_file(server, self._looking.cursor())
 
     def _all(self, sql: str) -> list[dict[str, Any]]:
@@ -61,9 +62,9 @@ class Recorder:
         self._looking.close()
 
     def position(self) -> int:
-        row = self._all("SHOW MASTER STATUS" if self.mariadb else "SHOW BINARY LOG STATUS")[0]
-        assert row["File"] == self.path.name
-        return int(row["Position"])
+        row = self._all("SHOW BINARY LOGS")[-1]
+        assert row["Log_name"] == self.path.name
+        return int(row["File_size"])
 
     def session(self, *, mode: str = "", names: str = "utf8mb4") -> Any:
         connection = pymysql.connect(
@@ -113,12 +114,11 @@ class Recorder:
             if not names:
                 continue
             columns, keys, tables = (by_table(self._all(sql)) for sql in statements(schema, names))
-            dialect = dialect_of(self.version, mariadb=self.mariadb)
             for name in tables:
                 of_keys = keys.get(name, [])
                 if order_matters(of_keys):
                     of_keys = self._all(show_index(schema, name))
-                made = definition_of(columns.get(name, []), of_keys, tables[name], dialect)
+                made = definition_of(columns.get(name, []), of_keys, tables[name], self.dialect)
                 if isinstance(made, str):
                     strange.add((schema, name))
                     continue

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.binlogs import connect, declared, decode, image, new_file, select
+from tests import versions
+from tests.binlogs import Known, connect, declared, decode, image, new_file, select
 
 Columns = dict[str, list[str]]
 """The type of each column, and literals of values."""
@@ -27,14 +28,21 @@ class Bench:
         self.connection = connect(server)
         self.cursor = self.connection.cursor()
         self.run("CREATE DATABASE types", "USE types")
+        self.describes = bool(self.cursor.execute("SHOW VARIABLES LIKE 'binlog_row_metadata'"))
+        """Whether the binlog can have the columns' names."""
 
     def run(self, *statements: str) -> None:
         for statement in statements:
             self.cursor.execute(statement)
 
+    def known(self, *, told: bool = False) -> Known | None:
+        """The table as declared, where the decoder has to be `told` or the binlog describes nothing."""
+        told = told or not self.describes
+        return {("types", "t"): declared(self.cursor, "types", "t")} if told else None
+
     def compare(self, columns: Columns, *, extra: str = "", told: bool = False, defaults: str = "") -> None:
         """Makes a table of these columns, `id` before them and a NULL row at its end; inserts, updates and deletes
-        rows, and compares. Without `told` the decoder knows only what the binlog says."""
+        rows, and compares. Without `told` the decoder knows only what the binlog says, where it says something."""
         made = [f"c{i} {kind}" for i, kind in enumerate(columns)]
         self.run("DROP TABLE IF EXISTS t")
         path = new_file(self.server, self.cursor)
@@ -53,7 +61,7 @@ class Bench:
         table = declared(self.cursor, "types", "t")
         expected = select(self.cursor, table, mariadb=self.mariadb)
         new_file(self.server, self.cursor)
-        changes = decode(path, schema="types", known={("types", "t"): table} if told else None)
+        changes = decode(path, schema="types", known=self.known(told=told))
         assert changes
         got = image(changes, table)
         assert got.keys() == expected.keys()
@@ -61,7 +69,7 @@ class Bench:
         for key, row in expected.items():
             for i, value in enumerate(row):
                 assert got[key][i] == value, f"{kinds[i]}, row {key}"
-        if not told:
+        if self.describes and not told:
             for column, known in zip(changes[0].schema.columns, table.columns, strict=True):
                 assert (column.name, column.unsigned, column.nullable) == (known.name, known.unsigned, known.nullable)
                 assert (column.labels, column.sql_type) == (known.labels, known.sql_type), known.mysql_type
@@ -71,4 +79,5 @@ class Bench:
 
 
 mysql_only = pytest.mark.parametrize("bench", ["mysql"], indirect=True)
-mariadb_only = pytest.mark.parametrize("bench", ["mariadb"], indirect=True)
+mariadb_only = pytest.mark.parametrize("bench", versions.MARIADB, indirect=True)
+since_57 = pytest.mark.parametrize("bench", versions.SINCE_57, indirect=True)

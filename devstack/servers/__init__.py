@@ -7,33 +7,45 @@ from devstack.servers.elasticsearch import Elasticsearch
 from devstack.servers.kafka import Kafka
 from devstack.servers.mariadb import Mariadb
 from devstack.servers.mysql import Mysql
+from devstack.servers.mysql56 import Mysql56
 from devstack.servers.rabbitmq import Rabbitmq
 from devstack.servers.redis import Redis
 from devstack.servers.rocketmq import Rocketmq
+from devstack.servers.sql import SqlKind, SqlServer
 from devstack.servers.zookeeper import ZooKeeper
 
 MYSQL = Mysql()
-MARIADB = Mariadb()
+MYSQL56 = Mysql56()
+MARIADB = Mariadb("mariadb", "10.11", "bookworm")
+MARIADB118 = Mariadb("mariadb118", "11.8", "trixie")
 KAFKA = Kafka()
 ZOOKEEPER = ZooKeeper()
 ELASTICSEARCH = Elasticsearch()
-RABBITMQ = Rabbitmq()
+RABBITMQ = Rabbitmq("rabbitmq", "3.10", "bookworm")
+RABBITMQ4 = Rabbitmq("rabbitmq4", "4.0", "trixie")
 ROCKETMQ = Rocketmq()
 REDIS = Redis()
 
+SQL: dict[str, SqlKind[SqlServer]] = {kind.name: kind for kind in (MYSQL, MYSQL56, MARIADB, MARIADB118)}
+BROKERS: dict[str, Rabbitmq] = {kind.name: kind for kind in (RABBITMQ, RABBITMQ4)}
+"""RabbitMQ's versions."""
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (MYSQL, MARIADB, KAFKA, ZOOKEEPER, ELASTICSEARCH, RABBITMQ, ROCKETMQ, REDIS)
+    **SQL,
+    **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH)},
+    **BROKERS,
+    **{kind.name: kind for kind in (ROCKETMQ, REDIS)},
 }
 
 __all__ = [
+    "BROKERS",
     "ELASTICSEARCH",
     "KAFKA",
     "KINDS",
     "MARIADB",
     "MYSQL",
-    "RABBITMQ",
     "REDIS",
     "ROCKETMQ",
+    "SQL",
     "ZOOKEEPER",
     "Handle",
     "Kind",

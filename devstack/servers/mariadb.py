@@ -1,20 +1,17 @@
-"""MariaDB 10.11 from Debian bookworm, unpacked into the cache with its own libc."""
+"""MariaDB from a suite of Debian, unpacked into the cache with its own libc."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from devstack import apt
 from devstack.cache import Cache
 from devstack.errors import Unavailable
-from devstack.servers.base import Kind
-from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlServer, own_tmpdir, pristine, run_as, run_step
+from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlKind, SqlServer, own_tmpdir, run_as, run_step
 
-SUITE = "bookworm"
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
 PROGRAM = "usr/sbin/mariadbd"
-# what mariadb-install-db feeds to the server, in its order
+# what mariadb-install-db feeds to the server, in its order; MariaDB 11 calls those with mysql_ mariadb_
 SYSTEM_TABLES = (
     "mysql_system_tables.sql",
     "mysql_performance_tables.sql",
@@ -23,8 +20,49 @@ SYSTEM_TABLES = (
     "maria_add_gis_sp_bootstrap.sql",
     "mysql_sys_schema.sql",
 )
-# first without the root accounts by address that the system tables come with: they have no password and match first
-ACCOUNTS = f"""
+
+
+def share(prefix: apt.Prefix) -> Path:
+    """The folder with the server's messages, character sets and system tables; MariaDB 11 has it in another place."""
+    old = prefix.root / "usr/share/mysql"
+    return old if old.is_dir() else old.with_name("mariadb")
+
+
+class MariadbServer(SqlServer):
+    """A MariaDB server that writes a full row binlog; its GTIDs are always on."""
+
+    own_options = (
+        "--gtid-domain-id=0",
+        "--binlog-format=ROW",
+        "--binlog-row-metadata=FULL",
+        "--binlog-annotate-row-events=ON",
+        "--innodb-log-file-size=64M",
+    )
+
+    @staticmethod
+    def program(prefix: apt.Prefix) -> list[str]:
+        usr = prefix.root / "usr"
+        return [
+            *prefix.argv(PROGRAM),
+            "--no-defaults",
+            f"--basedir={usr}",
+            f"--lc-messages-dir={share(prefix)}",
+            f"--character-sets-dir={share(prefix)}/charsets",
+            f"--plugin-dir={usr}/lib/mysql/plugin",
+            *run_as(),
+        ]
+
+    @property
+    def client_program(self) -> list[str]:
+        return self.prefix.argv("usr/bin/mariadb")
+
+
+class Mariadb(SqlKind[MariadbServer]):
+    """MariaDB, the version that a suite of Debian has."""
+
+    maker = MariadbServer
+    # first without the root accounts by address that the system tables come with: they have no password and match first
+    accounts = f"""
 DELETE FROM mysql.global_priv WHERE User IN ('root', '') AND Host <> 'localhost';
 FLUSH PRIVILEGES;
 CREATE OR REPLACE USER root@localhost IDENTIFIED BY '{ROOT_PASSWORD}';
@@ -37,104 +75,27 @@ GRANT SLAVE MONITOR ON *.* TO {USER}@'%';
 GRANT ALL ON headrace.* TO {USER}@'%';
 """
 
+    def __init__(self, name: str, version: str, suite: str) -> None:
+        self.name, self.version, self._suite = name, version, suite
 
-def mariadbd(prefix: apt.Prefix) -> list[str]:
-    """The beginning of a mariadbd command line: where its own files are."""
-    usr = prefix.root / "usr"
-    return [
-        *prefix.argv(PROGRAM),
-        "--no-defaults",
-        f"--basedir={usr}",
-        f"--lc-messages-dir={usr}/share/mysql",
-        f"--character-sets-dir={usr}/share/mysql/charsets",
-        f"--plugin-dir={usr}/lib/mysql/plugin",
-        *run_as(),
-    ]
-
-
-class MariadbServer(SqlServer):
-    """A MariaDB server that writes a full row binlog; its GTIDs are always on."""
-
-    @property
-    def client_program(self) -> list[str]:
-        return self.prefix.argv("usr/bin/mariadb")
-
-    def command(self) -> list[str]:
-        return [
-            *mariadbd(self.prefix),
-            f"--datadir={self.datadir}",
-            f"--bind-address={self.host}",
-            f"--port={self.port}",
-            # relative to the data directory: a whole path may be too long for a unix socket
-            "--socket=mysqld.sock",
-            f"--pid-file={self.directory}/mysqld.pid",
-            own_tmpdir(self.directory),
-            "--skip-name-resolve",
-            f"--server-id={self.server_id}",
-            "--gtid-domain-id=0",
-            f"--report-host={self.host}",
-            f"--report-port={self.port}",
-            "--log-bin=mysql-bin",
-            "--binlog-format=ROW",
-            "--binlog-row-image=FULL",
-            "--binlog-row-metadata=FULL",
-            "--binlog-annotate-row-events=ON",
-            "--innodb-buffer-pool-size=128M",
-            "--innodb-log-file-size=64M",
-            "--local-infile=ON",
-            *self.extra_args,
-        ]
-
-
-class Mariadb(Kind):
-    """MariaDB."""
-
-    name = "mariadb"
-    version = "10.11"
-
-    def _prefix(self, cache: Cache) -> apt.Prefix:
+    def prefix(self, cache: Cache) -> apt.Prefix:
         try:
-            return apt.install(cache, self.name, SUITE, PACKAGES, (), PROGRAM)
+            return apt.install(cache, self.name, self._suite, PACKAGES, (), PROGRAM)
         except Unavailable as error:
-            raise Unavailable(f"MariaDB can't be had on this machine: {error}") from error
+            raise Unavailable(f"MariaDB {self.version} can't be had on this machine: {error}") from error
 
-    def _template(self, cache: Cache, prefix: apt.Prefix) -> Path:
-        share = prefix.root / "usr" / "share" / "mysql"
-
-        def initialise(data: Path) -> None:
-            data.mkdir()
-            files = "\n".join((share / name).read_text() for name in SYSTEM_TABLES)
-            tables = (
-                f"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\nSET @skip_auth_anonymous=1;\n{files}"
-            )
-            options = [
-                f"--datadir={data}",
-                own_tmpdir(data.parent),
-                "--bootstrap",
-                "--innodb-log-file-size=64M",
-                "--skip-log-bin",
-            ]
-            for statements in (tables, ACCOUNTS):
-                run_step([*mariadbd(prefix), *options], data.with_name("log"), statements)
-
-        stamp = (prefix.root.parent / ".devstack-stamp.json").stat().st_mtime_ns
-        return pristine(cache, self.name, f"{stamp} {ACCOUNTS}", initialise)
-
-    def install(self, cache: Cache) -> None:
-        self._template(cache, self._prefix(cache))
-
-    def create(self, cache: Cache, name: str, directory: Path, port: int | None) -> MariadbServer:
-        return self.server(cache, name, directory, port)
-
-    def server(
-        self,
-        cache: Cache,
-        name: str,
-        directory: Path,
-        port: int | None,
-        server_id: int = 1,
-        extra_args: Sequence[str] = (),
-    ) -> MariadbServer:
-        """A handle for a server with these options; later ones override the defaults."""
-        prefix = self._prefix(cache)
-        return MariadbServer(prefix, self._template(cache, prefix), name, directory, port, server_id, extra_args)
+    def initialise(self, prefix: apt.Prefix, data: Path) -> None:
+        data.mkdir()
+        folder = share(prefix)
+        files = [folder / name.replace("mysql", folder.name) for name in SYSTEM_TABLES]
+        text = "\n".join(file.read_text() for file in files)
+        tables = f"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\nSET @skip_auth_anonymous=1;\n{text}"
+        options = [
+            f"--datadir={data}",
+            own_tmpdir(data.parent),
+            "--bootstrap",
+            "--innodb-log-file-size=64M",
+            "--skip-log-bin",
+        ]
+        for statements in (tables, self.accounts):
+            run_step([*MariadbServer.program(prefix), *options], data.with_name("log"), statements)

@@ -1,4 +1,4 @@
-"""RabbitMQ from Debian bookworm, unpacked into the cache together with the Erlang that it runs on."""
+"""RabbitMQ from a suite of Debian, unpacked into the cache together with the Erlang that it runs on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from devstack.process import clean_environment
 from devstack.server import Server
 from devstack.servers.base import Kind, Tls
 
-SUITE = "bookworm"
 PACKAGES = ("rabbitmq-server",)
 # for services, log rotation, helper scripts and plugins that nobody runs here
 WITHOUT = (
@@ -27,9 +26,10 @@ WITHOUT = (
 )
 # What the broker itself needs. It loads the modules of all others at each start, used or not, which takes 3 s more.
 PLUGINS = (
-    *("amqp10_common", "aten", "credentials_obfuscation", "cuttlefish", "enough", "gen_batch_server", "jsx"),
-    *("observer_cli", "osiris", "ra", "rabbit", "rabbit_common", "rabbitmq_prelaunch", "ranch", "recon", "seshat"),
-    *("stdout_formatter", "syslog", "sysmon_handler", "systemd"),
+    *("amqp10_common", "aten", "credentials_obfuscation", "cuttlefish", "enough", "gen_batch_server", "horus", "jsx"),
+    *("khepri", "khepri_mnesia_migration", "observer_cli", "osiris", "ra", "rabbit", "rabbit_common"),
+    *("rabbitmq_prelaunch", "ranch", "recon", "redbug", "seshat", "stdout_formatter", "syslog", "sysmon_handler"),
+    *("systemd", "thoas"),
 )
 ERLANG = "usr/lib/erlang"
 # what Erlang runs by itself, by file name and so without the prefix's loader
@@ -191,6 +191,8 @@ class RabbitmqServer(Server):
         node = ["-name", NODE, "-setcookie", self._cookie, "-start_epmd", "false"]
         node += ["-erl_epmd_port", str(self._node_port), "-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
         quiet = ["-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"]
+        # Erlang's own watch over the machine, whose programs would run without the prefix's loader
+        quiet += [word for name in ("cpu_sup", "disksup", "memsup") for word in ("-os_mon", f"start_{name}", "false")]
         return [*self._program("erlexec"), *("-noinput", "-boot", "start_sasl", "-s", "rabbit", "boot"), *emulator,
                 *node, *quiet]  # fmt: skip
 
@@ -265,17 +267,17 @@ class RabbitmqServer(Server):
 
 
 class Rabbitmq(Kind):
-    """RabbitMQ."""
+    """RabbitMQ, the version that a suite of Debian has."""
 
-    name = "rabbitmq"
-    version = "3.10"
+    def __init__(self, name: str, version: str, suite: str) -> None:
+        self.name, self.version, self._suite = name, version, suite
 
     def _prefix(self, cache: Cache) -> apt.Prefix:
-        probe = f"{ERLANG}/erts-*/bin/beam.smp"
+        probe = f"{ERLANG}/erts-*/bin/{SPAWNED[0]}.real"
         try:
-            return apt.install(cache, self.name, SUITE, PACKAGES, (), probe, WITHOUT, relocate)
+            return apt.install(cache, self.name, self._suite, PACKAGES, (), probe, WITHOUT, relocate)
         except Unavailable as error:
-            raise Unavailable(f"RabbitMQ can't be had on this machine: {error}") from error
+            raise Unavailable(f"RabbitMQ {self.version} can't be had on this machine: {error}") from error
 
     def install(self, cache: Cache) -> None:
         self._prefix(cache)

@@ -1,4 +1,4 @@
-"""What MySQL and MariaDB have in common: accounts, the client, the pristine data directory and the handshake."""
+"""What MySQL and MariaDB have in common: options, accounts, client, pristine data directory, and handshake."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import subprocess
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
 
 from devstack.apt import Prefix
-from devstack.cache import Cache
+from devstack.cache import STAMP, Cache
 from devstack.errors import DevstackError, StartFailed
 from devstack.process import clean_environment
 from devstack.progress import say
 from devstack.server import Server
+from devstack.servers.base import Kind
 
 ROOT_PASSWORD = "root"
 USER = "canal"
@@ -76,6 +78,8 @@ class SqlServer(Server):
     user = USER
     password = PASSWORD
     stop_seconds = 60.0
+    own_options: ClassVar[Sequence[str]]
+    """The options of this kind of server beside those that every kind has."""
 
     def __init__(
         self,
@@ -96,6 +100,33 @@ class SqlServer(Server):
     def prepare(self) -> None:
         copy_tree(self._template, self.datadir)
         own_tmpdir(self.directory)
+
+    @staticmethod
+    @abstractmethod
+    def program(prefix: Prefix) -> list[str]:
+        """The beginning of the server's command line: where its own files are."""
+
+    def command(self) -> list[str]:
+        return [
+            *self.program(self.prefix),
+            f"--datadir={self.datadir}",
+            f"--bind-address={self.host}",
+            f"--port={self.port}",
+            # relative to the data directory: a whole path may be too long for a unix socket
+            "--socket=mysqld.sock",
+            f"--pid-file={self.directory}/mysqld.pid",
+            own_tmpdir(self.directory),
+            "--skip-name-resolve",
+            f"--server-id={self.server_id}",
+            f"--report-host={self.host}",
+            f"--report-port={self.port}",
+            "--log-bin=mysql-bin",
+            "--binlog-row-image=FULL",
+            "--innodb-buffer-pool-size=128M",
+            "--local-infile=ON",
+            *self.own_options,
+            *self.extra_args,
+        ]
 
     @property
     @abstractmethod
@@ -141,3 +172,46 @@ class SqlServer(Server):
             return False
         # three bytes of length, a sequence number, and protocol version 10
         return len(greeting) == 5 and greeting[3:] == b"\x00\x0a"
+
+
+S = TypeVar("S", bound=SqlServer, covariant=True)
+
+
+class SqlKind(Kind, Generic[S]):
+    """A kind of SQL server, by its packages and the way its data directory is made."""
+
+    maker: type[S]
+    """The class of its handles."""
+    accounts: ClassVar[str]
+    """Statements that make the accounts in a new data directory."""
+
+    @abstractmethod
+    def prefix(self, cache: Cache) -> Prefix:
+        """Its programs, installed when they are not there."""
+
+    @abstractmethod
+    def initialise(self, prefix: Prefix, data: Path) -> None:
+        """Make a data directory with the accounts in it."""
+
+    def _template(self, cache: Cache, prefix: Prefix) -> Path:
+        stamp = (prefix.root.parent / STAMP).stat().st_mtime_ns
+        return pristine(cache, self.name, f"{stamp} {self.accounts}", lambda data: self.initialise(prefix, data))
+
+    def install(self, cache: Cache) -> None:
+        self._template(cache, self.prefix(cache))
+
+    def create(self, cache: Cache, name: str, directory: Path, port: int | None) -> S:
+        return self.server(cache, name, directory, port)
+
+    def server(
+        self,
+        cache: Cache,
+        name: str,
+        directory: Path,
+        port: int | None,
+        server_id: int = 1,
+        extra_args: Sequence[str] = (),
+    ) -> S:
+        """A handle for a server with these options; later ones override the defaults."""
+        prefix = self.prefix(cache)
+        return self.maker(prefix, self._template(cache, prefix), name, directory, port, server_id, extra_args)

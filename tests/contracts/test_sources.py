@@ -23,6 +23,7 @@ from headrace.ports.source import ChangeStream, Heartbeat, OpenSource, Receiver,
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.load import Loader
 from headrace.tasks import cancel
+from tests import versions
 
 pytestmark = pytest.mark.server
 
@@ -60,9 +61,9 @@ class Site:
         return len(self.execute("SHOW PROCESSLIST"))
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
-def site(request: pytest.FixtureRequest, stack: Any, tmp_path: Path) -> Iterator[Site]:
-    server = request.getfixturevalue("mysql") if request.param == "mysql" else stack.mariadb()
+@pytest.fixture(params=versions.SQL)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    server = request.getfixturevalue(request.param)
     made = Site(server.connection("root"), f"source{next(_numbers)}", tmp_path / "spool")
     made.execute(
         f"CREATE DATABASE {made.schema}", f"CREATE TABLE {made.schema}.t (id INT PRIMARY KEY, name VARCHAR(9))"

@@ -10,28 +10,21 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from tests import versions
 from tests.site import Site
 from tests.support import DaemonProcess, destination_toml
 from tests.type_bench import Bench
 from tests.zookeeper_bench import Ensemble
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+@pytest.fixture(scope="module", params=versions.SQL)
 def bench(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Bench]:
-    mariadb = request.param == "mariadb"
-    arguments = ("--max-allowed-packet=64M", "--innodb-log-file-size=256M") if mariadb else ()
-    server = (stack.mariadb if mariadb else stack.mysql)(
-        None, *arguments, name=f"{request.module.__name__}-{request.param}"
-    )
-    bench = Bench(server, mariadb=mariadb)
+    larger = () if request.param == "mysql" else ("--max-allowed-packet=64M", "--innodb-log-file-size=256M")
+    server = stack.sql(request.param, None, *larger, name=f"{request.module.__name__}-{request.param}")
+    bench = Bench(server, mariadb=request.param.startswith("mariadb"))
     yield bench
     bench.connection.close()
     server.kill()
-
-
-@pytest.fixture(scope="session")
-def mariadb(stack: Stack) -> Any:
-    return stack.mariadb()
 
 
 @pytest.fixture
@@ -42,7 +35,7 @@ async def zoo(zookeeper: Any) -> AsyncIterator[Ensemble]:
     await ensemble.close()
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
+@pytest.fixture(params=versions.SINCE_57)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     made = Site(request.getfixturevalue(request.param), f"ev{abs(hash(tmp_path)) % 10**9}")
     yield made

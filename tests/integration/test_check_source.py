@@ -16,12 +16,13 @@ from headrace.mysql.wire.connection import ReplicaName, SourceConnection, addres
 from headrace.ports.finding import Finding
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 from headrace.settings.load import derive_server_id
+from tests import versions
 from tests.support import DaemonProcess, destination_toml, free_port
 
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
+@pytest.fixture(params=versions.SQL)
 def server(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
@@ -115,6 +116,7 @@ async def test_a_table_that_the_first_start_creates_is_well(server: Any) -> None
     assert server.sql("SHOW DATABASES LIKE 'headrace'") == [], "the check itself changes nothing"
 
 
+@pytest.mark.parametrize("server", versions.SINCE_57, indirect=True)
 async def test_select_on_our_own_tables_alone_reads_nobody_s_columns(server: Any) -> None:
     everywhere = "REPLICATION SLAVE, REPLICATION CLIENT"
     server.sql(f"CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT {everywhere} ON *.* TO lean@'%'")

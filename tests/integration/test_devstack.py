@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from devstack import BadRequest, DevstackError, PortTaken, Stack, StartFailed
+from devstack import BadRequest, Cache, DevstackError, PortTaken, Stack, StartFailed, Unavailable, npm
 
 pytestmark = pytest.mark.server
 
@@ -171,3 +171,17 @@ def test_up_prints_endpoints_and_ends_on_a_signal() -> None:
         assert parent.returncode == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", endpoints["zookeeper"]["port"])) != 0
+
+
+def test_npm_that_is_missing_and_a_package_that_was_changed_are_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "package.json").write_text('{"name": "made", "version": "1.0.0"}')
+    with pytest.raises(Unavailable, match="SHA-256"):
+        npm.fetch(Cache(tmp_path / "cache"), str(tmp_path / "made"), "00", tmp_path / "target" / "made")
+    with pytest.raises(Unavailable, match="npm did not get"):
+        npm.fetch(Cache(tmp_path / "cache"), str(tmp_path / "missing"), "00", tmp_path / "other" / "made")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Unavailable, match="apt-get install npm"):
+        npm.fetch(Cache(tmp_path / "cache"), "made@1.0.0", "00", tmp_path / "target" / "made")

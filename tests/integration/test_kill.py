@@ -57,8 +57,15 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.parametrize(
-    ("kills", "rows_per_message"),
-    [(3, 1), pytest.param(10, 0, marks=pytest.mark.long), pytest.param(10, 1, marks=pytest.mark.long)],
+    ("mysql", "kills", "rows_per_message"),
+    [
+        ("mysql", 3, 1),
+        *(
+            pytest.param(kind, 10, rows, marks=pytest.mark.long)
+            for kind, rows in (("mysql", 0), ("mysql", 1), ("mysql56", 1), ("mariadb118", 1))
+        ),
+    ],
+    indirect=["mysql"],
 )
 async def test_kills_under_load_leave_the_topic_equal_to_the_table(
     kills: int,

@@ -12,6 +12,7 @@ from pymysql.converters import encoders
 from pymysql.cursors import DictCursor
 
 from devstack import Stack
+from tests import versions
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, replay, replay_by_pos
 
 pytestmark = pytest.mark.server
@@ -37,9 +38,9 @@ TEXT = """SELECT id, t, tu, s, m, iu, f, d, n, n65, CAST(bits AS UNSIGNED) bits,
     c, c4, v, vl, te, lt, e, st, j, gbk, lat FROM types"""
 
 
-@pytest.fixture(scope="module")
-def mariadb(stack: Stack) -> Iterator[Any]:
-    server = stack.mariadb()
+@pytest.fixture(scope="module", params=versions.MARIADB)
+def mariadb(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
+    server = stack.sql(request.param)
     yield server
     server.kill()
 

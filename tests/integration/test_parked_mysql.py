@@ -16,13 +16,14 @@ from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Guard
 from headrace.model import Unit
 from headrace.ports.parking import ParkingState
+from tests import versions
 from tests.parked import batch, new_parking, unit
 
 _numbers = itertools.count(1)
 ONE, TWO = Guard(1, 0), Guard(2, 0)
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
+@pytest.fixture(params=versions.SQL)
 def server(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 

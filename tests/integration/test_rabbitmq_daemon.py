@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from tests import versions
 from tests.integration.test_kill import Writer
 from tests.rabbit import Broker, looking_at
 from tests.support import DaemonProcess, destination_toml, replay, replay_by_pos
@@ -19,10 +20,10 @@ TABLE = "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40), n BIGINT)"
 LAST = "INSERT INTO t VALUES (1000000, 'the last', 0)"
 
 
-@pytest.fixture(scope="module")
-def own(stack: Stack) -> Iterator[Any]:
+@pytest.fixture(scope="module", params=versions.RABBITMQ)
+def own(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     """A broker that may be hurt."""
-    server = stack.rabbitmq(name="hurt-daemon")
+    server = stack.rabbitmq(kind=request.param, name=f"hurt-daemon-{request.param}")
     yield server
     server.kill()
 

@@ -12,6 +12,7 @@ import pytest
 from devstack import Stack
 from devstack.servers.base import Tls
 from headrace.errors import SinkError
+from tests import versions
 from tests.certificates import Authority
 from tests.rabbit import ids, last_words, looking_at, numbered, sink_to
 
@@ -23,11 +24,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-@pytest.fixture(scope="module")
-def own(stack: Stack, authority: Authority) -> Iterator[Any]:
+@pytest.fixture(scope="module", params=versions.RABBITMQ)
+def own(request: pytest.FixtureRequest, stack: Stack, authority: Authority) -> Iterator[Any]:
     """A broker that may be hurt; for TLS it wants certificates of its clients."""
     _, _, both = authority.make("server")
-    server = stack.rabbitmq(name="hurt", tls=Tls(both, authority.path))
+    server = stack.rabbitmq(kind=request.param, name=f"hurt-{request.param}", tls=Tls(both, authority.path))
     yield server
     server.thaw()
     server.kill()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.mysql.sql.dialect import charset_named
 from headrace.mysql.values.charsets import charset_of
 from headrace.mysql.values.column_types import ValueOptions
 from tests.binlogs import decode, new_file
-from tests.type_bench import Bench, Columns, mysql_only
+from tests.type_bench import Bench, Columns, mysql_only, since_57
 
 pytestmark = pytest.mark.server
 
@@ -111,7 +112,7 @@ def test_timestamps_are_printed_in_the_zone_that_is_asked_for(bench: Bench) -> N
     values = ", ".join(f"({i}, '{moment}.125', '{moment}')" for i, moment in enumerate(moments))
     bench.run(f"INSERT INTO t VALUES {values}, (9, 0, 0)")
     new_file(bench.server, bench.cursor)
-    changes = decode(path, schema="types", values=ValueOptions(time_zone="Europe/Berlin"))
+    changes = decode(path, schema="types", known=bench.known(), values=ValueOptions(time_zone="Europe/Berlin"))
     rows = [row for change in changes for row in change.rows]
     assert [row[2] for row in rows] == [
         *("2026-03-29 01:59:59", "2026-03-29 03:00:00", "2026-10-25 02:30:00", "2026-10-25 02:30:00"),
@@ -190,9 +191,9 @@ def test_every_collation_of_the_server_has_its_character_set(bench: Bench) -> No
         else "SELECT id, character_set_name FROM information_schema.collations"
     )
     rows = bench.cursor.fetchall()
-    assert len(rows) > 250
+    assert len(rows) > 200
     for number, name in rows:
-        assert charset_of(int(number)) == name
+        assert charset_of(int(number)) == charset_named(name)
 
 
 def test_enums_and_sets_with_many_members_and_with_none(bench: Bench) -> None:
@@ -205,8 +206,9 @@ def test_enums_and_sets_with_many_members_and_with_none(bench: Bench) -> None:
     columns |= {f"SET({sixty_four})": ["''", "'s0,s63'", "18446744073709551615", "'s8,s9'"]}
     columns |= {f"SET({','.join(repr(str(i)) for i in range(n))})": ["1", "3"] for n in (8, 9, 16, 17, 24, 25, 33)}
     for charset in ("latin1", "gbk", "ucs2", "utf16", "sjis"):
-        columns[f"ENUM('é','中文','x') CHARACTER SET {charset}"] = ["1", "2", "3"]
-        columns[f"SET('é','ツ','x') CHARACTER SET {charset}"] = ["1", "3", "5"]
+        # MySQL 5.6 loses the members of two columns in ucs2 or utf16 that have the same
+        columns[f"ENUM('é','中文','{charset}') CHARACTER SET {charset}"] = ["1", "2", "3"]
+        columns[f"SET('é','ツ','{charset}') CHARACTER SET {charset}"] = ["1", "3", "5"]
     columns["INT UNSIGNED"] = ["4000000000"]
     columns["VARCHAR(5) CHARACTER SET latin1"] = ["'é'"]
     bench.compare(columns)
@@ -217,7 +219,7 @@ def test_enums_and_sets_as_numbers(bench: Bench) -> None:
     path = new_file(bench.server, bench.cursor)
     bench.run("CREATE TABLE t (e ENUM('a','b'), s SET('a','b','c'))", "INSERT INTO t VALUES ('b','a,c'), ('', '')")
     new_file(bench.server, bench.cursor)
-    (change,) = decode(path, schema="types", values=ValueOptions(enum_index=True))
+    (change,) = decode(path, schema="types", known=bench.known(), values=ValueOptions(enum_index=True))
     assert change.rows == [(2, 5), (0, 0)]
 
 
@@ -260,12 +262,14 @@ OPAQUE = [
 ]
 
 
+@since_57
 def test_json_documents_are_printed_as_the_server_prints_them(bench: Bench) -> None:
     bench.compare(
         {"JSON": _json_values() + ([] if bench.mariadb else OPAQUE), "INT UNSIGNED": ["1"], "JSON NULL": ["'[1]'"]}
     )
 
 
+@since_57
 def test_large_json_documents(bench: Bench) -> None:
     numbers = ", ".join(map(str, range(-9000, 9000)))
     members = ", ".join(f'"key{i}": {{"n": {i * 7919}, "s": "text {i}"}}' for i in range(5000))
@@ -278,7 +282,7 @@ def test_geometries_are_the_bytes_that_the_server_holds(bench: Bench) -> None:
     columns |= {"POINT": ["ST_GeomFromText('POINT(116.4 39.9)', 4326)" if bench.mariadb else "POINT(1e300, -0.5)"]}
     columns |= {"INT UNSIGNED": ["3000000000"], "POLYGON": [f"ST_GeomFromText('{shapes[2]}')"]}
     columns |= {"VARCHAR(3) CHARACTER SET latin1": ["'é'"], "MULTIPOINT": ["ST_GeomFromText('MULTIPOINT(0 0,1 1)')"]}
-    if not bench.mariadb:
+    if bench.describes and not bench.mariadb:
         columns["POINT SRID 4326"] = ["ST_GeomFromText('POINT(39.9 116.4)', 4326)"]
     bench.compare(columns)
 
@@ -292,6 +296,7 @@ def test_vectors_hold_every_float(bench: Bench) -> None:
     )
 
 
+@since_57
 def test_generated_and_invisible_columns(bench: Bench) -> None:
     columns: Columns = {
         "INT": ["1", "2"],
@@ -315,6 +320,6 @@ def test_a_value_of_20_megabytes(bench: Bench) -> None:
     bench.run("CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB, t LONGTEXT) DEFAULT CHARSET utf8mb4")
     bench.run("INSERT INTO t VALUES (1, REPEAT(0x00FF, 10000000), REPEAT('字', 7000000))", "UPDATE t SET id = 2")
     new_file(bench.server, bench.cursor)
-    insert, update = decode(path, schema="types")
+    insert, update = decode(path, schema="types", known=bench.known())
     for row in (*insert.rows, *update.rows, *(update.before or [])):
         assert row[1:] == (b"\0\xff" * 10_000_000, "字" * 7_000_000)

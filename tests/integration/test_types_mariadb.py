@@ -53,7 +53,7 @@ def test_mariadb_compressed_columns(bench: Bench) -> None:
         "TINYTEXT COMPRESSED": texts[:2],
         "INT UNSIGNED": ["4000000000"],
     }
-    columns |= {"TEXT CHARACTER SET gbk COMPRESSED": texts, "VARCHAR(9) CHARACTER SET latin1": ["'é'"]}
+    columns |= {"TEXT COMPRESSED CHARACTER SET gbk": texts, "VARCHAR(9) CHARACTER SET latin1": ["'é'"]}
     for wrap in (0, 1):
         bench.run(f"SET column_compression_zlib_wrap = {wrap}, column_compression_threshold = 10")
         bench.compare(columns, told=True)

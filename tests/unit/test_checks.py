@@ -68,6 +68,7 @@ def test_without_full_metadata_the_schema_history_serves_and_full_is_advised_whe
     refuse_incomplete(findings)
     assert ("binlog_row_metadata = 'FULL'" in findings[-1].sentence) is (metadata is not None)
     assert "SELECT" in findings[-1].sentence
+    assert f"binlog_row_metadata is {metadata or 'not known to this version'}: " in findings[-1].sentence
 
 
 def test_row_images_that_lack_columns_are_taken_when_the_operator_says_so() -> None:

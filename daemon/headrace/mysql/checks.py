@@ -100,12 +100,12 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
 
 def _metadata(variables: dict[str, str], setter: str) -> Finding:
     """Not a fault: without full metadata the schema history says what columns are."""
-    actual = variables.get("binlog_row_metadata", "not known to this version").upper()
+    actual = variables.get("binlog_row_metadata", "").upper()
     if actual == "FULL":
         return Finding("binlog_row_metadata", True, "binlog_row_metadata is FULL")
     sentence = (
-        f"binlog_row_metadata is {actual}: column names come from the schema history, which needs the SELECT privilege "
-        "on the tables"
+        f"binlog_row_metadata is {actual or 'not known to this version'}: column names come from the schema history, "
+        "which needs the SELECT privilege on the tables"
     )
     if "binlog_row_metadata" in variables:
         sentence += f"; better is {setter} binlog_row_metadata = 'FULL'"

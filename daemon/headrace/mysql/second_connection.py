@@ -80,7 +80,9 @@ class MysqlSecondConnection(SecondConnection):
             try:
                 await connection.load_variables()
                 waits = f"innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}"
-                await connection.query(f"SET SESSION {waits}, sql_notes = 0")
+                # what MariaDB 11.8 warns of when it is set has been replaced there
+                notes = "note_verbosity = ''" if "note_verbosity" in connection.variables else "sql_notes = 0"
+                await connection.query(f"SET SESSION {waits}, {notes}")
             except BaseException:
                 await connection.close()
                 raise

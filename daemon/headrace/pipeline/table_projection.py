@@ -248,7 +248,7 @@ class TableProjection:
     def _absent(self, name: str) -> NotUnderstood:
         return NotUnderstood(
             f"a row of {self.tables[0]} lacks the column {name}, which decides where it goes",
-            remedy="SET PERSIST binlog_row_image = 'FULL'; and let old sessions reconnect",
+            remedy="set the server's binlog_row_image to FULL, and let old sessions reconnect",
         )
 
 

@@ -155,7 +155,8 @@ def _classify(sql: str, schema: str, dialect: Dialect) -> StatementInfo:
     if thing in _ACCOUNTS:
         return replace(other, category="dcl", secret=secret)
     ddl = replace(other, category="ddl", alters=word == "ALTER", secret=secret)
-    if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER"):
+    retyped = any(token.upper == "AS" for token in c.tokens)
+    if thing in _HARMLESS or (thing == "SEQUENCE" and word == "ALTER" and not retyped):
         return replace(ddl, tables=_one_table(c) if thing == "VIEW" else ())
     kind = _READERS[word, thing][0] if (word, thing) in _READERS else DdlKind.QUERY
     return _ddl(c, sql, replace(ddl, kind=kind, temporary=temporary), (word, thing))
@@ -230,7 +231,8 @@ def _ddl(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> Sta
 def _doubtful(c: Cursor, sql: str, base: StatementInfo, what: tuple[str, str]) -> StatementInfo:
     """What a statement that was not understood is about: nothing that could be missed."""
     verb, thing = what
-    names = _one_table(c) if thing == "TABLE" and verb in ("CREATE", "ALTER", "TRUNCATE") else None
+    about_one = thing in ("TABLE", "SEQUENCE") and verb in ("CREATE", "ALTER", "TRUNCATE")
+    names = _one_table(c) if about_one else None
     if not names:
         return base
     more = verb == "ALTER" and any(word in sql.upper() for word in ("RENAME", "CONVERT", "EXCHANGE"))

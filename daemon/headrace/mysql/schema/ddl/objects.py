@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.mysql.schema.ddl import actions
 from headrace.mysql.schema.ddl.actions import ColumnDef, ColumnType, TableName
 from headrace.mysql.schema.ddl.alter import wait
 from headrace.mysql.schema.ddl.columns import index_parts
 from headrace.mysql.schema.ddl.create import Options, table_option
 from headrace.mysql.schema.ddl.cursor import Cursor
+from headrace.mysql.schema.ddl.types import SIGNED_WIDTHS, data_type
 
 
 def drop(c: Cursor) -> actions.DropTables:
@@ -117,13 +120,20 @@ _SEQUENCE = (
 
 
 def create_sequence(c: Cursor) -> actions.CreateTable:
-    """Behind CREATE SEQUENCE: its options change no table schema before MariaDB 11.5, which has AS <type>."""
+    """Behind CREATE SEQUENCE. Of its options only AS <type>, of MariaDB 11.5, changes the table schema."""
     if_not_exists = c.takes("IF", "NOT", "EXISTS")
     name = c.table()
-    if c.dialect.version >= 110500:
-        raise c.problem("the table schema of a sequence in MariaDB 11.5")
+    types = [ColumnType(kind, width, unsigned=unsigned) for _, kind, width, unsigned, _ in _SEQUENCE]
+    while not c.done:
+        if c.takes("AS"):
+            made = data_type(c)
+            if made.kind not in SIGNED_WIDTHS:
+                raise c.problem("a sequence of a type that is not known")
+            types[:4] = [replace(made, length=SIGNED_WIDTHS[made.kind] + 1)] * 4
+        else:
+            c.i += 1
     columns = tuple(
-        ColumnDef(column, ColumnType(kind, width, unsigned=unsigned), nullable=False, comment=comment)
-        for column, kind, width, unsigned, comment in _SEQUENCE
+        ColumnDef(column, made, nullable=False, comment=comment)
+        for (column, _, _, _, comment), made in zip(_SEQUENCE, types, strict=True)
     )
     return actions.CreateTable(name, columns, if_not_exists=if_not_exists, charset="utf8mb4")

@@ -17,6 +17,7 @@ INTS |= {"INTEGER": "int", "MIDDLEINT": "mediumint", "INT1": "tinyint", "INT2": 
 INTS |= {"INT4": "int", "INT8": "bigint"}
 _WIDTHS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
 """What int stands for in int(11): signed, unsigned."""
+SIGNED_WIDTHS = {kind: signed for kind, (signed, _) in _WIDTHS.items()}
 _DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
 _PLAIN = {"DATE": "date", "JSON": "json", "TINYBLOB": "tinyblob", "MEDIUMBLOB": "mediumblob", "LONGBLOB": "longblob"}
 _PLAIN |= {"GEOMETRY": "geometry", "POINT": "point", "LINESTRING": "linestring", "POLYGON": "polygon"}
