@@ -11,8 +11,9 @@ import pytest
 import zstandard
 
 from headrace.errors import NotUnderstood
-from headrace.model import RowsChange
+from headrace.model import Column, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.values.column_types import BLOB_COMPRESSED, ValueOptions, field_of
 from tests.made_binlog import Binlog, close_all, decoder, feed
 
 MIB = 1 << 20
@@ -112,3 +113,20 @@ def test_a_compressed_event_of_mariadb_is_refused_by_what_it_says_before_it_is_d
     log.event(16, bytes(8))
     log.transaction(2, 1_700_000_000_000_001, [(9, "x")])
     refused(log)
+
+
+def test_a_compressed_value_of_mariadb_is_refused_by_what_it_says_before_it_is_decompressed() -> None:
+    packed = zlib.compress(bytes(300 * MIB), 9)
+    value = b"\x84" + (300 * MIB).to_bytes(4, "big") + packed
+    field = field_of(
+        BLOB_COMPRESSED,
+        4,
+        Column("v", "longblob /*M!100301 COMPRESSED*/", -4, charset="binary"),
+        ValueOptions(largest=4 * MIB),
+    )
+    assert field.post is not None
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"larger than .*max_event"):
+        field.post(value)
+    assert tracemalloc.get_traced_memory()[1] < MIB
+    tracemalloc.stop()

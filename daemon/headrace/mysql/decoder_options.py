@@ -36,7 +36,7 @@ class DecoderOptions:
         """As the destination's file says."""
         source, wanted, message = settings.source, settings.filter, settings.message.capabilities
         return cls(
-            values=ValueOptions(time_zone=message.time_zone, enum_index=message.enum_index),
+            values=ValueOptions(message.time_zone, message.enum_index, source.max_event),
             rows=wanted.rows,
             ddl=wanted.ddl,
             dcl=wanted.dcl,

@@ -48,11 +48,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """What an operator may choose of values: the IANA zone that TIMESTAMPs are printed in (never the host's), and
-    whether ENUM and SET come as the numbers that the server stores."""
+    """What an operator may choose of values: the IANA zone that TIMESTAMPs are printed in (never the host's), whether
+    ENUM and SET come as the numbers that the server stores, and the bytes that a compressed value may become."""
 
     time_zone: str = "UTC"
     enum_index: bool = False
+    largest: int = mariadb_values.LARGEST
 
 
 DEFAULTS = ValueOptions()
@@ -105,7 +106,7 @@ def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAU
         return _temporal_field(kind, meta, options)
     if kind in (DATETIME, TIMESTAMP, TIME):
         return _old_temporal_field(kind, column, options)
-    return _var_field(kind, meta, column)
+    return _var_field(kind, meta, column, options.largest)
 
 
 def _zone(options: ValueOptions) -> ZoneInfo | None:
@@ -138,7 +139,7 @@ def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Fie
     return Field("fixed", *(old_temporal.datetime if kind == DATETIME else old_temporal.time)(fsp))
 
 
-def _var_field(kind: int, meta: int, column: Column) -> Field:
+def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
     if kind in (VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED):
         size = 2 if meta > 255 else 1
     elif kind in (BLOB, JSON, GEOMETRY, BLOB_COMPRESSED, VECTOR):
@@ -147,11 +148,11 @@ def _var_field(kind: int, meta: int, column: Column) -> Field:
         raise UnknownType(f"column type {kind} is not decoded")
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
-    codec, post = _text_or_bytes(kind, meta, column)
+    codec, post = _text_or_bytes(kind, meta, column, largest)
     return Field("var", _LENGTH_CODES[size], size, post, codec)
 
 
-def _text_or_bytes(kind: int, meta: int, column: Column) -> tuple[str, values.Post | None]:
+def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[str, values.Post | None]:
     """What makes the value of a variable field: Python's codec, or a function, or neither for bytes as they are."""
     if kind in _OWN_TEXT:
         return "", _OWN_TEXT[kind]
@@ -159,14 +160,14 @@ def _text_or_bytes(kind: int, meta: int, column: Column) -> tuple[str, values.Po
         return "", mariadb_values.FIXED_BINARY_TEXT[column.kind]
     if column.charset == "binary" or kind == GEOMETRY:
         if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-            return "", mariadb_values.decompressed
+            return "", lambda raw: mariadb_values.decompressed(raw, largest)
         if kind == STRING:  # the row image drops a BINARY(n)'s trailing zero bytes; they are part of the value
             return "", lambda raw: raw.ljust(meta, b"\0")
         return "", None
     codec = codec_of(column.charset)
     decode = codec.decode
     if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return "", lambda raw: decode(mariadb_values.decompressed(raw))
+        return "", lambda raw: decode(mariadb_values.decompressed(raw, largest))
     return (codec.python, None) if codec.python else ("", decode)
 
 

@@ -46,10 +46,14 @@ def inet6_text(raw: bytes) -> str:
 FIXED_BINARY_TEXT: dict[str, Callable[[bytes], str]] = {"uuid": uuid_text, "inet6": inet6_text, "inet4": inet4_text}
 
 
-def decompressed(raw: bytes) -> bytes:
+LARGEST = 1 << 30
+"""Bytes of an event or a value that no server goes beyond."""
+
+
+def decompressed(raw: bytes, largest: int = LARGEST) -> bytes:
     """A compressed column's value: nothing, or a first byte and the data. 0: not compressed. 8 in the upper four bits:
     zlib, the 4th bit for a stream without zlib's header, the low three for the bytes of the length that follows, big
-    endian. Raises ValueError for other bytes."""
+    endian. Raises ValueError for other bytes, and for a value of more than `largest` bytes."""
     if not raw:
         return b""
     method = raw[0]
@@ -58,11 +62,7 @@ def decompressed(raw: bytes) -> bytes:
     size = method & 7
     if method >> 4 != 8 or not 1 <= size <= 4 or len(raw) <= size + 1:
         raise ValueError(f"a compressed column begins with {raw[:6].hex()}")
-    return _inflated("column", raw, 1, size, len(raw), -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS)
-
-
-LARGEST = 1 << 30
-"""Bytes of an event or a value that no server goes beyond."""
+    return _inflated("column", raw, 1, size, len(raw), -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS, largest)
 
 
 def decompressed_event(data: bytes, at: int, stop: int, largest: int = LARGEST) -> bytes:
@@ -76,7 +76,7 @@ def decompressed_event(data: bytes, at: int, stop: int, largest: int = LARGEST) 
     return _inflated("event", data, at + 1, size, stop, zlib.MAX_WBITS, largest)
 
 
-def _inflated(what: str, data: bytes, at: int, size: int, stop: int, window: int, largest: int = LARGEST) -> bytes:
+def _inflated(what: str, data: bytes, at: int, size: int, stop: int, window: int, largest: int) -> bytes:
     """What stands from `at` to `stop`: a length of `size` bytes, then the compressed data."""
     length = int.from_bytes(data[at : at + size], "big")
     if length > largest:
