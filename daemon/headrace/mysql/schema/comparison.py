@@ -96,6 +96,8 @@ class SchemaComparison:
             names = set(list(self._nameless)[self._next : self._next + _AT_ONCE])
             self._next = self._next + _AT_ONCE if self._next + _AT_ONCE < len(self._nameless) else 0
             self._next_round = _now() + _EVERY / (len(self._nameless) // _AT_ONCE + 1)
+        if not names:
+            return
         began = _now()
         try:
             await self._compare(names, position)
