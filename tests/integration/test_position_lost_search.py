@@ -141,7 +141,7 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
     plain = Position(**{**_fields(stored), "open_xa": ()})
     error = await lost.lose(plain)
     assert error.kind is LostKind.TRUNCATED
-    state, text = judge(lost.source, plain, await _ask(lost.source, plain))
+    state, text = judge(lost.source, plain, await _ask("shop", lost.source, plain))
     assert (state, text.split(": ")[1]) == ("POSITION_LOST", "truncated"), "headrace position show says so too"
     whole = Position(**{**_fields(plain), "file": following, "offset": 4})
     assert judge(lost.source, whole, await _ask(lost.source, whole))[0] == "ok"

@@ -36,7 +36,7 @@ class Server:
         self.made: Exception | None = None
         """What CREATE TABLE gives."""
         self.opened = self.closed = self.roles = 0
-        self.statements = list[str]()
+        self.statements, self.variables = list[str](), dict[str, str]()
         monkeypatch.setattr(module, "SourceConnection", SimpleNamespace(open=self._open))
         monkeypatch.setattr(module, "server_role", self._role)
         monkeypatch.setattr(module, "write_heartbeat", self._write)
