@@ -144,7 +144,7 @@ async def test_a_file_that_is_cut_off_is_proven_and_passed_over(lost: Lost) -> N
     state, text = judge(lost.source, plain, await _ask("shop", lost.source, plain))
     assert (state, text.split(": ")[1]) == ("POSITION_LOST", "truncated"), "headrace position show says so too"
     whole = Position(**{**_fields(plain), "file": following, "offset": 4})
-    assert judge(lost.source, whole, await _ask(lost.source, whole))[0] == "ok"
+    assert judge(lost.source, whole, await _ask("shop", lost.source, whole))[0] == "ok"
     for policy in ("next_file", "earliest"):  # the oldest would lead into the same file again
         move = await relocate_by_policy(lost.source, policy, error, stored)
         assert move is not None
