@@ -140,6 +140,12 @@ CASES = (
         "CREATE TABLE v (a int NOT NULL, b int NOT NULL, KEY (a, b), UNIQUE (a), UNIQUE (a, b))", "ALTER TABLE v DROP INDEX a", "ALTER TABLE v DROP INDEX a_2",
         "CREATE TABLE w (a serial, b text NOT NULL, UNIQUE (b(20)))", "ALTER TABLE w ADD x int NOT NULL UNIQUE KEY AFTER a, DROP INDEX a, MODIFY a int",
     ),
+    case("a unique key on all of a tiny text or blob", "CREATE TABLE t (b tinyblob NOT NULL, c tinytext CHARACTER SET latin1 NOT NULL, d tinytext CHARACTER SET utf8mb4 NOT NULL, UNIQUE (d(63)), UNIQUE (c(255)), UNIQUE (b(255)))",
+         "ALTER TABLE t DROP INDEX c", "ALTER TABLE t DROP INDEX b", since=50700),  # MySQL 5.6 crashes
+    case("a unique key that is dropped and made again", "CREATE TABLE t (id int NOT NULL, b int NOT NULL, UNIQUE x (id), UNIQUE y (b))", "ALTER TABLE t DROP INDEX x, ADD UNIQUE x (id)",
+         "ALTER TABLE t DROP INDEX x, DROP INDEX y, ADD UNIQUE y (b), ADD UNIQUE x (id)", "ALTER TABLE t DROP INDEX x, ADD UNIQUE x (id), ADD c int"),
+    case("a unique key of a table with system versioning", "CREATE TABLE t (a int NOT NULL UNIQUE, b int NOT NULL) WITH SYSTEM VERSIONING", "ALTER TABLE t DROP SYSTEM VERSIONING",
+         "CREATE TABLE u (a int NOT NULL, UNIQUE (a))", "ALTER TABLE u ADD SYSTEM VERSIONING", servers=MARIADB),
     case("a unique key on an expression", "CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE ((a + b)), UNIQUE (b))", "ALTER TABLE t DROP INDEX functional_index",
          "CREATE TABLE u (a int NOT NULL, b int AS (a + 1) VIRTUAL NOT NULL, c int AS (a + 2) STORED NOT NULL, UNIQUE (b), UNIQUE (c))", "ALTER TABLE u DROP INDEX b", "ALTER TABLE u DROP INDEX c", "TRUNCATE TABLE u", "ALTER TABLE u ADD UNIQUE (b)",
          "CREATE TABLE v (a int NOT NULL, b int NOT NULL DEFAULT 1, UNIQUE (b, a))", "ALTER TABLE v DROP b", servers=MYSQL),

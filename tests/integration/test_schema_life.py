@@ -212,3 +212,23 @@ def test_columns_swapped_so_while_the_daemon_was_down_stop_it_until_an_operator_
     process.start()
     wait_for(out, "4", process)
     assert rows(out)[1:] == [{"id": "4", "b": "20", "a": "10", "c": "30"}]
+
+
+def test_no_row_passes_while_the_source_cannot_be_asked(
+    server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
+    process.wait_state("shop", "STREAMING")
+    run("INSERT INTO t VALUES (1, 10, 20)")
+    wait_for(out, "1", process)
+    run("ALTER USER canal@'%' ACCOUNT LOCK")
+    try:
+        run(*UNLOGGED, "INSERT INTO t (id, a, b) VALUES (2, 10, 20)")
+        status = process.wait("shop", lambda s: s["state"] not in ("STREAMING", "STARTING"))
+        assert "lock" in status["last_error"].lower(), status
+    finally:
+        run("ALTER USER canal@'%' ACCOUNT UNLOCK")
+    process.wait("shop", lambda s: "without a statement in the binlog" in s["last_error"], 90)
+    assert [row["id"] for row in rows(out)] == ["1"]

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from devstack import Stack
-from headrace.errors import SchemaDiffers
+from headrace.errors import SchemaDiffers, SourceError
 from headrace.model import Position
 from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.comparison import SchemaComparison
@@ -78,11 +78,11 @@ class Shop:
     async def read(self, position: Position, history: SchemaHistory | None = None) -> Reading:
         return await read_schemas(self.source, position, self.captures, history or self.history())
 
-    async def comparison(self, position: Position) -> SchemaComparison:
+    async def comparison(self, position: Position) -> tuple[SchemaComparison, SchemaHistory]:
         """Of a history that knows all tables as of a position that is the end of the binlog."""
         history = self.history()
         history.adopt(await self.read(position, history))
-        return SchemaComparison("shop", self.source, history)
+        return SchemaComparison("shop", self.source, history), history
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def unlogged(shop: Shop, *statements: str) -> None:
 async def test_what_the_statements_behind_the_position_explain_is_no_difference(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (x int, y int)")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     shop.run(SWAP, "ALTER TABLE t ADD c int", "RENAME TABLE u TO v, t TO u, v TO t")
     await comparison.begin(position)
     unlogged(shop, "ALTER TABLE u CHANGE a b int, CHANGE b a int")
@@ -298,7 +298,6 @@ CHANGES = {
     "names": SWAP,
     "sign": "ALTER TABLE t MODIFY a int unsigned",
     "members": "ALTER TABLE t MODIFY e enum('y','x')",
-    "key": "ALTER TABLE t DROP PRIMARY KEY",
     "character set": "ALTER TABLE t MODIFY v varchar(9) CHARACTER SET latin1",
     "number of columns": "ALTER TABLE t DROP b",
 }
@@ -309,17 +308,48 @@ async def test_each_change_of_what_rows_mean_is_a_difference(shop: Shop, change:
     columns = "id int PRIMARY KEY, a int, b int, e enum('x','y'), v varchar(9) CHARACTER SET latin2"
     shop.run(f"CREATE TABLE t ({columns})")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     await comparison.run(position, (shop.name, "t"))
     unlogged(shop, change)
     with pytest.raises(SchemaDiffers, match=rf"{shop.name}\.t was changed without a statement in the binlog"):
         await comparison.run(position, (shop.name, "t"))
 
 
+async def test_a_key_that_was_changed_without_a_statement_is_taken_as_the_server_shows_it(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int NOT NULL)")
+    position = shop.here()
+    comparison, history = await shop.comparison(position)
+    unlogged(shop, "ALTER TABLE t DROP PRIMARY KEY, ADD UNIQUE (a)")
+    await comparison.run(position, (shop.name, "t"))
+    known = history.table(shop.name, "t")
+    assert known is not None
+    assert (known.keys, known.promoted) == ((1,), True)
+
+
+async def test_a_table_that_may_have_changed_and_cannot_be_looked_at_is_not_passed_over(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.mysql.schema import reader as schema_reader
+
+    monkeypatch.setattr(schema_reader, "_LOCK_SECONDS", 1)
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    position = shop.here()
+    comparison, _ = await shop.comparison(position)
+    unlogged(shop, SWAP)
+    blocker = pymysql.connect(**shop.server.connection("root"), database=shop.name, autocommit=True)
+    with blocker, blocker.cursor() as cursor:
+        cursor.execute("LOCK TABLES t WRITE")
+        with pytest.raises(SourceError, match="may have changed, and can't be looked at"):
+            await comparison.run(position, (shop.name, "t"))
+        assert not comparison.agreed((shop.name, "t"), (position.file, position.offset))
+    with pytest.raises(SchemaDiffers):
+        await comparison.run(position, (shop.name, "t"))
+
+
 async def test_where_rows_bring_their_names_a_difference_at_the_start_is_no_stop(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     unlogged(shop, SWAP)
     with structlog.testing.capture_logs() as lines:
         await comparison.begin(position)
@@ -329,7 +359,7 @@ async def test_where_rows_bring_their_names_a_difference_at_the_start_is_no_stop
 async def test_what_rows_do_not_show_is_no_difference(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int)")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     unlogged(shop, "ALTER TABLE t ADD INDEX (a), ALTER a SET DEFAULT 5, COMMENT 'x', MODIFY id int COMMENT 'y'")
     await comparison.run(position, (shop.name, "t"))
 
@@ -337,7 +367,7 @@ async def test_what_rows_do_not_show_is_no_difference(shop: Shop) -> None:
 async def test_tables_that_statements_keep_changing_meanwhile_are_no_difference(shop: Shop) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     ended = threading.Event()
 
     def change() -> None:
@@ -364,7 +394,7 @@ async def test_every_few_minutes_tables_without_names_are_compared_though_no_row
     monkeypatch.setattr("headrace.mysql.schema.comparison._AT_ONCE", 2)
     shop.run("CREATE TABLE s (id int)", "CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int)")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     for table in ("s", "u", "t"):
         comparison.looked_at((shop.name, table), (position.file, position.offset))
     assert not comparison.is_due()
@@ -385,7 +415,7 @@ async def test_rows_that_ask_too_often_are_compared_a_little_later(shop: Shop, m
     monkeypatch.setattr("headrace.mysql.schema.comparison._BURST", 0.0)
     shop.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int)")
     position = shop.here()
-    comparison = await shop.comparison(position)
+    comparison, _ = await shop.comparison(position)
     await comparison.run(position, (shop.name, "u"))
     assert not comparison.may_run()
     comparison.due.add((shop.name, "t"))
@@ -396,3 +426,23 @@ async def test_rows_that_ask_too_often_are_compared_a_little_later(shop: Shop, m
     assert comparison.is_due()
     with pytest.raises(SchemaDiffers):
         await comparison.run(position)
+
+
+@pytest.fixture
+def mysql_shop(stack: Stack) -> Iterator[Shop]:
+    server = stack.mysql(None, "--show-gipk-in-create-table-and-information-schema=OFF", name="hidden-keys")
+    recorder = Recorder(server)
+    yield Shop(server, recorder)
+    recorder.close()
+    server.kill()
+
+
+async def test_a_primary_key_that_mysql_has_made_and_hides_is_seen(mysql_shop: Shop) -> None:
+    position = mysql_shop.here()
+    with mysql_shop.recorder.session() as connection, connection.cursor() as cursor:
+        for sql in ("SET sql_generate_invisible_primary_key = 1", f"CREATE TABLE {mysql_shop.name}.t (a int)"):
+            cursor.execute(sql)
+    history = mysql_shop.history()
+    history.adopt(await mysql_shop.read(mysql_shop.here(), history))
+    assert names(history, mysql_shop, "t") == ["my_row_id", "a"]
+    await SchemaComparison("shop", mysql_shop.source, history).run(position, (mysql_shop.name, "t"))

@@ -56,7 +56,7 @@ class MysqlStream(ChangeStream):
     async def read(self) -> None:
         if self._end is not None:
             raise self._end
-        decoder, described = self._decoder, self._decoder.described
+        decoder, described, version = self._decoder, self._decoder.described, self._schemas.history.version
         try:
             if described.wanted is not None:
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
@@ -66,6 +66,8 @@ class MysqlStream(ChangeStream):
                 await self._schemas.comparison.run(decoder.position())
             elif not self._more:
                 await self._receive()
+            if self._schemas.history.version != version:
+                decoder.refresh()
             await asyncio.sleep(0)
             self._receiver.begin()
             self._at, self._more = decoder.feed(self._data, self._at, self._receiver.full)

@@ -26,7 +26,8 @@ class Decoder:
     found. `history` knows table schemas where the binlog does not describe them, and `comparison` when they are
     to be compared with the source's. With `apart` somebody else looks after `statements.waiting`.
 
-    Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. When `described.wanted` is set
+    Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. refresh() is to be called when
+    the history has changed by something else than the stream. When `described.wanted` is set
     after feed(), that table's schema has to be found or compared, and `described.learned()` called, before the next
     call.
     """
@@ -97,6 +98,7 @@ class Decoder:
 
         self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool, largest=options.max_event)
         self.feed, self.position = self.cutter.feed, transactions.position
+        self.refresh = maps.refresh
 
     def close(self) -> None:
         """Gives back files that are open; nothing can be fed afterwards."""

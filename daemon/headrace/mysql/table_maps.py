@@ -91,8 +91,12 @@ class TableMaps:
 
     def forget(self) -> None:
         """Tables have other schemas now."""
-        self._maps.clear()
+        self.refresh()
         self._described.forget()
+
+    def refresh(self) -> None:
+        """Takes tables from the history anew."""
+        self._maps.clear()
 
     def _new(self, body: bytes) -> Table:
         try:

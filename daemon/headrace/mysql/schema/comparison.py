@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection
 from time import monotonic as _now
 
 import structlog
@@ -12,13 +12,14 @@ import structlog
 from headrace.errors import SchemaDiffers, SourceError
 from headrace.model import Position
 from headrace.mysql.schema.ddl.actions import TableName
+from headrace.mysql.schema.ddl.definition import Difference
 from headrace.mysql.schema.gap import DdlScan
 from headrace.mysql.schema.history import SchemaHistory
-from headrace.mysql.schema.reader import TRIES, read_whole
+from headrace.mysql.schema.reader import TRIES, prepare, read_whole
 from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.schema.tables import read_tables
 from headrace.mysql.sql.dialect import dialect_of
-from headrace.mysql.wire.connection import Server, SourceConnection, address_of
+from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
 
 log = structlog.get_logger(__name__)
 
@@ -59,10 +60,13 @@ class SchemaComparison:
         self._next_round = _now() + _EVERY
 
     async def begin(self, position: Position) -> None:
-        """Compares all that is known. Where rows bring their names a difference is only logged. Raises as run(), and
-        SourceError."""
+        """Compares all that is known. Where rows bring their names a difference is only logged. A table of which the
+        source can't tell is compared before its first row. Raises SchemaDiffers and SourceError."""
         if names := self._history.known():
-            await self._compare(names, position, at_start=True)
+            try:
+                await self._compare(names, position, at_start=True)
+            except QueryFailed as error:
+                self._log.warning("table schemas can't be compared at the start", error=str(error))
 
     def looked_at(self, name: TableName, here: FilePosition) -> None:
         """The source has just been asked about the table whose rows stand at `here`."""
@@ -86,22 +90,22 @@ class SchemaComparison:
     async def run(self, position: Position, name: TableName | None = None) -> None:
         """Compares what is due, or a part of all, and the table `name`.
 
-        `position` is that of the stream. Raises SchemaDiffers; when the source can't be asked, that is logged and tried
-        again later.
+        `position` is that of the stream. Raises SchemaDiffers, and SourceError when the source can't be asked about
+        `name`; else that is logged and tried again later.
         """
         names, self.due = self.due, set()
         if name is not None:
             names.add(name)
         elif not names:
-            names = set(list(self._nameless)[self._next : self._next + _AT_ONCE])
-            self._next = self._next + _AT_ONCE if self._next + _AT_ONCE < len(self._nameless) else 0
-            self._next_round = _now() + _EVERY / (len(self._nameless) // _AT_ONCE + 1)
+            names = self._next_part(position)
         if not names:
             return
         began = _now()
         try:
             await self._compare(names, position)
         except SourceError as error:
+            if name is not None:
+                raise
             self._log.warning("table schemas can't be compared", error=str(error))
             self.due = names
             self._paused_until = _now() + _BURST + _AGAIN
@@ -110,42 +114,62 @@ class SchemaComparison:
             now = _now()
             self._paused_until = max(self._paused_until, now) + _PAUSE * (now - began)
 
-    async def _compare(self, names: Iterable[TableName], position: Position, *, at_start: bool = False) -> None:
+    def _next_part(self, position: Position) -> set[TableName]:
+        """The tables whose turn it is, without those that agreed as of a time that the stream has not reached."""
+        names, end = list(self._nameless), self._next + _AT_ONCE
+        part, self._next = names[self._next : end], end if end < len(names) else 0
+        self._next_round = _now() + _EVERY / (len(names) // _AT_ONCE + 1)
+        here = position.file, position.offset
+        return {name for name in part if name not in self._agreed or reached(here, self._agreed[name])}
+
+    async def _compare(self, names: Collection[TableName], position: Position, *, at_start: bool = False) -> None:
         history, dialect = self._history, dialect_of(self._server.version, mariadb=self._server.mariadb)
         async with await SourceConnection.open(address_of(self._server.settings)) as connection:
+            await prepare(connection, dialect, wait=1)
             before = (await connection.binlog_end())[:2]
             suspects = set()
             async for name, shown in read_tables(connection.query, names, dialect):
-                if not isinstance(shown, str) and history.difference(name, shown):
+                if not isinstance(shown, str) and history.difference(name, shown) is not Difference.NONE:
                     suspects.add(name)
                 await asyncio.sleep(0)  # other destinations share the loop
-            differing = await self._unexplained(connection, suspects, position) if suspects else {}
-            named = False
-            if differing and at_start:
-                variables = await connection.load_variables()
-                named = variables.get("binlog_row_metadata", "").upper() == "FULL"
-        for name, why in sorted(differing.items()):
-            what = f"table {'.'.join(name)} was changed without a statement in the binlog: {why}"
-            if not named:
-                raise SchemaDiffers(what)
-            self._log.warning(what)
-        self._agreed |= dict.fromkeys(names, before)
+            if suspects:
+                await self._settle(connection, suspects, position, at_start=at_start)
+        self._agreed |= {name: before for name in names if name not in self.due}
 
-    async def _unexplained(
-        self, connection: SourceConnection, suspects: set[TableName], position: Position
-    ) -> dict[TableName, str]:
-        """Those tables that differ also from what the statements behind the position make of them, and in what."""
+    async def _settle(
+        self, connection: SourceConnection, suspects: set[TableName], position: Position, *, at_start: bool
+    ) -> None:
+        """Finds out what the statements behind the position explain of the differences."""
         dialect = dialect_of(self._server.version, mariadb=self._server.mariadb)
         later = self._history.fork()
+        await prepare(connection, dialect)
         async with contextlib.aclosing(DdlScan(self._server, position, self._log, later)) as scan:
             for attempt in range(TRIES):
                 await asyncio.sleep(0.3 * attempt)
                 before = (await connection.binlog_end())[:2]
                 reading = await read_whole(connection, suspects, dialect)
                 await scan.run_to((await connection.binlog_end())[:2])
-                last = {name: scan.last_of_table(*name) for name in reading.tables}
+                last = {name: scan.last_of_table(*name) for name in suspects}
                 torn = {name for name, behind in last.items() if behind is not None and not reached(before, behind)}
                 if not torn:
                     break
-        shown = {name: definition for name, (definition, _) in reading.tables.items() if name not in torn}
-        return {name: why for name, one in shown.items() if (why := later.difference(name, one))}
+        self.due |= torn
+        for name in sorted(suspects - torn):
+            table = f"table {'.'.join(name)}"
+            if name in reading.unknown:
+                raise SourceError(f"{table} may have changed, and can't be looked at: {reading.unknown[name]}")
+            shown = reading.tables[name][0]
+            difference = later.difference(name, shown)
+            if difference is Difference.COLUMNS:
+                what = f"{table} was changed without a statement in the binlog: {later.in_words(name, shown)}"
+                if not at_start or not await _rows_bring_names(connection):
+                    raise SchemaDiffers(what)
+                self._log.warning(what)
+            elif difference is Difference.KEY and last[name] is None:
+                self._log.warning(f"the key of {table} is taken as the source shows it")
+                self._history.correct(name, shown)
+
+
+async def _rows_bring_names(connection: SourceConnection) -> bool:
+    variables = await connection.load_variables()
+    return variables.get("binlog_row_metadata", "").upper() == "FULL"

@@ -13,7 +13,7 @@ from headrace.mysql.events.query_event import QueryEvent
 from headrace.mysql.schema.apply import Applied
 from headrace.mysql.schema.ddl.actions import AlterTable, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
-from headrace.mysql.schema.ddl.definition import TableDefinition, difference
+from headrace.mysql.schema.ddl.definition import Difference, TableDefinition, difference, in_words
 from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.sql.tokens import NotParsed
@@ -101,10 +101,20 @@ class SchemaHistory:
         """Captured tables whose schema is known here."""
         return self._states.known()
 
-    def difference(self, name: TableName, shown: TableDefinition) -> str:
-        """What rows of a table would mean otherwise if it were as `shown`; "" for nothing, or when it is not known."""
+    def difference(self, name: TableName, shown: TableDefinition) -> Difference:
+        """In what a table that is known differs from how it is `shown`."""
         state = self._states.get(name)
-        return difference(state, shown) if isinstance(state, TableDefinition) else ""
+        return difference(state, shown) if isinstance(state, TableDefinition) else Difference.NONE
+
+    def in_words(self, name: TableName, shown: TableDefinition) -> str:
+        """The first difference of columns."""
+        state = self._states.get(name)
+        return in_words(state, shown) if isinstance(state, TableDefinition) else ""
+
+    def correct(self, name: TableName, shown: TableDefinition) -> None:
+        """Takes a table as the source shows it."""
+        self._states.at(self._pos, "comparison")
+        self._states.set(name, shown)
 
     def restore(self, entries: Iterable[dict[str, Any]], last_pos: int) -> None:
         """Takes the stored entries up to `last_pos`; later ones are of a time behind the position and not used.

@@ -40,6 +40,7 @@ async def read_schemas(
         await SourceConnection.open(address_of(server.settings)) as connection,
         contextlib.aclosing(DdlScan(server, position, log)) as scan,
     ):
+        await prepare(connection, reader.dialect)
         return await reader.read(connection, scan)
 
 
@@ -47,7 +48,7 @@ class _Reader:
     """One reading, tried again while DDL falls into it."""
 
     def __init__(self, captures: Callable[[str, str], bool], history: SchemaHistory, dialect: Dialect) -> None:
-        self._captures, self._history, self._dialect = captures, history, dialect
+        self._captures, self._history, self.dialect = captures, history, dialect
 
     async def read(self, connection: SourceConnection, scan: DdlScan) -> Reading:
         for attempt in range(TRIES):
@@ -59,7 +60,7 @@ class _Reader:
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
             if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
                 return Reading()
-            reading = await read_whole(connection, wanted, self._dialect)
+            reading = await read_whole(connection, wanted, self.dialect)
             reading.unknown |= dict.fromkeys(listed - wanted, UNREAD)
             reading.schemas = {
                 str(row["s"]): (charset_named(str(row["charset"])), None)
@@ -102,6 +103,13 @@ class _Reader:
         return torn and not final
 
 
+async def prepare(connection: SourceConnection, dialect: Dialect, wait: int | None = None) -> None:
+    """Has a session wait so many seconds for a locked table, and see primary keys that MySQL has made itself."""
+    await connection.query(f"SET SESSION lock_wait_timeout = {wait or _LOCK_SECONDS}")
+    if not dialect.mariadb and dialect.version >= 80030:
+        await connection.query("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
+
+
 async def read_whole(connection: SourceConnection, wanted: Names, dialect: Dialect) -> Reading:
     """The tables as they are when every statement about them that has begun is over."""
     failed = await _wait_for_statements(connection, wanted)
@@ -122,7 +130,6 @@ async def read_whole(connection: SourceConnection, wanted: Names, dialect: Diale
 async def _wait_for_statements(connection: SourceConnection, names: Names) -> dict[tuple[str, str], str]:
     """Opens each table once. A DDL holds its table locked from before its change is seen until it is both in the binlog
     and committed, so what was begun before is over afterwards. Gives the tables that can't be opened."""
-    await connection.query(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
     failed = {}
     ordered = sorted(names)
     for i in range(0, len(ordered), _AT_ONCE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from headrace.model import Column
 from headrace.mysql.schema.ddl.actions import (
@@ -50,7 +51,8 @@ class TableDefinition:
         if self.primary or not self.indexes or any(_rank(self.indexes[0], self.columns)):
             return self.primary
         numbers = {column.name.lower(): i for i, column in enumerate(self.columns)}
-        return tuple(numbers[name.lower()] for name, _ in self.indexes[0].parts)
+        keys = tuple(numbers[name.lower()] for name, _ in self.indexes[0].parts)
+        return (*keys, len(self.columns) - 1) if has_row_times(self.columns) else keys
 
 
 def in_order(indexes: Iterable[Index], columns: Sequence[Column]) -> tuple[Index, ...]:
@@ -63,25 +65,40 @@ def _rank(index: Index, columns: Sequence[Column]) -> tuple[bool, bool, bool]:
     by_name = {column.name.lower(): column for column in columns}
     parts = [(by_name.get(name.lower()), prefix) for name, prefix in index.parts]
     nullable = any(column is None or column.nullable or column.virtual for column, _ in parts)
-    partial = any(column is None or prefix or not _fits_whole(column) for column, prefix in parts)
+    partial = any(column is None or _in_part(column, prefix) for column, prefix in parts)
     return not index.unique, nullable, partial
 
 
-def _fits_whole(column: Column) -> bool:
-    return not column.kind.endswith(("text", "blob", "json"))
+def _in_part(column: Column, prefix: int) -> bool:
+    """Whether a key has a part of the column's values. Of those that need a prefix, 255 bytes hold a whole TINYBLOB."""
+    if not column.kind.endswith(("text", "blob", "json")):
+        return bool(prefix)
+    return not (column.kind in ("tinyblob", "tinytext") and prefix == 255 and WIDTHS.get(column.charset) == 1)
 
 
-def difference(ours: TableDefinition, shown: TableDefinition) -> str:
-    """The first thing by which rows of `ours` mean something else than those of `shown`, the server's, in words; ""
-    when there is none. Defaults, comments and the width in which a number is shown do not count."""
+class Difference(Enum):
+    """What rows of two definitions of a table have different. Defaults, comments and the width in which a number is
+    shown do not count."""
+
+    NONE = 0
+    KEY = 1
+    COLUMNS = 2
+
+
+def difference(ours: TableDefinition, shown: TableDefinition) -> Difference:
+    """In what our definition differs from that which the server shows."""
+    if list(map(_meaning, ours.columns)) != list(map(_meaning, shown.columns)):
+        return Difference.COLUMNS
+    return Difference.KEY if ours.keys != shown.keys else Difference.NONE
+
+
+def in_words(ours: TableDefinition, shown: TableDefinition) -> str:
+    """The first difference of columns, "" for none."""
     if len(ours.columns) != len(shown.columns):
         return f"it has {len(ours.columns)} columns by the schema history and {len(shown.columns)} on the server"
     for i, (mine, theirs) in enumerate(zip(ours.columns, shown.columns, strict=True), 1):
         if _meaning(mine) != _meaning(theirs):
             return f"column {i} is {_in_words(mine)} by the schema history and {_in_words(theirs)} on the server"
-    if ours.keys != shown.keys:
-        keys = [" and ".join(one.columns[i].name for i in one.keys) or "nothing" for one in (ours, shown)]
-        return f"its key is {keys[0]} by the schema history and {keys[1]} on the server"
     return ""
 
 
@@ -160,7 +177,7 @@ def _whole(index: Index, columns: Sequence[Column]) -> Index:
     """The index without prefixes that are as long as their columns."""
     if not any(prefix for _, prefix in index.parts):
         return index
-    lengths = {column.name.lower(): column.length for column in columns if _fits_whole(column)}
+    lengths = {column.name.lower(): column.length for column in columns if column.length}
     parts = ((name, 0 if prefix >= lengths.get(name.lower(), prefix + 1) else prefix) for name, prefix in index.parts)
     return replace(index, parts=tuple(parts))
 
@@ -341,7 +358,10 @@ class _Change:
         primary, indexes = _added(tuple(self._primary), self._indexes, new)
         indexes = [_whole(index, self._columns) for index in indexes]
         self._primary, self._indexes = list(primary), indexes
-        if new or not self._dialect.mariadb:
+        only_indexes = all(isinstance(spec, DropIndex | AddIndex) for spec in self._specs)
+        if only_indexes and not self._dialect.mariadb and set(indexes) == set(self._old.indexes):
+            self._indexes = list(self._old.indexes)  # what is dropped and made again alike stays for MySQL
+        elif new or not self._dialect.mariadb:
             self._indexes = list(in_order(indexes, self._columns))
         else:  # seen: MariaDB then leaves prefixes where they are, and what was nullable before
             self._indexes.sort(
