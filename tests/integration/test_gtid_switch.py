@@ -33,6 +33,8 @@ def test_transactions_that_the_source_gives_to_nobody_are_told_with_what_to_do(
         assert status == 0
         assert "once this destination has read all that was written without GTIDs" in printed
         cursor.execute("INSERT INTO shop.t VALUES (2)")
+        _, printed = process.command("check")
+        assert "not yet, it is at" in printed
         for step in STEPS:
             cursor.execute(f"SET GLOBAL gtid_mode = '{step}'")
         cursor.execute("INSERT INTO shop.t VALUES (3)")

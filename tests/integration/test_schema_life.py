@@ -164,14 +164,24 @@ SWAP = "ALTER TABLE t CHANGE a b INT, CHANGE b a INT"
 UNLOGGED = ("SET sql_log_bin = 0", SWAP, "SET sql_log_bin = 1")
 
 
+def streaming(
+    server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> tuple[Path, DaemonProcess]:
+    """A daemon that has published the first row of a table with two columns of one type, and where to."""
+    out = tmp_path / "out.jsonl"
+    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
+    process.wait_state("shop", "STREAMING")
+    run("INSERT INTO t VALUES (1, 10, 20)")
+    wait_for(out, "1", process)
+    return out, process
+
+
 def test_columns_swapped_without_a_statement_in_the_binlog_stop_the_stream_before_the_first_row(
     server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
-    out = tmp_path / "out.jsonl"
-    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
-    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
-    process.wait_state("shop", "STREAMING")
-    run("INSERT INTO t VALUES (1, 10, 20)", "INSERT INTO u VALUES (2)")
+    out, process = streaming(server, run, daemon, tmp_path)
+    run("CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (2)")
     wait_for(out, "2", process)
     run(*UNLOGGED, "INSERT INTO t (id, a, b) VALUES (3, 10, 20)")
     status = process.wait_state("shop", "FAILED")
@@ -185,12 +195,7 @@ def test_columns_swapped_without_a_statement_in_the_binlog_stop_the_stream_befor
 def test_columns_swapped_so_while_the_daemon_was_down_stop_it_until_an_operator_has_the_schemas_read_anew(
     server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
-    out = tmp_path / "out.jsonl"
-    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
-    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
-    process.wait_state("shop", "STREAMING")
-    run("INSERT INTO t VALUES (1, 10, 20)")
-    wait_for(out, "1", process)
+    out, process = streaming(server, run, daemon, tmp_path)
     process.terminate()
     here = place(run)
     run(*UNLOGGED, "INSERT INTO t (id, a, b) VALUES (2, 10, 20)", "ALTER TABLE t ADD c INT")
@@ -217,12 +222,7 @@ def test_columns_swapped_so_while_the_daemon_was_down_stop_it_until_an_operator_
 def test_no_row_passes_while_the_source_cannot_be_asked(
     server: Any, run: Run, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
-    out = tmp_path / "out.jsonl"
-    run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
-    process = daemon(shop=destination_toml(server, SCHEMA, f'type = "jsonl"\npath = "{out}"')).start()
-    process.wait_state("shop", "STREAMING")
-    run("INSERT INTO t VALUES (1, 10, 20)")
-    wait_for(out, "1", process)
+    out, process = streaming(server, run, daemon, tmp_path)
     run("ALTER USER canal@'%' ACCOUNT LOCK")
     try:
         run(*UNLOGGED, "INSERT INTO t (id, a, b) VALUES (2, 10, 20)")

@@ -85,6 +85,7 @@ async def command(settings: Settings) -> int:
                 node=settings.daemon.node,
                 destination=name,
                 heartbeat=destination.heartbeat,
+                position=stored[name].stored.position if name in stored else None,
             )
             well &= _tell(name, await _limited("source", checking), where)
         well &= _tell(name, await _limited("state", _check_state(destination, stored.get(name))))

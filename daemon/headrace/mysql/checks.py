@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
+from headrace.model import Position
 from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, setup_sql
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
+from headrace.mysql.schema.states import reached
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
@@ -33,16 +35,17 @@ async def check_source(
     node: str = "",
     destination: str = "",
     heartbeat: HeartbeatSettings | None = None,
+    position: Position | None = None,
 ) -> list[Finding]:
     """Connects and looks at everything, changing nothing; never raises for what it finds. `server_id` is ours, `node`
-    and `destination` are our name at the source."""
+    and `destination` are our name at the source, `position` is what is stored."""
     where = f"{source.host}:{source.port}"
     findings: list[Finding] = []
     try:
         async with await SourceConnection.open(address_of(source)) as connection:
             variables = await connection.load_variables()
             findings.append(Finding("connection", True, f"{where} answers as {variables.get('version', '?')}"))
-            findings.append(_identity(connection))
+            findings.append(await _identity(connection, position))
             findings += variable_findings(variables, row_image=source.row_image)
             findings += await _grants(connection, source.user)
             findings.append(await _server_id(connection, source, server_id, node, destination))
@@ -54,7 +57,7 @@ async def check_source(
     return findings
 
 
-def _identity(connection: SourceConnection) -> Finding:
+async def _identity(connection: SourceConnection, position: Position | None) -> Finding:
     """Which server it is, and whether another one can take its place."""
     variables = connection.variables
     uuid = variables.get("server_uuid", "") if not connection.is_mariadb else ""
@@ -66,10 +69,15 @@ def _identity(connection: SourceConnection) -> Finding:
     sentence = f"{who}, read by file and offset: another server can't take its place by itself"
     remedy = ""
     if uuid:
+        setter = dialect_of(variables.get("version", ""), mariadb=False).setter
+        advice = f"{setter} gtid_mode = 'ON'; in the steps that MySQL's manual describes, and"
+        if position is not None and position.server_uuid == uuid:
+            file, end, _ = await connection.binlog_end()
+            if not reached((position.file, position.offset), (file, end)):
+                advice = f"not yet, it is at {position} and the binlog goes on to {file}:{end}: gtid_mode = 'ON' only"
         remedy = (
-            f"{dialect_of(variables.get('version', ''), mariadb=False).setter} gtid_mode = 'ON'; in the steps that "
-            "MySQL's manual describes, and once this destination has read all that was written without GTIDs: the "
-            "server gives out no anonymous transaction once gtid_mode is ON"
+            f"{advice} once this destination has read all that was written without GTIDs: the server gives out no "
+            "anonymous transaction once gtid_mode is ON"
         )
     return Finding("identity", True, sentence, remedy, note=True)
 

@@ -23,13 +23,12 @@ from headrace.ports.source import Receiver
 
 class Decoder:
     """One for each dump. `captures` says of a schema and table whether its rows are wanted; `receiver` takes what is
-    found. `history` knows table schemas where the binlog does not describe them, and `comparison` when they are
-    to be compared with the source's. With `apart` somebody else looks after `statements.waiting`.
+    found. `history` knows table schemas where the binlog does not describe them, and `comparison` when they are to be
+    compared with the source's. With `apart` somebody else looks after `statements.waiting`.
 
-    Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. refresh() is to be called when
-    the history has changed by something else than the stream. When `described.wanted` is set
+    Its parts are there to be asked: `cutter`, `cursor`, `transactions`, and `described`. When `described.wanted` is set
     after feed(), that table's schema has to be found or compared, and `described.learned()` called, before the next
-    call.
+    call. refresh() is to be called when something else than the stream has changed the history.
     """
 
     def __init__(

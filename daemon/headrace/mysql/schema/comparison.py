@@ -52,7 +52,7 @@ class SchemaComparison:
         self._agreed: dict[TableName, FilePosition] = {}
         """Up to where rows of a table were written with the schema that the history has."""
         self.due: set[TableName] = set()
-        self._nameless: dict[TableName, None] = {}
+        self.nameless: dict[TableName, None] = {}
         """Tables whose rows bring no names, in the order they came."""
         self._next = 0
         """The number of the table whose turn is next."""
@@ -75,7 +75,6 @@ class SchemaComparison:
 
     def agreed(self, name: TableName, here: FilePosition) -> bool:
         """Whether the rows at `here` were written before a comparison that found no difference."""
-        self._nameless[name] = None
         agreed = self._agreed.get(name)
         return agreed is not None and reached(agreed, here)
 
@@ -116,7 +115,7 @@ class SchemaComparison:
 
     def _next_part(self, position: Position) -> set[TableName]:
         """The tables whose turn it is, without those that agreed as of a time that the stream has not reached."""
-        names, end = list(self._nameless), self._next + _AT_ONCE
+        names, end = list(self.nameless), self._next + _AT_ONCE
         part, self._next = names[self._next : end], end if end < len(names) else 0
         self._next_round = _now() + _EVERY / (len(names) // _AT_ONCE + 1)
         here = position.file, position.offset

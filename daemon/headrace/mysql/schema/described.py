@@ -61,7 +61,10 @@ class DescribedTables:
         """Whether a table that is known, and whose rows have a new id here, needs no comparison any more. When it does,
         it will be asked for again. Raises SchemaNeeded when it has to come first."""
         comparison = self._comparison
-        if comparison is None or comparison.agreed(table, self._here):
+        if comparison is None:
+            return True
+        comparison.nameless[table] = None
+        if comparison.agreed(table, self._here):
             return True
         if comparison.may_run():
             self.wanted = table

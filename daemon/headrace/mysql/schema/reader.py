@@ -35,12 +35,13 @@ async def read_schemas(
     `position` is where the stream will begin, or the start of the transaction that it is in. When nothing is left to
     read the binlog is not scanned. Raises SourceError and its kinds.
     """
-    reader = _Reader(captures, history, dialect_of(server.version, mariadb=server.mariadb))
+    dialect = dialect_of(server.version, mariadb=server.mariadb)
+    reader = _Reader(captures, history, dialect)
     async with (
         await SourceConnection.open(address_of(server.settings)) as connection,
         contextlib.aclosing(DdlScan(server, position, log)) as scan,
     ):
-        await prepare(connection, reader.dialect)
+        await prepare(connection, dialect)
         return await reader.read(connection, scan)
 
 
@@ -48,7 +49,7 @@ class _Reader:
     """One reading, tried again while DDL falls into it."""
 
     def __init__(self, captures: Callable[[str, str], bool], history: SchemaHistory, dialect: Dialect) -> None:
-        self._captures, self._history, self.dialect = captures, history, dialect
+        self._captures, self._history, self._dialect = captures, history, dialect
 
     async def read(self, connection: SourceConnection, scan: DdlScan) -> Reading:
         for attempt in range(TRIES):
@@ -60,7 +61,7 @@ class _Reader:
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
             if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
                 return Reading()
-            reading = await read_whole(connection, wanted, self.dialect)
+            reading = await read_whole(connection, wanted, self._dialect)
             reading.unknown |= dict.fromkeys(listed - wanted, UNREAD)
             reading.schemas = {
                 str(row["s"]): (charset_named(str(row["charset"])), None)

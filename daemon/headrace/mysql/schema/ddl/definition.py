@@ -98,7 +98,9 @@ def in_words(ours: TableDefinition, shown: TableDefinition) -> str:
         return f"it has {len(ours.columns)} columns by the schema history and {len(shown.columns)} on the server"
     for i, (mine, theirs) in enumerate(zip(ours.columns, shown.columns, strict=True), 1):
         if _meaning(mine) != _meaning(theirs):
-            return f"column {i} is {_in_words(mine)} by the schema history and {_in_words(theirs)} on the server"
+            return (
+                f"column {i} is {_column_words(mine)} by the schema history and {_column_words(theirs)} on the server"
+            )
     return ""
 
 
@@ -107,7 +109,7 @@ def _meaning(column: Column) -> tuple[object, ...]:
     return column.name, column.kind, column.unsigned, column.charset, column.labels, *size
 
 
-def _in_words(column: Column) -> str:
+def _column_words(column: Column) -> str:
     charset = f" in {column.charset}" if column.charset else ""
     return f"`{column.name}` {column.mysql_type}{charset}{'' if column.nullable else ' NOT NULL'}"
 
