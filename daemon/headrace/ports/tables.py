@@ -1,0 +1,108 @@
+"""The base of what reads the rows that tables have now, chunk by chunk, beside the stream of their changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.model import Position, Row, TableSchema
+
+Key = tuple[str, ...]
+"""The key of a row as a source writes it down, a text a key column: made and understood by its reader alone, stored by
+others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table that a source has, with its own estimates of rows and bytes."""
+
+    schema: str
+    table: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Up to where in the binlog a stream has to have come, so that it has given all that a chunk may show. Either
+    `file` and `offset`, or `gtid_set` where another server than the stream's was read."""
+
+    file: str = ""
+    offset: int = 0
+    gtid_set: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRequest:
+    """The next rows of a table in the order of its key: those of TableSchema.keys. A table without a key is read as a
+    whole, in one statement, and its chunks follow each other out of that."""
+
+    table: TableSchema
+    """As the stream knows it; what it can't be read as raises TableChanged."""
+    seen: Position
+    """Every transaction before it, which the stream has given, is to be seen by the read."""
+    after: Key | None = None
+    """The key of the last row that was read; None: from the first row on."""
+    rows: int = 1_000
+    """Rows at most."""
+    size: int = 8 << 20
+    """Bytes, as they come from the source, behind which the chunk ends; by one row more at most."""
+    where: str = ""
+    """A condition in SQL that rows have to meet, as an operator gave it."""
+    columns: frozenset[str] = frozenset()
+    """Names of the columns to read, in lower case; those of the key always are. Others are ABSENT. Empty: all."""
+
+
+class Chunk(ABC):
+    """Rows that were read and not yet decoded. Between two of its rows the reader may be asked for further chunks."""
+
+    rows: int
+    """Left in it."""
+    size: int
+    """Bytes of all of it as it came."""
+    last: bool
+    """Whether the table had no rows behind it."""
+    high: Watermark
+    """What the rows show was committed before it."""
+    continues: bool
+    """Whether it belongs to the same read as the chunk before it: a table without a key."""
+    seconds: float
+    """How long the source took to give it."""
+
+    @abstractmethod
+    def take(self, count: int) -> list[Row]:
+        """Decodes the next `count` rows, or those that are left, with values as the stream's. Raises NotUnderstood."""
+
+    @property
+    @abstractmethod
+    def key(self) -> Key | None:
+        """Of the last row taken, or that the request began after; None for a table without a key."""
+
+
+class TableChanged(Exception):  # noqa: N818 - what happened, and no fault
+    """The table is not any more as the stream knows it: a statement has changed or dropped it. The stream will come to
+    that."""
+
+
+class TableReader(ABC):
+    """Reads chunks, one at a time, over connections of its own that are made when they are needed. After an error it may
+    be used again. No lock is taken, and no transaction is older than a chunk, except of a table without a key."""
+
+    @abstractmethod
+    async def tables(self) -> Sequence[TableFacts]:
+        """All base tables that the account may see, system schemas left out, by name. Raises SourceError."""
+
+    @abstractmethod
+    async def read(self, request: ChunkRequest) -> Chunk:
+        """Reads one chunk whole into memory. Raises TableChanged, SourceError, and NotUnderstood when a value can't be
+        what the column says. Cancelled, it may be called again."""
+
+    @abstractmethod
+    async def load(self) -> tuple[float, int]:
+        """What a throttle goes by: the replication lag of the server that is read in seconds (0 for no replica), and
+        its running threads. Raises SourceError."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Gives the connections back. Safe to call twice."""
