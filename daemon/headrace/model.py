@@ -7,9 +7,14 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, NamedTuple
 
+from headrace.snapshots import Snapshot
+
 POS_SHIFT = 11
 """`_pos` counts in 2**-11 microseconds: 2,048 rows of one microsecond have room before the next one's numbers begin."""
 POS_LIMIT = 1 << 63
+POS_ROOM = 1024
+"""Numbers that stay free before each transaction, for rows that a snapshot gives out between two of them: so those take
+none of the stream's, whose numbers are the same whatever was read beside it."""
 
 
 class State(StrEnum):
@@ -20,6 +25,8 @@ class State(StrEnum):
     STREAMING = "STREAMING"
     DEGRADED = "DEGRADED"
     STALLED = "STALLED"
+    SNAPSHOTTING = "SNAPSHOTTING"
+    PAUSED = "PAUSED"
     POSITION_LOST = "POSITION_LOST"
     SOURCE_CHANGED = "SOURCE_CHANGED"
     SERVER_ID_TAKEN = "SERVER_ID_TAKEN"
@@ -32,7 +39,7 @@ class State(StrEnum):
         return self in _HEALTHY
 
 
-_HEALTHY = frozenset({State.STANDBY, State.STREAMING, State.DEGRADED})
+_HEALTHY = frozenset({State.STANDBY, State.STREAMING, State.DEGRADED, State.SNAPSHOTTING, State.PAUSED})
 
 
 class Operation(StrEnum):
@@ -68,6 +75,7 @@ class Position:
     a server that never got them has lost nothing.
     `last_transaction` is `file:offset` of where the transaction with that commit time begins, "" when none was read: a
     server whose binlog has another one there was reset or restored.
+    `snapshots` are those under way, the first of which is read; what they have given is confirmed too.
     """
 
     server_uuid: str
@@ -80,6 +88,7 @@ class Position:
     commit_time_us: int = 0
     own_gtids: str = ""
     last_transaction: str = ""
+    snapshots: tuple[Snapshot, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
@@ -87,6 +96,7 @@ class Position:
             **asdict(self),
             "open_xa": [list(astuple(xa)) for xa in self.open_xa],
             "last_pos": str(self.last_pos),
+            "snapshots": [snapshot.to_dict() for snapshot in self.snapshots],
         }
 
     @classmethod
@@ -103,6 +113,7 @@ class Position:
             commit_time_us=int(raw["commit_time_us"]),
             own_gtids=str(raw["own_gtids"]),
             last_transaction=str(raw["last_transaction"]),
+            snapshots=tuple(Snapshot.from_dict(one) for one in raw.get("snapshots", ())),
         )
 
     def __str__(self) -> str:
@@ -244,6 +255,19 @@ NO_ORIGIN: Final = Origin("", 0, 0, 0)
 """Of a change that stands in no binlog."""
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotRows:
+    """What rows of a snapshot say of it."""
+
+    id: str
+    """The beginning of their messages' ids; given once."""
+    kind: str
+    """Snapshot.kind."""
+    marker: str
+    """Debezium's word for their place in the snapshot: first, first_in_data_collection, true, last_in_data_collection,
+    last or incremental."""
+
+
 @dataclass(slots=True)
 class RowsChange:
     """One rows event: one table, one operation, many rows. `before` is set for UPDATE only, row by row beside `rows`;
@@ -264,6 +288,8 @@ class RowsChange:
     """Where each row stands in the event, when this is a part of one; None: row i is the event's row i."""
     other: Row | None = None
     """With a DELETE or an INSERT of one row that half of an update became: the other half's row."""
+    snapshot: SnapshotRows | None = None
+    """Set for rows that a snapshot read from the table; the operation is INSERT then."""
 
     def parts(self, size: int) -> list[RowsChange]:
         """The same change cut into changes of at most `size` rows, order and numbers kept."""

@@ -21,6 +21,8 @@ COMMANDS = {
     "check": ("check", "connect to everything and say what is missing"),
     "position": ("position", "show and move the positions of destinations"),
     "route": ("route", "show where the changes of a table go, and which rule says so"),
+    "resync": ("resync", "have rows of tables read and published again"),
+    "snapshot": ("resync", "show, pause, resume or cancel the reading of tables"),
     "parked": ("parked", "show, send again or give up messages that the sink refused"),
     "cluster": ("cluster", "show which daemon runs which destination"),
     "move": ("cluster", "give a destination to another daemon"),

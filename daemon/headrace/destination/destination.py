@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.destination.checkpointer import Checkpointer
@@ -28,6 +29,9 @@ from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.values import StartLatest
+from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshot.plan import first_snapshot
+from headrace.snapshots import Snapshot
 from headrace.tasks import beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
@@ -38,6 +42,8 @@ _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
 """Seconds beyond two heartbeats in which another daemon that lives is sure to have written something."""
+_READS_ROWS = frozenset({"initial", "when_needed"})
+"""Modes of [source] snapshot in which a first start reads the rows that the tables have."""
 _MOVES = 3
 """Moves by a policy in one run; more of them would be a circle."""
 
@@ -150,15 +156,14 @@ class Destination:
             heartbeats = HeartbeatWriter(self._context, second)
             try:
                 await self._begin(store, heartbeats)
-                await self._store_start(store, stored, source)
+                snapshots = await self._store_start(store, stored, source)
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
                 epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
                 builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
-                run = Run(
-                    self._context, source, builder, publisher, self._checkpointer, heartbeats, stalls, self._unconfirmed
-                )
-                await run.run(stop)
+                merge = SnapshotMerge(snapshots, builder.captures, builder.emit, builder.full, epoch=epoch)
+                parts = self._checkpointer, heartbeats, stalls, self._unconfirmed
+                await Run(self._context, source, builder, publisher, *parts, merge).run(stop)
             finally:
                 await second.close()
                 await source.close()
@@ -174,7 +179,8 @@ class Destination:
         """Raises PositionLost when nothing is stored although the destination has run: to begin at the end of the
         binlog would pass over rows in silence. Any other [source] start says where; an operator's reset is stored."""
         source = self._settings.source
-        if stored.version or not isinstance(source.start, StartLatest) or source.on_state_lost == "start":
+        may_begin = source.on_state_lost == "start" or source.snapshot_mode == "when_needed"
+        if stored.version or not isinstance(source.start, StartLatest) or may_begin:
             return
         async with self._heartbeats() as heartbeats:
             sign = sign_of_life(await heartbeats.stored(required=True), entries)
@@ -200,30 +206,38 @@ class Destination:
         self.status.server_id = source.server_id
         return source
 
-    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> None:
+    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> tuple[Snapshot, ...]:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
-        over a divergence, with what it gives up."""
+        over a divergence, with what it gives up. Returns the snapshots under way."""
         if stored.position is not None and source.gap is None:
-            return
+            return stored.position.snapshots
         entries = source.take_entries()
-        if source.gap is None:
-            await self._checkpointer.store_now(store, StateChange(source.start, entries))
-            if isinstance(self._settings.source.start, StartLatest):
-                self._log.warning(
-                    "first start, at the end of the binlog: rows that are there already are not published",
-                    position=str(source.start),
-                    store=store.describe(),
-                    remedy=f"to publish what the binlogs still have: headrace position set {self.name} earliest",
-                )
-        else:
+        if source.gap is not None:
             await self._store_move(store, source.start, entries, source.gap)
+            return source.start.snapshots
+        start, mode = source.start, self._settings.source.snapshot_mode
+        if mode in _READS_ROWS:
+            start = replace(start, snapshots=(first_snapshot(),))
+        await self._checkpointer.store_now(store, StateChange(start, entries))
+        facts = {"position": str(start), "store": store.describe(), "snapshot": mode}
+        if start.snapshots:
+            self._log.info(
+                "first start: all rows of the captured tables are published, and changes from now on", **facts
+            )
+        elif isinstance(self._settings.source.start, StartLatest):
+            self._log.warning(
+                "first start, at the end of the binlog: rows that are there already are not published",
+                remedy=f"to publish them: headrace resync {self.name} --all",
+                **facts,
+            )
+        return start.snapshots
 
     # -- a lost position ---------------------------------------------------------------------------------------------
 
     async def _move(self, lost: PositionLost) -> bool:
         """What `on_position_lost` says; whether the position was moved. Not at once while something that was read waits
         for confirmation, because the next attempt may be able to read it again."""
-        policy = self._settings.source.on_position_lost
+        policy = self._settings.source.lost_policy
         if policy == "fail" or self._unconfirmed.any:
             return False
         stored = await self._load(self._store)
@@ -233,7 +247,9 @@ class Destination:
         await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="a policy looked where to go on")
         for note in move.notes:
             self._log.warning("the move of the position", note=note)
-        await self._store_move(store, move.position, move.entries, move.gap)
+        # The rest of a snapshot is read in any case; all of it, where the changes in between are what is lost.
+        snapshots = (first_snapshot(),) if policy == "resnapshot" else stored.position.snapshots
+        await self._store_move(store, replace(move.position, snapshots=snapshots), move.entries, move.gap)
         return True
 
     async def _store_move(

@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable
 
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.control import Control
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
+from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
@@ -18,6 +20,7 @@ from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
 from headrace.pipeline.message_builder import MessageBuilder
 from headrace.ports.source import OpenSource, Progress, Receiver
+from headrace.snapshot.merge import SnapshotMerge
 from headrace.tasks import Task, beside, cancel, result_of
 
 _UNLOGGED = "unlogged_rows"
@@ -27,11 +30,15 @@ _BLOCKED = 5.0
 """After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
 _LOOK = 1.0
 """Seconds between two looks at the clock."""
+_TURN = 0.02
+"""Seconds that rows of a snapshot may take at a time."""
+_SHARE = 0.25
+"""Of the time that the stream takes, what a snapshot may take beside it while the stream always has more."""
 
 
 class Run:
-    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *compensate* where messages may be parked, and *heartbeat*. The
-    last never ends the others; when any other fails, all end."""
+    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *compensate* where messages may be parked, and
+    *heartbeat*. The last never ends the others; when any other fails, all end."""
 
     def __init__(
         self,
@@ -43,6 +50,7 @@ class Run:
         heartbeats: HeartbeatWriter,
         stalls: StallDetector,
         unconfirmed: Unconfirmed,
+        merge: SnapshotMerge,
     ) -> None:
         self._settings, self._daemon = context.settings, context.daemon
         self._status, self._log = context.status, context.log
@@ -63,15 +71,22 @@ class Run:
         self._version = source.version
         self._source = source.stream(
             Receiver(
-                rows=builder.emit,
+                rows=merge.rows,
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
                 unlogged=self._note_unlogged,
+                altered=merge.altered,
+                signal=lambda signal: self._control.signal(signal),
                 begin=builder.tick,
                 full=builder.full,
             )
         )
+        self._merge, merge.wake = merge, self._source.wake
+        self._snapshotting = Snapshotting(context, merge, self._source, source.reader)
+        self._control = Control(context, merge, self._source, source.reader, checkpointer)
+        self._credit = 0.0
+        """Seconds that rows of a snapshot may take until the stream has its turn again; below 0 they wait."""
         self._told = Progress("", 0, 0)
         """What the status knows of the stream."""
         checkpointer.begin_run(publisher)
@@ -84,13 +99,16 @@ class Run:
             "publish": self._publisher.run(self._note_confirmed),
             "checkpoint": self._checkpointer.run(),
             "watch": self._watch(),
+            "snapshot": self._snapshotting.run(),
         }
         if self._compensation is not None:
             works["compensate"] = self._compensation.run()
+        self._status.command = self._control.command
         try:
             async with beside({"heartbeat": self._heartbeats.run()}), beside(works) as tasks:
                 await self._until_end(tasks, stop)
         finally:
+            self._status.command = None
             await self._end()
 
     async def _end(self) -> None:
@@ -152,19 +170,40 @@ class Run:
 
     async def _read(self) -> None:
         """Changes to batches. A stream that ended and can go on at once, behind what was read, is no failure."""
+        merge = self._merge
         while True:
+            began = time.thread_time() if merge.tables else 0.0
+            events = self._told.events
             try:
                 await self._source.read()
             except SourceEnded as error:
                 await self._begin_again(error)
-            else:
-                await self._take()
+                continue
+            await self._take()
+            if merge.busy:
+                streamed = time.thread_time() - began if began and self._told.events != events else None
+                await self._give_snapshot(streamed)
+
+    async def _give_snapshot(self, streamed: float | None) -> None:
+        """The turn of a snapshot, behind one of the stream that took so many seconds of CPU; None: the stream is
+        idle."""
+        if self._source.in_transaction():
+            return
+        if streamed is None:
+            self._credit = _TURN
+        else:
+            self._credit = min(_TURN, self._credit + _SHARE * streamed)
+        began = time.perf_counter()
+        if self._merge.turn(self._source, max(0.0, self._credit)):
+            self._credit -= time.perf_counter() - began
+            await self._take()
+            self._source.wake()
 
     async def _take(self) -> None:
         """What the stream gave, into the queue; waits when that is full."""
         source, before, status = self._source, self._told, self._status
         now = source.progress()
-        batches = self._builder.take(source.position(), now.received)
+        batches = self._builder.take(self._merge.stamped(source.position()), now.received)
         last, self._told = batches[-1], now
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()
@@ -230,6 +269,8 @@ class Run:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
             self._status.queue_bytes = self._publisher.queue.used
             self._heartbeats.check()
+            self._snapshotting.tell()
+            self._control.look()
             if not self._failing:
                 await self._stalls.look(self._source)
             oldest = self._status.oldest_unconfirmed_at = self._unconfirmed.oldest

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from headrace.destination.parts import Context
 from headrace.errors import HeadraceError, SourceSilent
 from headrace.model import State
 from headrace.ports.source import ChangeStream, SecondConnection
+
+_FLOWING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING, State.PAUSED})
 
 
 class StallDetector:
@@ -34,8 +37,8 @@ class StallDetector:
         if troubles:
             entered = self._status.enter(State.DEGRADED, ",".join(sorted(troubles)), "; ".join(troubles.values()))
         else:
-            entered = self._status.enter(State.STREAMING)
-        if entered and self._status.restarts and before not in (State.STREAMING, State.DEGRADED):
+            entered = self._status.enter(*_flowing(self._status.snapshot))
+        if entered and self._status.restarts and before not in _FLOWING:
             self._log.info("streaming again")
 
     async def look(self, source: ChangeStream) -> None:
@@ -64,3 +67,15 @@ class StallDetector:
                 f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
                 f"{progress.file}:{progress.offset}"
             )
+
+
+def _flowing(snapshot: dict[str, Any] | None) -> tuple[State, str, str]:
+    """The state of a stream that flows, beside the reading of tables that may be under way."""
+    if snapshot is None:
+        return State.STREAMING, "", ""
+    paused = snapshot["state"] == "paused"
+    if snapshot["kind"] != "initial":
+        return State.STREAMING, "", "a resync is paused" if paused else "a resync runs beside the stream"
+    if paused:
+        return State.PAUSED, "snapshot", "the first rows of the tables wait: the snapshot is paused; changes flow"
+    return State.SNAPSHOTTING, "snapshot", "the rows that the tables have are published; changes flow beside them"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from headrace.errors import HeadraceError, PositionLost, named
 from headrace.lease import Lease
@@ -127,6 +127,10 @@ class DestinationStatus:
     """Until the source purges the binlog that we need, as far as its settings say; None when not known or never."""
     retention_bytes: int | None = None
     """Binlog between the oldest that the source keeps and our position; None when not known."""
+    command: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]] | None = None
+    """Takes what operators ask of the destination (see Control.command); None while this daemon does not run it."""
+    snapshot: dict[str, Any] | None = None
+    """How far the reading of tables has come, as SnapshotRate.facts() says; None while none is read."""
     parked: Waiting = field(default_factory=Waiting)
     """Messages that the sink refused and that wait to be sent again, with those behind them."""
 
@@ -161,6 +165,7 @@ class DestinationStatus:
         """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
         self.lag_seconds, self.queue_bytes = 0.0, 0
         self.last_event_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
+        self.snapshot = None
         self._forget_troubles()
 
     def _forget_troubles(self) -> None:

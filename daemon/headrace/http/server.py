@@ -17,6 +17,7 @@ import uvicorn
 from headrace import tasks
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
+from headrace.http.commands import take_command
 from headrace.http.health import describe, health, ready
 from headrace.http.metrics import LoopDelay, Metrics
 from headrace.ports.cluster import ClusterCounts
@@ -110,8 +111,11 @@ class HttpServer:
         """One request, as ASGI has it."""
         if scope["type"] != "http":
             return
-        if scope["method"] not in ("GET", "HEAD"):
-            code, kind, body = 405, _JSON, _json({"error": "only GET is answered"})
+        if scope["method"] == "POST":
+            code, page = await take_command(scope, receive, self._statuses)
+            kind, body = _JSON, _json(page)
+        elif scope["method"] not in ("GET", "HEAD"):
+            code, kind, body = 405, _JSON, _json({"error": "only GET and POST are answered"})
         else:
             code, kind, body = self._page(unquote(scope["path"]), parse_qs(scope["query_string"].decode("latin-1")))
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]

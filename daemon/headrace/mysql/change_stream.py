@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from headrace.errors import HeadraceError, ServerIdTaken, SourceChanged
-from headrace.model import Position
+from headrace.model import Position, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.ports.source import ChangeStream, Progress, Receiver
+from headrace.ports.tables import Watermark
 
 
 class MysqlStream(ChangeStream):
@@ -83,6 +85,22 @@ class MysqlStream(ChangeStream):
         self._data, self._at = rest, 0
         self._data = await packets.read(rest, self._decoder.cutter.need, 2 * self._dump.server.settings.heartbeat + 1)
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
+
+    def wake(self) -> None:
+        self._dump.packets.wake()
+
+    def table(self, schema: str, table: str) -> TableSchema | str | None:
+        history = self._schemas.history
+        known = history.table(schema, table)
+        if known is not None or history.knows(schema, table):
+            return known
+        return history.unknown_because(schema, table)
+
+    def passed(self, watermark: Watermark) -> bool:
+        if not watermark.gtid_set:
+            return self.has_reached((watermark.file, watermark.offset))
+        gtids = self._decoder.transactions.gtids
+        return gtids is not None and not GtidSet(watermark.gtid_set).minus(gtids)
 
     def position(self) -> Position:
         return self._decoder.position()

@@ -94,6 +94,8 @@ class Decoder:
             if kind in STATEMENTS and history is not None:
                 history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.last_pos)
                 maps.forget()
+                if receiver.altered is not None:
+                    receiver.altered(None, ())
 
         self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool, largest=options.max_event)
         self.feed, self.position = self.cutter.feed, transactions.position

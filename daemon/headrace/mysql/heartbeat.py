@@ -35,6 +35,26 @@ TABLE_SCHEMA = TableSchema(
 """The columns, known without any metadata in the binlog."""
 
 
+SIGNAL_TABLE = "signal"
+CREATE_SIGNAL_SQL = (
+    "CREATE TABLE IF NOT EXISTS headrace.signal (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,"
+    " destination VARCHAR(190) NOT NULL, command VARCHAR(32) NOT NULL, arguments VARCHAR(10000))"
+    " ENGINE=InnoDB CHARACTER SET utf8mb4"
+)
+"""What makes the table in which operators write commands, by the statement that makes the other. Rows stay."""
+SIGNAL_SCHEMA = TableSchema(
+    SCHEMA,
+    SIGNAL_TABLE,
+    (
+        Column("id", "bigint unsigned", -5, unsigned=True, nullable=False),
+        Column("destination", "varchar(190)", 12, nullable=False, charset="utf8mb4", length=190),
+        Column("command", "varchar(32)", 12, nullable=False, charset="utf8mb4", length=32),
+        Column("arguments", "varchar(10000)", 12, charset="utf8mb4", length=10000),
+    ),
+    (0,),
+)
+
+
 def setup_sql(account: str) -> str:
     """What somebody who may is to run, so that the table is there and the account may write it."""
     making = " ".join(f"{statement};" for statement in CREATE_SQL)

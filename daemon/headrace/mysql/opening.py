@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import SourceMisconfigured
-from headrace.model import Gap, Position
+from headrace.model import POS_SHIFT, Gap, Position
 from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
@@ -96,7 +96,8 @@ async def make_ready(
         )
         if stored is None:
             us = identity(variables, connection.is_mariadb)
-            agreed = ServerMatch(replace(await _first_start(connection, server, us), last_pos=last_pos))
+            start = await _first_start(connection, server, us)
+            agreed = ServerMatch(replace(start, last_pos=max(last_pos, start.last_pos)))
         else:
             agreed = await compare_server(connection, settings, stored)
         start = agreed.position
@@ -130,7 +131,9 @@ async def _first_start(connection: SourceConnection, server: Server, us: str) ->
         return Position(us, "", 4, str(GtidSet(start.gtid_set)))
     if isinstance(start, StartLatest):
         file, offset, gtids = await connection.binlog_end()
-        return Position(us, file, offset, gtids if server.gtid_mode else "")
+        # Rows of a snapshot are numbered behind what an earlier life of the destination may have given out.
+        (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP(NOW(6)) * 1000000"))[0]
+        return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=int(clock) << POS_SHIFT)
     inventory = await take_inventory(connection)
     oldest = inventory.files[0].name
     if isinstance(start, StartTime):

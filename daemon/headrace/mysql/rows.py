@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, RowsChange
+from functools import partial
+
+from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import BROKEN
@@ -10,11 +12,12 @@ from headrace.mysql.events.event_types import Handler, RowsKind
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.events.table_map import RowSchema
 from headrace.mysql.events.transactions import Transactions
+from headrace.mysql.heartbeat import SIGNAL_TABLE
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
 from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.values.rowcode import RowDecoder, make_decoder
-from headrace.ports.source import Heartbeat, Receiver
+from headrace.ports.source import Heartbeat, Receiver, Signal
 
 _LIMIT = POS_LIMIT - (1 << 40)
 """Numbers up to here have room for any event's rows behind them."""
@@ -165,22 +168,26 @@ class RowsReader:
     # -- headrace's own tables ------------------------------------------------------------------------------------
 
     def _on_own(self, table: Table, kind: RowsKind, data: bytes, at: int, stop: int) -> None:
-        transactions, tell = self._transactions, self._receiver.heartbeat
+        transactions, receiver = self._transactions, self._receiver
         transactions.own_events += 1
         seen = transactions.events_done <= transactions.skip_events
-        if table.heartbeats is None or tell is None or seen or kind.operation is Operation.DELETE:
+        if table.told is None or seen or kind.operation is Operation.DELETE:
             return
         try:
-            heartbeats = _heartbeats(table, table.heartbeats, kind, data, at, stop)
+            rows = _own_rows(table, table.told, kind, data, at, stop)
+            if table.told.schema.table == SIGNAL_TABLE:
+                signals = [Signal.of(row) for row in rows] if kind.operation is Operation.INSERT else []
+                told = [partial(receiver.signal, one) for one in signals] if receiver.signal is not None else []
+            else:
+                beats = [Heartbeat.of(row) for row in rows]
+                told = [partial(receiver.heartbeat, one) for one in beats] if receiver.heartbeat is not None else []
         except BROKEN:
             return  # a table that somebody made in another way, such as in another character set
-        for one in heartbeats:
-            tell(one)
+        for tell in told:
+            tell()
 
 
-def _heartbeats(
-    table: Table, row_schema: RowSchema, kind: RowsKind, data: bytes, at: int, stop: int
-) -> list[Heartbeat]:
+def _own_rows(table: Table, row_schema: RowSchema, kind: RowsKind, data: bytes, at: int, stop: int) -> list[Row]:
     """The rows after the event. None of an image that lacks columns (binlog_row_image other than FULL). Raises what
     bytes that are no rows of the table raise."""
     images = 2 if kind.operation is Operation.UPDATE else 1
@@ -193,4 +200,4 @@ def _heartbeats(
     decode = table.decoders.get(bitmaps)
     if decode is None:
         decode = table.decoders[bitmaps] = make_decoder(row_schema.fields, visible=count)
-    return [Heartbeat.of(row) for row in decode(data, p + 1 + images, stop)[images - 1 :: images]]
+    return decode(data, p + 1 + images, stop)[images - 1 :: images]

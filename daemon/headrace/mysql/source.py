@@ -15,9 +15,11 @@ from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.position.move import relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
 from headrace.mysql.second_connection import MysqlSecondConnection
+from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
-from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source
+from headrace.ports.tables import TableReader
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 
@@ -115,6 +117,16 @@ class MysqlSource(Source):
             take_entries=lambda: (*ready.entries, *schemas.history.take_entries()),
             stream=stream,
             close=dump.close,
+            reader=lambda: self._table_reader(server),
+        )
+
+    def _table_reader(self, server: Server) -> TableReader:
+        replica = self._destination.source.snapshot_source
+        settings = self.settings
+        if replica is not None:
+            settings = settings.model_copy(update={"host": replica.host, "port": replica.port})
+        return MysqlTableReader(
+            settings, server, self._destination.name, self._options.values, stream_is_here=replica is None
         )
 
     async def _reopen(self, position: Position) -> Dump:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import structlog
 
+from headrace.model import TableSchema
 from headrace.mysql import heartbeat
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
@@ -22,6 +23,8 @@ from headrace.mysql.values.rowcode import RowDecoder
 
 log = structlog.get_logger(__name__)
 
+_TOLD = {heartbeat.TABLE: heartbeat.TABLE_SCHEMA, heartbeat.SIGNAL_TABLE: heartbeat.SIGNAL_SCHEMA}
+"""Tables of our own whose rows are told."""
 _MAP_CACHE = 2_000
 """TABLE_MAPs kept by their bytes; a table schema takes about 20 kB."""
 
@@ -42,8 +45,8 @@ class Table:
     """One of headrace's own tables, whose rows are never published."""
     nameless: bool = False
     """Whether what its columns are is known from the schema history alone."""
-    heartbeats: RowSchema | None = None
-    """Set for the heartbeat table."""
+    told: RowSchema | None = None
+    """Set for those of them whose rows are told: heartbeats and signals."""
 
 
 class TableMaps:
@@ -105,8 +108,8 @@ class TableMaps:
             raise self._cursor.not_understood(f"a table schema is not understood: {error}") from error
         table = Table(f"{schema}.{name}", own=schema == heartbeat.SCHEMA)
         if table.own:
-            if name == heartbeat.TABLE:
-                table.heartbeats = self._heartbeats(body)
+            if (known := _TOLD.get(name)) is not None:
+                table.told = self._own(body, known)
         elif self._options.rows and self._captures(schema, name):
             try:
                 event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
@@ -120,18 +123,13 @@ class TableMaps:
         self._maps[body] = table
         return table
 
-    def _heartbeats(self, body: bytes) -> RowSchema | None:
-        """None when the table is not as headrace makes it: then heartbeats are not seen, and the rows matter to
-        nobody."""
+    def _own(self, body: bytes, known: TableSchema) -> RowSchema | None:
+        """None when the table is not as headrace makes it: then its rows are not seen."""
         try:
             event = TableMap(body, mariadb=self._cursor.dialect.mariadb)
         except BROKEN:
             return None
-        return (
-            None
-            if misfit(heartbeat.TABLE_SCHEMA, event.types, event.nulls)
-            else event.row_schema(heartbeat.TABLE_SCHEMA, DEFAULTS)
-        )
+        return None if misfit(known, event.types, event.nulls) else event.row_schema(known, DEFAULTS)
 
     def _pass_over(self, what: str, error: Exception) -> bool:
         """Raises unless a table that is not understood is to be passed over; whether that holds for good, rather than

@@ -48,6 +48,8 @@ class MessageBuilder:
         tag: Template | None = None,
     ) -> None:
         self._format, self._projections = fmt, projections
+        self.captures = projections.captures
+        """Whether rows of a schema and table are published."""
         self._values: ValueFormat
         self._keyed: KeyedFormat
         self._add: Callable[[MessageBatch, RowsChange, bool], Sequence[int]]
@@ -118,8 +120,8 @@ class MessageBuilder:
         value = self._values.encode(projection.whole(change), self._now_ms)
         id_, where = self._named(change)
         headers = [("headrace-id", id_), ("headrace-pos", b"%d" % change.pos), where, self._epoch]
-        if change.partial:
-            headers.append(_PARTIAL)
+        if change.partial or change.snapshot is not None:
+            headers += _of_rows(change)
         batch.values.append(value)
         batch.headers.append(headers)
         batch.rows += 1
@@ -149,7 +151,7 @@ class MessageBuilder:
     def _put_each(self, projection: TableProjection, partitions: list[int], change: RowsChange) -> None:
         """A message a row, where each row stays what it is and goes to a partition of its own."""
         base, where = self._named(change)
-        rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
+        rest = (where, self._epoch, *_of_rows(change))
         values, pos = self._values.encode_each(projection.whole(change), self._now_ms), change.pos
         open_batches = {}
         for partition in dict.fromkeys(partitions):
@@ -169,7 +171,10 @@ class MessageBuilder:
         """The beginning of the ids of a change's messages, and the header that says where it stands."""
         origin = change.origin
         position = f"{origin.file}:{origin.transaction}"
-        base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{origin.ordinal}"
+        if type(change) is RowsChange and change.snapshot is not None:
+            base = f"{self._server_uuid}/{change.snapshot.id}"
+        else:
+            base = f"{change.gtid or f'{self._server_uuid}/{position}'}#{origin.ordinal}"
         return base.encode(), ("headrace-position", position.encode())
 
     def _add_values(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
@@ -181,10 +186,9 @@ class MessageBuilder:
             id_ = base if lone else b"%b.%d" % (base, 0 if indexes is None else indexes[0])
             if _is_second(change):
                 id_ += b"/%d" % _SECOND
-            headers = [("headrace-id", id_), ("headrace-pos", b"%d" % pos), where, self._epoch]
-            if change.partial:
-                headers.append(_PARTIAL)
-            batch.headers.append(headers)
+            batch.headers.append(
+                [("headrace-id", id_), ("headrace-pos", b"%d" % pos), where, self._epoch, *_of_rows(change)]
+            )
             batch.size += len(value) + _MESSAGE_OVERHEAD
             return (0,)
         if size == 1:
@@ -192,7 +196,7 @@ class MessageBuilder:
         else:
             values = [self._values.encode(part, self._now_ms) for part in change.parts(size)]
         batch.values += values
-        rest = (where, self._epoch, _PARTIAL) if change.partial else (where, self._epoch)
+        rest = (where, self._epoch, *_of_rows(change))
         firsts = range(0, count, size)
         batch.headers += [
             [("headrace-id", b"%b.%d" % (base, index)), ("headrace-pos", b"%d" % (pos + i)), *rest]
@@ -203,7 +207,7 @@ class MessageBuilder:
 
     def _add_keyed(self, batch: MessageBatch, change: RowsChange, lone: bool) -> Sequence[int]:
         id_, position = self._named(change)
-        where = [position, self._epoch, _PARTIAL] if change.partial else [position, self._epoch]
+        where = [position, self._epoch, *_of_rows(change)]
         made = self._keyed.rows(change, self._now_ms)
         numbers: Sequence[int] | None = None
         if not lone or len(change.rows) > 1:
@@ -282,6 +286,12 @@ class MessageBuilder:
             batch = self._open[target] = MessageBatch(topic, partition)
             self._batches.append(batch)
         return batch
+
+
+def _of_rows(change: RowsChange) -> tuple[Header, ...]:
+    """The headers that only some rows have."""
+    partial = (_PARTIAL,) if change.partial else ()
+    return (*partial, ("headrace-snapshot", change.snapshot.kind.encode())) if change.snapshot is not None else partial
 
 
 def _is_second(change: RowsChange) -> bool:

@@ -106,6 +106,7 @@ class TableProjection:
             change.origin,
             change.row_indexes,
             project(other) if other is not None else None,
+            change.snapshot,
         )
 
     def spread_evenly(self, change: RowsChange) -> list[int] | None:
@@ -243,6 +244,7 @@ class TableProjection:
             change.origin,
             row_indexes,
             other,
+            change.snapshot,
         )
 
     def _absent(self, name: str) -> NotUnderstood:

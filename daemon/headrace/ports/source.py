@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from headrace.errors import PositionLost
-from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TransactionMark
+from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TableChange, TableSchema, TransactionMark
+from headrace.ports.tables import TableReader, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,34 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Signal:
+    """A row that an operator has written into headrace's signal table on the source."""
+
+    id: int
+    destination: str
+    command: str
+    text: str
+    """JSON: the command's arguments."""
+
+    @classmethod
+    def of(cls, row: Row) -> Signal:
+        """Out of the table's columns. Raises TypeError or ValueError for a row that is none."""
+        return cls(int(row[0]), str(row[1]), str(row[2]), "" if row[3] is None else str(row[3]))
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments; {} for an empty text. Raises ValueError for what is no JSON object."""
+        if not self.text.strip():
+            return {}
+        try:
+            found = orjson.loads(self.text)
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"its arguments are no JSON ({error})") from error
+        if not isinstance(found, dict):
+            raise ValueError("its arguments are no JSON object")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Receiver:
     """Who takes what a stream gives. All of it is called from within read(), in the order of the binlog, and must be
     quick. What is None is not wanted."""
@@ -38,8 +69,12 @@ class Receiver:
     mark: Callable[[TransactionMark], None] | None = None
     """With it no position lies within a transaction."""
     heartbeat: Callable[[Heartbeat], None] | None = None
+    signal: Callable[[Signal], None] | None = None
     unlogged: Callable[[str], None] | None = None
     """Rows of captured tables have changed, and no change of them will ever come: a sentence that says of which."""
+    altered: Callable[[frozenset[tuple[str, str]] | None, tuple[TableChange, ...]], None] | None = None
+    """A statement may have changed these tables, captured or not (None: it may be any), and is known to have done this
+    to them."""
     begin: Callable[[], None] = lambda: None
     """Something may be given from now on: called once each read(), behind its waits."""
     full: Callable[[], bool] = lambda: False
@@ -70,14 +105,27 @@ class ChangeStream(ABC):
 
     @abstractmethod
     async def read(self) -> None:
-        """Gives what comes next to the receiver. Waits until there is something, lets other tasks run, and returns
-        when the receiver is full, when all that came is decoded, or after some milliseconds.
+        """Gives what comes next to the receiver. Waits until there is something, or wake() is called, lets other tasks
+        run, and returns when the receiver is full, when all that came is decoded, or after some milliseconds.
 
         Raises SourceEnded when the stream is over and reopen() may go on, SourceSilent when no byte came for two
         heartbeats, NotUnderstood, PositionLost, ServerIdTaken or another SourceError, and what the receiver raises:
         then nothing counts that this call has given, and nothing is read any more. Cancelled, it has given nothing,
         and may be called again.
         """
+
+    @abstractmethod
+    def wake(self) -> None:
+        """The read() that waits, or else the next one, does not wait."""
+
+    @abstractmethod
+    def table(self, schema: str, table: str) -> TableSchema | str | None:
+        """A captured table as it is behind what was given; None when it does not exist there, a sentence about why when
+        it is not known."""
+
+    @abstractmethod
+    def passed(self, watermark: Watermark) -> bool:
+        """Whether all before a watermark was given."""
 
     @abstractmethod
     def position(self) -> Position:
@@ -133,6 +181,8 @@ class OpenSource:
     """Gives the stream; called once."""
     close: Callable[[], Awaitable[None]]
     """Ends it, without a stream or behind it. Safe to call twice."""
+    reader: Callable[[], TableReader]
+    """Gives a reader of the rows that the tables have now, not connected yet."""
 
 
 @dataclass(frozen=True, slots=True)

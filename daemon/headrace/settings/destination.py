@@ -10,8 +10,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Se
 from headrace.settings.adapters import ClusterSettings, MessageSettings, ParkingSettings, SinkSettings
 from headrace.settings.daemon import DaemonSettings, HttpSettings, LogSettings, StateSettings
 from headrace.settings.route import FilterSettings, RouteSettings
+from headrace.settings.snapshot import SnapshotSettings
 from headrace.settings.values import Start, StartLatest, parse_file_position, parse_start
-from headrace_common.section import MIB, HostName, Int, Number, OptionalTls, Seconds, SecondsOrOff, Section, Size
+from headrace_common.section import MIB, HostName, Int, Number, Seconds, SecondsOrOff, Section, Size
 
 
 def _split_positions(value: Any) -> Any:
@@ -28,7 +29,7 @@ class StandbySettings(Section):
     port: Int = Field(default=3306, ge=1, le=65535, description="Its port.")
 
 
-class SourceSettings(OptionalTls):
+class SourceSettings(SnapshotSettings):
     """[source]: the MySQL server whose binlog is read."""
 
     host: HostName = Field(description="Host name or address of the MySQL server.")
@@ -83,11 +84,12 @@ class SourceSettings(OptionalTls):
         "beyond it the destination stops.",
     )
 
-    on_position_lost: Literal["fail", "next_file", "earliest", "latest"] = Field(
+    on_position_lost: Literal["fail", "next_file", "earliest", "latest", "resnapshot"] = Field(
         default="fail",
         description="When the source can't serve the stored position any more. fail: wait for an operator; next_file: "
         "go on with the next binlog when a scan proves that the present one is cut off (else as fail); earliest: with "
-        "the oldest binlog; latest: with what is written from now on. What is given up is logged, counted and kept.",
+        "the oldest binlog; latest: with what is written from now on; resnapshot: with that, and all rows are "
+        "published again. What is given up is logged, counted and kept.",
     )
     on_diverged: Literal["fail", "continue"] = Field(
         default="fail",
@@ -114,6 +116,19 @@ class SourceSettings(OptionalTls):
         description="Further addresses, [[source.standby]], tried in turn when the one in use can't be reached; each "
         "serves the same data under the same account.",
     )
+
+    @property
+    def snapshot_mode(self) -> str:
+        """`snapshot`, with auto resolved."""
+        if self.snapshot != "auto":
+            return self.snapshot
+        return "initial" if isinstance(self.start, StartLatest) else "never"
+
+    @property
+    def lost_policy(self) -> str:
+        """`on_position_lost`, as `snapshot` says it where it is not given."""
+        given = "on_position_lost" in self.model_fields_set
+        return "resnapshot" if self.snapshot == "when_needed" and not given else self.on_position_lost
 
 
 class HeartbeatSettings(Section):

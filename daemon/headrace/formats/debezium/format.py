@@ -59,11 +59,13 @@ class DebeziumFormat(KeyedFormat):
         """Events of the transaction under way, by table."""
         self._total = 0
 
-    def _source(self, origin: Origin, schema: str, table: str, us: int, gtid: str) -> tuple[str, str]:
+    def _source(
+        self, origin: Origin, schema: str, table: str, us: int, gtid: str, snapshot: str = "false"
+    ) -> tuple[str, str]:
         """The source block in two halves, with the row's number to go between them."""
         return (
             f'{{"version":"{__version__}","connector":"mysql","name":{quote(self._settings.name)},"ts_ms":{us // 1000}'
-            f',"snapshot":"false","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
+            f',"snapshot":"{snapshot}","db":{quote(schema)},"sequence":null,"ts_us":{us},"ts_ns":{us * 1000}'
             f',"table":{quote(table) if table else "null"},"server_id":{origin.server_id}'
             f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(origin.file)},"pos":{origin.offset},"row":',
             f',"thread":{origin.thread or "null"},"query":null}}',
@@ -72,12 +74,19 @@ class DebeziumFormat(KeyedFormat):
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def rows(self, change: RowsChange, now_ms: int) -> Messages:
-        table = self._table(change.schema)
+        table, read = self._table(change.schema), change.snapshot
         made = Messages()
         source, thread = self._source(
-            change.origin, change.schema.schema, change.schema.table, change.commit_time_us, change.gtid
+            change.origin,
+            change.schema.schema,
+            change.schema.table,
+            change.commit_time_us,
+            change.gtid,
+            "false" if read is None else read.marker,
         )
-        transaction = self._transaction_id(change.gtid, change.origin) if self._settings.transaction_topic else ""
+        transaction = ""
+        if self._settings.transaction_topic and read is None:  # rows of a snapshot belong to none
+            transaction = self._transaction_id(change.gtid, change.origin)
         row = table.partial_row if change.partial else table.row
         row_indexes = change.row_indexes
         middle = f',"source":{source}'
@@ -92,8 +101,9 @@ class DebeziumFormat(KeyedFormat):
             ).encode()
 
         if change.operation is Operation.INSERT:
+            op = "c" if read is None else "r"
             for i, after in enumerate(change.rows):
-                made.add(value("c", "null", row(after), i), table.key(after), i)
+                made.add(value(op, "null", row(after), i), table.key(after), i)
         elif change.operation is Operation.DELETE:
             for i, before in enumerate(change.rows):
                 self._delete(made, value("d", row(before), "null", i), table.key(before), i)

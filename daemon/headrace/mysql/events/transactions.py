@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from headrace.errors import LostKind, PositionLost
-from headrace.model import POS_LIMIT, POS_SHIFT, OpenXa, Origin, Position, TransactionMark
+from headrace.model import POS_LIMIT, POS_ROOM, POS_SHIFT, OpenXa, Origin, Position, TransactionMark
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events import xa
 from headrace.mysql.events.cursor import EventCursor
@@ -107,6 +107,9 @@ class Transactions:
             self._reread()
         elif self._resume is not None:
             self._resume_inside()
+        # Behind a position within the group the stored number has the room already; before the position none is given.
+        if not self.skip_events and not self._awaited:
+            self.last_pos += POS_ROOM
 
     def _find_start(self) -> None:
         """On the way to where the stream is to begin."""
@@ -427,10 +430,10 @@ class Transactions:
         last_pos, done = self.last_pos, 0
         if self.in_group:
             offset, when = self.start, self._last_commit_us
-            if self._mark is not None:
-                last_pos = self._tx_last_pos
-            else:
+            if self._mark is None:
                 done = self.events_done if self.passing else max(self.events_done, self.skip_events)
+            if not done:  # all of the group is numbered again
+                last_pos = self._tx_last_pos
         else:
             offset, when = self._cursor.end, self.commit_time_us
         return Position(

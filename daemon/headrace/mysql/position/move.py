@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from headrace.errors import LostKind, PositionLost
-from headrace.model import POS_SHIFT, Gap, Position
+from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Inventory, take_inventory
 from headrace.mysql.position.scans import TransactionBoundary
@@ -202,7 +202,7 @@ class _Mover:
             if lost.kind is not LostKind.TRUNCATED:
                 return "next_file is for a binlog that is cut off"
             return "that the binlog is cut off is not proven: the position may be wrong, or it is the newest one"
-        if policy == "latest":
+        if policy in ("latest", "resnapshot"):
             return self._finder.end()
         oldest = await self._finder.oldest()
         if self._ours is None or oldest.gtids is None:
@@ -246,6 +246,7 @@ class _Mover:
             last_pos=last_pos,
             commit_time_us=min(commit_time_us, first) if first else commit_time_us,
             own_gtids=str(own) if own else "",
+            snapshots=stored.snapshots if stored is not None else (),
         )
         self._note_more(backward, again)
         gap = self._gap(position, backward, given_up, again)
@@ -287,7 +288,7 @@ class _Mover:
                 return min(earlier.last_pos, self._last_pos)
         if not first or first >= stored.commit_time_us:
             return self._last_pos
-        last_pos = (first << POS_SHIFT) - 1
+        last_pos = (first << POS_SHIFT) - 1 - POS_ROOM
         behind = [earlier.last_pos for earlier in trail if reached(_file_position(earlier), boundary.file_position)]
         before = [earlier.last_pos for earlier in trail if not reached(_file_position(earlier), boundary.file_position)]
         return min(max([last_pos, *before]), *behind, self._last_pos)

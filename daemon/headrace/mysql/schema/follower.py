@@ -52,7 +52,7 @@ class StatementFollower:
         self._cursor, self._transactions, self._history = cursor, transactions, history
         self._captures, self._told, self._changed = captures, told, changed
         self._largest = largest
-        self._tell, self._unlogged = receiver.statement, receiver.unlogged
+        self._tell, self._unlogged, self._altered = receiver.statement, receiver.unlogged, receiver.altered
         self._version = -1
         """Of the history, when table schemas were last looked at."""
         self.text: str | None = None
@@ -141,6 +141,8 @@ class StatementFollower:
             self._changed()
         if query.alter_phase in ("start", "rollback") or self._transactions.passing:
             return  # an ALTER is told once, when it is done
+        if self._altered is not None and effect.category == "ddl" and not effect.temporary:
+            self._altered(_concerned(effect), effect.tables)
         if effect.unlogged and self._unlogged is not None and self._concerns(effect):
             names = " and ".join(".".join(name) for name in effect.named or ())
             self._unlogged(f"rows of {names} changed at {self._cursor.position} without events: {query.sql[:100]}")
@@ -209,3 +211,15 @@ class StatementFollower:
         if text is not None and self._text_of == self._transactions.count:
             pos = self._transactions.next_pos(1)
             self._give(DdlEffect(DdlKind.QUERY, "dml", schema.schema, schema.table), text, pos)
+
+
+def _concerned(effect: DdlEffect) -> frozenset[tuple[str, str]] | None:
+    """The tables that a statement may have changed, by their names before and after; None when that can't be told."""
+    if effect.named is None or effect.problem:
+        return None
+    names = {*effect.named}
+    for change in effect.tables:
+        names.add((change.schema, change.table))
+        if change.renamed_from is not None:
+            names.add(change.renamed_from)
+    return frozenset(names)

@@ -25,7 +25,7 @@ class PacketStream(asyncio.BufferedProtocol):
         self._chunks: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._paused = False
+        self._paused = self._woken = False
         self._end: Exception | None = None
         self.bytes_received = 0
         self.last_receive = loop.time()
@@ -61,8 +61,13 @@ class PacketStream(asyncio.BufferedProtocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def wake(self) -> None:
+        """The read() that waits, or else the next one, returns without waiting, with what there is."""
+        self._woken = True
+        self._wake()
+
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
-        """`rest` and what came after it, at least `need` bytes in all.
+        """`rest` and what came after it, at least `need` bytes in all unless it is woken.
 
         Raises SourceEnded when the stream has ended, and SourceSilent when no byte came for `deadline` seconds while
         we were reading (heartbeats come in between, so silence means a dead connection). Time between two calls does
@@ -71,7 +76,7 @@ class PacketStream(asyncio.BufferedProtocol):
         wanted = max(need - len(rest), 1)
         if wanted > self._limit:
             self._limit = wanted  # a single packet may be larger than the budget; it passes alone
-        while self._size < wanted:
+        while self._size < wanted and not self._woken:
             if self._end is not None:
                 raise self._end
             if self._paused:
@@ -88,12 +93,12 @@ class PacketStream(asyncio.BufferedProtocol):
                     raise SourceSilent(f"no byte came from the source for {deadline:.0f} s") from None
             finally:
                 self._waiter = None
-        self.waiting_since = 0.0
+        self.waiting_since, self._woken = 0.0, False
         chunks, self._chunks, self._size = self._chunks, [], 0
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
-        return b"".join((rest, *chunks)) if rest or len(chunks) > 1 else chunks[0]
+        return chunks[0] if len(chunks) == 1 and not rest else b"".join((rest, *chunks))
 
     async def close(self) -> None:
         """Cuts the connection; the server ends the dump when it next writes."""

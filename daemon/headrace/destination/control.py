@@ -1,0 +1,126 @@
+"""What operators ask of a destination while it runs: takes it, and answers once it is stored with the position."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.parts import Context
+from headrace.errors import HeadraceError
+from headrace.ports.source import ChangeStream, Signal
+from headrace.ports.tables import ChunkRequest, TableChanged, TableReader
+from headrace.snapshot import plan
+from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
+from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshots import Snapshot
+
+_STORED_WITHIN = 10.0
+_LOOK = 0.05
+_REFUSED = "signal"
+_REFUSED_SECONDS = 3600.0
+"""How long a refused signal is shown as a trouble."""
+
+
+class Control:
+    """Of one run."""
+
+    def __init__(
+        self,
+        context: Context,
+        merge: SnapshotMerge,
+        stream: ChangeStream,
+        new_reader: Callable[[], TableReader],
+        checkpointer: Checkpointer,
+    ) -> None:
+        self._name, self._status, self._log = context.name, context.status, context.log
+        self._merge, self._stream, self._new_reader = merge, stream, new_reader
+        self._checkpointer = checkpointer
+        self._refused_at = 0.0
+
+    async def command(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Does what a command says, and returns the snapshots behind it, once they are stored. Raises SnapshotRefused
+        or SourceError."""
+        command = SnapshotCommand.of(raw)
+        if command.command == "resync":
+            await self._check(command)
+        before = {one.id for one in self._merge.snapshots}
+        self._put(command)
+        wanted = self._merge.snapshots
+        try:
+            async with asyncio.timeout(_STORED_WITHIN):
+                while not self._stored(wanted):
+                    self._checkpointer.due.set()
+                    await asyncio.sleep(_LOOK)  # what a sink has stored by itself has no event
+        except TimeoutError:
+            raise SnapshotRefused(
+                f"it was taken, but not stored within {_STORED_WITHIN:g} s: a restart of the daemon forgets it",
+                remedy="look at /health whether the sink and the state store can be reached",
+            ) from None
+        new = [one.id for one in self._merge.snapshots if one.id not in before]
+        return {"id": new[0] if new else "", "snapshots": [one.to_dict() for one in wanted]}
+
+    def signal(self, signal: Signal) -> None:
+        """A row of the signal table came by. One that can't be done is told, and changes nothing."""
+        if signal.destination != self._name:
+            return
+        try:
+            command = SnapshotCommand.of({**signal.arguments(), "command": signal.command})
+            if not command.id and command.command == "resync":
+                command = SnapshotCommand.of({**signal.arguments(), "command": "resync", "id": f"signal-{signal.id}"})
+            self._put(command)
+        except (HeadraceError, ValueError) as error:
+            self._refused_at = time.monotonic()
+            text = f"row {signal.id} of headrace.signal is refused: {error}"
+            self._status.trouble(_REFUSED, text, remedy="write another one; see docs/snapshots.md")
+            self._log.error("a signal is refused", id=signal.id, command=signal.command, error=str(error))
+            return
+        self._status.clear(_REFUSED)
+
+    def look(self) -> None:
+        """Forgets a refused signal after a while; called each second."""
+        if self._refused_at and time.monotonic() - self._refused_at > _REFUSED_SECONDS:
+            self._refused_at = 0.0
+            self._status.clear(_REFUSED)
+
+    def _put(self, command: SnapshotCommand) -> None:
+        self._merge.put(*command.apply(self._merge.snapshots))
+        facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
+        self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
+
+    def _stored(self, wanted: tuple[Snapshot, ...]) -> bool:
+        """Whether these snapshots, or their later progress, stand in the store."""
+        position = self._status.position
+        stored = {(one.id, one.paused) for one in position.snapshots} if position is not None else set()
+        now = {(one.id, one.paused) for one in self._merge.snapshots}
+        return stored == now
+
+    async def _check(self, command: SnapshotCommand) -> None:
+        """Raises SnapshotRefused for a resync that matches no table, or that a table does not take."""
+        reader = self._new_reader()
+        try:
+            wants = plan.wanted(Snapshot("", "resync", tables=command.tables), self._merge.captures)
+            found = [one for one in await reader.tables() if wants(one.schema, one.table)]
+            if not found:
+                raise SnapshotRefused(
+                    f"no captured table matches {command.tables or '[filter] include'!r}",
+                    remedy="give schema.table, or a regular expression as in [filter] include",
+                )
+            for one in found if command.where or command.columns else ():
+                table = self._stream.table(one.schema, one.table)
+                if table is None or isinstance(table, str):
+                    continue
+                names = {column.name.lower() for column in table.columns}
+                if unknown := sorted(set(command.columns) - names):
+                    raise SnapshotRefused(f"the table {table.name} has no column {unknown[0]}")
+                position = self._stream.position()
+                try:
+                    await reader.read(
+                        ChunkRequest(table, position, rows=1, where=command.where, columns=frozenset(command.columns))
+                    )
+                except (TableChanged, HeadraceError) as error:
+                    raise SnapshotRefused(f"the table {table.name} can't be read so: {error}") from error
+        finally:
+            await reader.close()

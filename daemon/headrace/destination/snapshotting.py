@@ -1,0 +1,97 @@
+"""The snapshots of one run, as a task beside the stream: begins them, tries again, and tells how far they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from headrace.destination.parts import Context
+from headrace.errors import HeadraceError, SourceError
+from headrace.ports.source import ChangeStream
+from headrace.ports.tables import TableReader
+from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshot.progress import SnapshotRate
+from headrace.snapshot.reading import SnapshotReading
+from headrace.snapshot.throttle import Throttle
+from headrace.snapshots import Snapshot
+from headrace.tasks import first, set_within
+
+_TROUBLE = "snapshot"
+_TELL = 10.0
+"""Seconds between two lines of the log about one snapshot."""
+_AGAIN = (1.0, 30.0)
+"""Seconds before the first, and before each later attempt to read after an error; each waits twice as long as the one
+before."""
+
+
+class Snapshotting:
+    """What fails here never ends the stream, except for a value that is not understood: it becomes a trouble, and is
+    tried again."""
+
+    def __init__(
+        self, context: Context, merge: SnapshotMerge, stream: ChangeStream, new_reader: Callable[[], TableReader]
+    ) -> None:
+        source = context.settings.source
+        self._merge, self._status, self._log = merge, context.status, context.log
+        self._throttle, self._rate = Throttle(source), SnapshotRate()
+        self._reading = SnapshotReading(
+            merge,
+            stream,
+            new_reader,
+            self._throttle,
+            self._rate,
+            context.log,
+            parallel=source.snapshot_parallelism,
+            seconds=source.snapshot_chunk_seconds,
+        )
+        self._told_at = 0.0
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises NotUnderstood."""
+        wait = _AGAIN[0]
+        while True:
+            self._merge.changed.clear()
+            snapshot = self._merge.current
+            if snapshot is None:
+                self._status.clear(_TROUBLE)
+                await self._merge.changed.wait()
+                continue
+            self._log.info("tables are read", **_named(snapshot), rows_so_far=snapshot.rows)
+            self._told_at = time.monotonic()
+            try:
+                ended = await first({"read": self._reading.run(), "changed": self._merge.changed.wait()})
+            except SourceError as error:
+                self._fail(snapshot, error)
+                await set_within(self._merge.changed, wait)
+                wait = min(2 * wait, _AGAIN[1])
+                continue
+            wait = _AGAIN[0]
+            self._status.clear(_TROUBLE)
+            if "read" in ended:
+                done: Snapshot = ended["read"]
+                self._merge.finish()
+                self._log.info("all tables are read", **_named(done), tables=done.tables_done, rows=done.rows)
+
+    def _fail(self, snapshot: Snapshot, error: HeadraceError) -> None:
+        """A resync that can't be made is given up, since an operator has asked for it and can ask again; what a
+        destination begins with is not."""
+        if snapshot.kind == "resync" and not error.retriable:
+            self._merge.finish()
+            self._status.note_error(error)
+            self._log.error("the resync is given up", **_named(snapshot), error=str(error))
+        elif self._status.trouble(_TROUBLE, f"tables can't be read: {error}"):
+            self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=str(error))
+
+    def tell(self) -> None:
+        """Tells status and log how far it is; called each second."""
+        facts = self._status.snapshot = self._rate.facts(self._merge.snapshots, self._throttle.reason)
+        now = time.monotonic()
+        if facts is not None and facts["state"] != "paused" and now - self._told_at > _TELL:
+            self._told_at = now
+            kept = ("rows", "percent", "rows_per_second", "eta_seconds", "tables_done", "tables_left", "reason")
+            self._log.info("reading tables", id=facts["id"], **{key: facts[key] for key in kept if facts[key]})
+
+
+def _named(snapshot: Snapshot) -> dict[str, str]:
+    named = {"id": snapshot.id, "kind": snapshot.kind, "only": snapshot.tables, "where": snapshot.where}
+    return {key: text for key, text in named.items() if text}

@@ -1,0 +1,1 @@
+"""Rows that tables have already, given out between the transactions of the stream."""

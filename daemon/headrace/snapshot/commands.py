@@ -1,0 +1,86 @@
+"""What operators ask of snapshots: resync, pause, resume and cancel, as data that has been looked through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from headrace.errors import HeadraceError
+from headrace.rules.patterns import compile_filter
+from headrace.snapshots import Snapshot
+
+COMMANDS = ("resync", "pause", "resume", "cancel")
+_WAITING = 100
+"""Snapshots that may wait, the present one included."""
+_LONGEST = 10_000
+"""Characters of a filter or a condition."""
+
+
+class SnapshotRefused(HeadraceError):
+    """A command about snapshots can't be done; the text says why."""
+
+    retriable = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCommand:
+    """One command. `tables` is a filter like [filter] include, "" for all captured tables; `id` names the snapshot that
+    is meant, "" the one under way, and for cancel too."""
+
+    command: str
+    tables: str = ""
+    where: str = ""
+    columns: tuple[str, ...] = ()
+    id: str = ""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> SnapshotCommand:
+        """Reads a command from JSON. Raises SnapshotRefused."""
+        known = {"command", "tables", "where", "columns", "id"}
+        if unknown := sorted(set(raw) - known):
+            raise SnapshotRefused(f"a command has no key {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        command, columns = raw.get("command"), raw.get("columns", [])
+        if command not in COMMANDS:
+            raise SnapshotRefused(f"there is no command {command!r}; there are {', '.join(COMMANDS)}")
+        texts = {key: raw.get(key, "") for key in ("tables", "where", "id")}
+        for key, text in texts.items():
+            if not isinstance(text, str) or len(text) > _LONGEST or "\0" in text:
+                raise SnapshotRefused(f"{key} should be a text of at most {_LONGEST:,} characters")
+        if not isinstance(columns, list) or not all(isinstance(one, str) and one for one in columns):
+            raise SnapshotRefused("columns should be a list of names")
+        try:
+            compile_filter(texts["tables"], "tables")
+        except ValueError as error:
+            raise SnapshotRefused(f"tables: {error}") from error
+        if command != "resync" and (texts["tables"] or texts["where"] or columns):
+            raise SnapshotRefused(f"{command} takes no tables, where or columns")
+        if texts["where"] and not texts["tables"]:
+            raise SnapshotRefused("where needs tables: it is a condition on their columns")
+        return cls(str(command), columns=tuple(one.lower() for one in columns), **texts)
+
+    def apply(self, snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
+        """The snapshots behind the command. Raises SnapshotRefused."""
+        if self.command == "resync":
+            if len(snapshots) >= _WAITING:
+                raise SnapshotRefused(f"{len(snapshots)} snapshots wait already")
+            made = Snapshot(
+                self.id or uuid4().hex[:12],
+                "resync",
+                tables=self.tables,
+                where=self.where,
+                columns=self.columns,
+                asked_us=time.time_ns() // 1000,
+            )
+            return (*snapshots, made)
+        if not snapshots:
+            raise SnapshotRefused("no snapshot is under way")
+        wanted = self.id or snapshots[0].id
+        if all(one.id != wanted for one in snapshots):
+            raise SnapshotRefused(f"there is no snapshot {wanted}; there are {', '.join(one.id for one in snapshots)}")
+        if self.command == "cancel":
+            return tuple(one for one in snapshots if one.id != wanted)
+        paused = self.command == "pause"
+        return tuple(replace(one, paused=paused) if one.id == wanted else one for one in snapshots)

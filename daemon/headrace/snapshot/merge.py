@@ -1,0 +1,264 @@
+"""The snapshots of one run: takes what was read of tables into the stream, row by row in the order that holds for keys.
+
+A chunk goes out between two transactions, once the stream has come to the chunk's high watermark. Every row that the
+stream has touched since the chunk was asked for is left out. So what is left was true at the watermark and still is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headrace.model import (
+    POS_ROOM,
+    Operation,
+    Origin,
+    Position,
+    Row,
+    RowsChange,
+    SnapshotRows,
+    TableChange,
+    TableSchema,
+)
+from headrace.ports.source import ChangeStream
+from headrace.ports.tables import Chunk
+from headrace.snapshot import plan
+from headrace.snapshot.table_read import TableRead, Waiting
+from headrace.snapshots import Snapshot, TableName
+
+_MESSAGE_BYTES = 8192
+"""Bytes of rows in one change, as they came from the source: what a rows event of the binlog has by default."""
+_MOST_TOUCHED = 1_000_000
+"""Rows of one table that the stream may touch while a chunk waits; beyond it the chunk is read again."""
+
+Emit = Callable[[RowsChange], None]
+
+
+class SnapshotMerge:
+    """The first of `snapshots` is under way, the others wait. `emit` takes what goes out, `full` says when it should be
+    taken from there first; `epoch` makes ids unique.
+
+    The reader's tasks add tables and chunks; the task that reads the stream calls all else. rows() and altered() are
+    called from within the stream's read().
+    """
+
+    def __init__(
+        self,
+        snapshots: Sequence[Snapshot],
+        captures: plan.Captures,
+        emit: Emit,
+        full: Callable[[], bool],
+        *,
+        epoch: int = 0,
+        partial: bool = False,
+    ) -> None:
+        self.snapshots = tuple(snapshots)
+        """As they are stored with what was given so far."""
+        self.captures, self._emit, self._full, self._epoch = captures, emit, full, epoch
+        self.tables: dict[TableName, TableRead] = {}
+        """Those under way."""
+        self.left = 0
+        """Tables that are not begun."""
+        self.changed = asyncio.Event()
+        """Set when there is another snapshot to read than before, or none."""
+        self.wake: Callable[[], None] = lambda: None
+        """Has the task that reads the stream look here."""
+        self._asked: list[tuple[TableRead, asyncio.Future[tuple[Position, int]]]] = []
+        self._number = 0
+        self._new = False
+
+    @property
+    def current(self) -> Snapshot | None:
+        """The one under way; None while there is none, or it is paused."""
+        return self.snapshots[0] if self.snapshots and not self.snapshots[0].paused else None
+
+    # -- the stream's ---------------------------------------------------------------------------------------------
+
+    def rows(self, change: RowsChange) -> None:
+        """Rows of the stream, on their way out."""
+        if self.tables and (table := self.tables.get((change.schema.schema, change.schema.table))) is not None:
+            table.touched.note(change)
+            if len(table.touched) > _MOST_TOUCHED:
+                table.forget()
+        self._emit(change)
+
+    def altered(self, names: frozenset[TableName] | None, changes: tuple[TableChange, ...]) -> None:
+        """Statements have changed tables: what was read of them is void."""
+        for name, table in self.tables.items():
+            if names is None or name in names:
+                table.forget()
+        if self.snapshots and any(change.renamed_from is not None for change in changes):
+            self._update(*(plan.renamed(one, changes, plan.wanted(one, self.captures)) for one in self.snapshots))
+            if self.current is not None:
+                stale = self.tables.keys() - {one.name for one in self.current.open}
+                for name in stale:
+                    del self.tables[name]
+                self.changed.set()  # what is to be read now is another set of tables
+
+    # -- the readers' ---------------------------------------------------------------------------------------------
+
+    async def window(self, table: TableRead) -> tuple[Position, int]:
+        """Opens a window between two transactions; the position there, and the window."""
+        asked: asyncio.Future[tuple[Position, int]] = asyncio.get_running_loop().create_future()
+        self._asked.append((table, asked))
+        self.wake()
+        return await asked
+
+    def add(self, table: TableRead, chunk: Chunk, window: int, schema: TableSchema) -> None:
+        """A chunk was read."""
+        table.chunks.append(Waiting(chunk, window, schema))
+        table.changed.clear()
+        self.wake()
+
+    def begin(self, snapshot: Snapshot, name: TableName) -> TableRead:
+        """The reading of a table begins, or goes on."""
+        if plan.progress_of(snapshot, name) is None:
+            self._set(plan.begin_table(snapshot, name))
+        current = self.snapshots[0]
+        progress = plan.progress_of(current, name)
+        assert progress is not None
+        table = self.tables[name] = TableRead(progress)
+        return table
+
+    def restart(self, table: TableRead) -> None:
+        """All of a table has to be read again, because its keys are in another order now, or it has none."""
+        table.forget()
+        table.progress = replace(table.progress, key=None, order="", rows=0)
+        self._set(plan.advance(self.snapshots[0], table.progress))
+
+    def end(self, table: TableRead) -> None:
+        """Nothing of a table is left."""
+        self.tables.pop(table.name, None)
+        self._set(plan.end_table(self.snapshots[0], table.name))
+        self.wake()
+
+    def finish(self) -> None:
+        """The snapshot under way is done."""
+        self._update(*self.snapshots[1:])
+
+    def stop(self) -> None:
+        """The reading of the present snapshot ends here, be it paused, cancelled or failed: nothing that was read
+        waits."""
+        for table in self.tables.values():
+            table.forget()
+        self.tables.clear()
+        for _, asked in self._asked:
+            asked.cancel()
+        self._asked.clear()
+
+    # -- operators' -----------------------------------------------------------------------------------------------
+
+    def put(self, *snapshots: Snapshot) -> None:
+        """Other snapshots than before, as a command wants them."""
+        self._update(*snapshots)
+        self.changed.set()
+
+    # -- the reading loop's ---------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether turn() has anything to do."""
+        return bool(self._asked or self.tables or self._new)
+
+    def turn(self, stream: ChangeStream, seconds: float) -> bool:
+        """Between two transactions: opens the windows that are asked for, and gives out rows for so long at most.
+        Whether progress was made, or a snapshot was added or ended, so that what is given out, and the position, are to
+        be taken; rows that can go out at once may be left. Raises NotUnderstood."""
+        position = stream.position()
+        asked, self._asked = self._asked, []
+        for table, future in asked:
+            if not future.done():
+                future.set_result((position, table.touched.open()))
+        new, self._new = self._new, False
+        return self._give(stream, position, time.perf_counter() + seconds) or new
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are chunks, which may wait for the stream."""
+        return any(table.chunks for table in self.tables.values())
+
+    def _give(self, stream: ChangeStream, position: Position, end: float) -> bool:
+        gave = False
+        for table in list(self.tables.values()):
+            while table.chunks and not self._full():
+                first = table.chunks[0]
+                if not stream.passed(first.chunk.high):
+                    break
+                if stream.table(*table.name) != first.schema:
+                    table.forget()  # what the stream knows of it was put right meanwhile
+                    break
+                if first.chunk.order != table.progress.order and table.progress.key is not None:
+                    self.restart(table)
+                    break
+                gave = True
+                self._give_chunk(table, first, position, end)
+                if time.perf_counter() >= end:
+                    return True
+        return gave
+
+    def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
+        chunk, passed = first.chunk, 0
+        size = max(1, min(POS_ROOM, _MESSAGE_BYTES * chunk.rows // max(1, chunk.size))) if chunk.rows else 1
+        while chunk.rows and not self._full():
+            before = chunk.rows
+            rows = table.take(size)
+            began = not (passed or table.progress.rows)
+            passed += before - chunk.rows
+            if rows:
+                self._emit_rows(table, first.schema, rows, position, began=began, ends=chunk.last and not chunk.rows)
+            if time.perf_counter() >= end:
+                break
+        progress = table.progress
+        table.progress = replace(progress, key=chunk.key, rows=progress.rows + passed, order=chunk.order)
+        self._set(plan.advance(self.snapshots[0], table.progress))
+        if not chunk.rows:
+            table.given()
+
+    def _emit_rows(
+        self, table: TableRead, schema: TableSchema, rows: list[Row], position: Position, *, began: bool, ends: bool
+    ) -> None:
+        snapshot = self.snapshots[0]
+        if snapshot.kind == "resync":
+            self._emit_change(snapshot, schema, rows, position, "incremental")
+            return
+        if began:
+            marker = "first_in_data_collection" if snapshot.rows else "first"
+            self._emit_change(snapshot, schema, rows[:1], position, marker)
+            rows = rows[1:]
+        if len(rows) > ends:
+            self._emit_change(snapshot, schema, rows[:-1] if ends else rows, position, "true")
+        if rows and ends:
+            last = not self.left and all(one is table or one.ended for one in self.tables.values())
+            self._emit_change(snapshot, schema, rows[-1:], position, "last" if last else "last_in_data_collection")
+
+    def _emit_change(
+        self, snapshot: Snapshot, schema: TableSchema, rows: list[Row], position: Position, marker: str
+    ) -> None:
+        self._number += 1
+        self._emit(
+            RowsChange(
+                schema,
+                Operation.INSERT,
+                rows,
+                None,
+                position.last_pos + 1,
+                time.time_ns() // 1000,
+                "",
+                partial=bool(snapshot.columns),
+                origin=Origin(position.file, position.offset, position.offset, 0),
+                snapshot=SnapshotRows(f"snapshot-{self._epoch}-{self._number}", snapshot.kind, marker),
+            )
+        )
+
+    def _set(self, current: Snapshot) -> None:
+        self._update(current, *self.snapshots[1:])
+
+    def _update(self, *snapshots: Snapshot) -> None:
+        self.snapshots, self._new = snapshots, True
+        self.wake()
+
+    def stamped(self, position: Position) -> Position:
+        """A position of the stream, with what was given of snapshots before it."""
+        return position if position.snapshots == self.snapshots else replace(position, snapshots=self.snapshots)

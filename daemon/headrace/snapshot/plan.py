@@ -1,0 +1,83 @@
+"""What a snapshot has to read, and what becomes of its progress: functions of what is stored, without any waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from headrace.model import TableChange
+from headrace.ports.tables import TableFacts
+from headrace.rules.patterns import compile_filter
+from headrace.snapshots import Snapshot, TableName, TableProgress
+
+Captures = Callable[[str, str], bool]
+
+
+def first_snapshot() -> Snapshot:
+    """Of a destination that begins, or begins anew: all captured tables."""
+    return Snapshot(uuid4().hex[:12], "initial", asked_us=time.time_ns() // 1000)
+
+
+def wanted(snapshot: Snapshot, captures: Captures) -> Captures:
+    """Whether a table is one that the snapshot is about."""
+    if not snapshot.tables:
+        return captures
+    patterns = compile_filter(snapshot.tables, "tables")
+
+    def wants(schema: str, table: str) -> bool:
+        name = f"{schema}.{table}"
+        return captures(schema, table) and any(pattern.fullmatch(name) for pattern in patterns)
+
+    return wants
+
+
+def following(snapshot: Snapshot, tables: Iterable[TableFacts]) -> list[TableName]:
+    """The tables that are not begun yet, in the order in which they will be."""
+    return sorted(name for one in tables if (name := (one.schema, one.table)) > snapshot.begun)
+
+
+def begin_table(snapshot: Snapshot, name: TableName) -> Snapshot:
+    """Its reading begins; that of all before it has begun already."""
+    return replace(snapshot, begun=max(snapshot.begun, name), open=(*snapshot.open, TableProgress(*name)))
+
+
+def advance(snapshot: Snapshot, progress: TableProgress) -> Snapshot:
+    """The progress of an open table."""
+    before = progress_of(snapshot, progress.name)
+    more = progress.rows - (before.rows if before is not None else 0)
+    tables = tuple(progress if one.name == progress.name else one for one in snapshot.open)
+    return replace(snapshot, open=tables, rows=snapshot.rows + more)
+
+
+def end_table(snapshot: Snapshot, name: TableName) -> Snapshot:
+    """All rows of an open table are passed, or it is gone."""
+    rest = tuple(one for one in snapshot.open if one.name != name)
+    return replace(snapshot, open=rest, tables_done=snapshot.tables_done + 1)
+
+
+def progress_of(snapshot: Snapshot, name: TableName) -> TableProgress | None:
+    """Of an open table."""
+    return next((one for one in snapshot.open if one.name == name), None)
+
+
+def renamed(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures) -> Snapshot:
+    """The snapshot behind statements that gave tables other names: a table that is not done goes on, or begins anew,
+    under its new name, unless its turn is still to come."""
+    for change in changes:
+        old, new = change.renamed_from, (change.schema, change.table)
+        if old is None or old == new:
+            continue
+        progress = progress_of(snapshot, old)
+        done = progress is None and old <= snapshot.begun and wants(*old)
+        if progress is not None:
+            snapshot = replace(snapshot, open=tuple(one for one in snapshot.open if one.name != old))
+        if done or not wants(*new) or progress_of(snapshot, new) is not None:
+            continue
+        if progress is not None:
+            moved = replace(progress, schema=new[0], table=new[1])
+            snapshot = replace(snapshot, open=(*snapshot.open, moved), begun=snapshot.begun)
+        elif new <= snapshot.begun:
+            snapshot = replace(snapshot, open=(*snapshot.open, TableProgress(*new)))
+    return snapshot

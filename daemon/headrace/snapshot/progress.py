@@ -1,0 +1,67 @@
+"""How far a snapshot has come, how fast, and how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.ports.tables import TableFacts
+from headrace.snapshots import Snapshot, TableName
+
+_SPAN = 15.0
+"""Seconds over which the rate is measured."""
+
+
+class SnapshotRate:
+    """Of the snapshot under way. Numbers of rows to come are the source's estimates."""
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._estimates: dict[TableName, int] = {}
+        self._done_before = 0
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def begin(self, snapshot: Snapshot, facts: Sequence[TableFacts]) -> None:
+        """A snapshot is read from here on; `facts` are of all its tables."""
+        self._estimates = {(one.schema, one.table): one.rows for one in facts}
+        if snapshot.id != self._id:
+            self._id = snapshot.id
+            self._seen.clear()
+
+    def facts(self, snapshots: Sequence[Snapshot], waits: str = "") -> dict[str, Any] | None:
+        """What people are told of the first snapshot, JSON types only; None without one. `waits`: why reading is held
+        back."""
+        if not snapshots:
+            return None
+        snapshot, now = snapshots[0], time.monotonic()
+        if snapshot.id != self._id:
+            self._seen.clear()
+        self._seen.append((now, snapshot.rows))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _SPAN:
+            self._seen.popleft()
+        (since, before), open_tables = self._seen[0], {one.name: one.rows for one in snapshot.open}
+        speed = (snapshot.rows - before) / (now - since) if now > since else 0.0
+        left = sum(
+            max(0, rows - open_tables.get(name, 0))
+            for name, rows in self._estimates.items()
+            if name > snapshot.begun or name in open_tables
+        )
+        known = snapshot.id == self._id
+        total = snapshot.rows + left
+        return {
+            "id": snapshot.id,
+            "kind": snapshot.kind,
+            "state": "paused" if snapshot.paused else "held back" if waits else "reading",
+            "reason": waits,
+            "tables": [f"{schema}.{table}" for schema, table in open_tables],
+            "tables_done": snapshot.tables_done,
+            "tables_left": sum(name > snapshot.begun for name in self._estimates) if known else None,
+            "rows": snapshot.rows,
+            "rows_left": left if known else None,
+            "percent": round(100 * snapshot.rows / total, 1) if known and total else None,
+            "rows_per_second": round(speed, 1),
+            "eta_seconds": round(left / speed, 1) if known and speed > 0 else None,
+            "waiting": len(snapshots) - 1,
+        }

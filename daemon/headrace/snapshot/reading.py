@@ -1,0 +1,163 @@
+"""Reads the tables of a snapshot chunk by chunk, beside the stream: how many at a time, how large, and how fast."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import SourceError
+from headrace.ports.source import ChangeStream
+from headrace.ports.tables import Chunk, ChunkRequest, TableChanged, TableReader
+from headrace.snapshot import plan
+from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshot.progress import SnapshotRate
+from headrace.snapshot.table_read import TableRead
+from headrace.snapshot.throttle import Throttle
+from headrace.snapshots import Snapshot, TableName
+from headrace.tasks import beside, result_of, set_within
+
+_FIRST_ROWS, _FEWEST, _MOST = 1_000, 10, 200_000
+"""Rows of the first chunk of a table, and of any."""
+_GROWTH = 4
+_CHUNK_BYTES = 8 << 20
+_AHEAD = 2
+"""Chunks of one table that are read and not given out."""
+_CHANGED_TRIES = 5
+"""Reads of a table that the stream knows otherwise, before that is an error."""
+_CHANGED_WAIT = 1.0
+"""Seconds between those, unless the stream comes by the statement first."""
+
+
+class SnapshotReading:
+    """Reads for one run of a destination. `new_reader` gives readers, one for each table that is read at a time;
+    `seconds` is how long the source should take for one chunk."""
+
+    def __init__(
+        self,
+        merge: SnapshotMerge,
+        stream: ChangeStream,
+        new_reader: Callable[[], TableReader],
+        throttle: Throttle,
+        rate: SnapshotRate,
+        log: Any,
+        *,
+        parallel: int,
+        seconds: float,
+    ) -> None:
+        self._merge, self._stream, self._new_reader = merge, stream, new_reader
+        self._throttle, self._rate, self._log = throttle, rate, log
+        self._parallel, self._seconds = parallel, seconds
+        self._todo: deque[TableName] = deque()
+        self._resumed: deque[TableName] = deque()
+
+    async def run(self) -> Snapshot:
+        """Reads the snapshot under way to its end, and returns it. Raises SourceError or NotUnderstood; cancelled, or
+        after an error, it may be called again."""
+        snapshot = self._merge.current
+        assert snapshot is not None
+        readers = [self._new_reader() for _ in range(self._parallel)]
+        try:
+            await self._find_tables(snapshot, readers[0])
+            works = {f"reader {number}": self._read_tables(reader) for number, reader in enumerate(readers, 1)}
+            async with beside(works) as tasks:
+                done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    result_of(task)
+            return self._merge.snapshots[0]
+        finally:
+            self._merge.stop()
+            for reader in readers:
+                await reader.close()
+
+    async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
+        wants = plan.wanted(snapshot, self._merge.captures)
+        facts = [one for one in await reader.tables() if wants(one.schema, one.table)]
+        self._todo = deque(plan.following(snapshot, facts))
+        self._resumed = deque(one.name for one in snapshot.open)
+        self._merge.left = len(self._todo)
+        self._rate.begin(snapshot, facts)
+
+    def _next(self) -> TableRead | None:
+        names = self._resumed or self._todo
+        if not names:
+            return None
+        name = names.popleft()
+        self._merge.left = len(self._todo)
+        return self._merge.begin(self._merge.snapshots[0], name)
+
+    async def _read_tables(self, reader: TableReader) -> None:
+        while (table := self._next()) is not None:
+            began = asyncio.get_running_loop().time()
+            await self._read_table(reader, table)
+            if self._merge.tables.get(table.name) is table:
+                self._merge.end(table)
+                took = asyncio.get_running_loop().time() - began
+                name = ".".join(table.name)
+                self._log.info("table read", table=name, rows=table.progress.rows, seconds=round(took, 1))
+
+    async def _read_table(self, reader: TableReader, table: TableRead) -> None:
+        """Until its last chunk is given out, or it is gone."""
+        rows, changes = _FIRST_ROWS, 0
+        while not table.ended and self._merge.tables.get(table.name) is table:
+            table.changed.clear()
+            if table.chunks and (table.chunks[-1].chunk.last or len(table.chunks) >= _AHEAD):
+                await table.changed.wait()
+                continue
+            generation = table.generation
+            try:
+                chunk = await self._read_chunk(reader, table, rows)
+            except TableChanged as error:
+                changes += 1
+                if changes > _CHANGED_TRIES:
+                    raise SourceError(f"the table {'.'.join(table.name)} can't be read: {error}") from error
+                await set_within(table.changed, _CHANGED_WAIT)
+                continue
+            if chunk is None:  # it does not exist where the stream is: all of its rows come by there
+                return
+            if generation == table.generation:
+                changes = 0
+                rows = _rows_of_next(chunk, rows, self._seconds)
+
+    async def _read_chunk(self, reader: TableReader, table: TableRead, rows: int) -> Chunk | None:
+        schema = self._stream.table(*table.name)
+        if schema is None:
+            return None
+        if isinstance(schema, str):
+            raise SourceError(
+                f"the table {'.'.join(table.name)} can't be read, because its schema is not known: {schema}"
+            )
+        snapshot, generation = self._merge.snapshots[0], table.generation
+        if not schema.keys and table.progress.rows and not table.chunks:
+            self._merge.restart(table)
+            generation = table.generation
+        await self._throttle.wait(reader)
+        seen, window = await self._merge.window(table)
+        request = ChunkRequest(
+            schema, seen, table.after, rows, _CHUNK_BYTES, snapshot.where, frozenset(snapshot.columns)
+        )
+        try:
+            chunk = await reader.read(request)
+        except BaseException:
+            table.touched.close(window)
+            raise
+        self._throttle.note(chunk.rows)
+        if generation == table.generation:
+            if chunk.continues:
+                table.touched.close(window)
+                window = table.read_window
+            table.read_window = window
+            self._merge.add(table, chunk, window, schema)
+        else:
+            table.touched.close(window)
+        return chunk
+
+
+def _rows_of_next(chunk: Chunk, rows: int, seconds: float) -> int:
+    """How many rows the next chunk is to have, so that the source takes `seconds` for it."""
+    if not chunk.rows or chunk.last:
+        return rows
+    fit = rows * seconds / max(chunk.seconds, seconds / 100)
+    fit = min(fit, _CHUNK_BYTES * chunk.rows / max(1, chunk.size))
+    return int(max(_FEWEST, min(_MOST, fit, rows * _GROWTH)))

@@ -1,0 +1,50 @@
+"""Holds the reading of tables back while the server that is read has enough to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.ports.tables import TableReader
+from headrace.settings.snapshot import SnapshotSettings
+
+_LOOK = 1.0
+"""Seconds between two looks at a server that is busy, or may be."""
+
+
+class Throttle:
+    """One for all tables of a run. `reason` says why reading waits; "" while it does not."""
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self._settings = settings
+        self._looked_at = self._free_at = 0.0
+        self.reason = ""
+
+    async def wait(self, reader: TableReader) -> None:
+        """Returns when the next chunk may be read. Raises SourceError."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < self._free_at:
+            self.reason = "rows a second"
+            await asyncio.sleep(min(_LOOK, self._free_at - loop.time()))
+        limits = self._settings.snapshot_max_replica_lag, self._settings.snapshot_max_threads_running
+        while any(limits) and loop.time() - self._looked_at >= _LOOK:
+            lag, threads = await reader.load()
+            self.reason = _excess(lag, threads, *limits)
+            if not self.reason:
+                self._looked_at = loop.time()
+            else:
+                await asyncio.sleep(_LOOK)  # the server has no event to wait for
+        self.reason = ""
+
+    def note(self, rows: int) -> None:
+        """Rows were read."""
+        most = self._settings.snapshot_max_rows_per_second
+        if most:
+            self._free_at = max(self._free_at, asyncio.get_running_loop().time()) + rows / most
+
+
+def _excess(lag: float, threads: int, most_lag: float, most_threads: int) -> str:
+    if most_lag and lag > most_lag:
+        return f"the replica is {lag:.0f} s behind"
+    if most_threads and threads > most_threads:
+        return f"{threads} threads run"
+    return ""

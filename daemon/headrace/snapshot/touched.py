@@ -1,0 +1,100 @@
+"""Which rows of a table the stream has changed while chunks of it were read: of those the stream knows better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from headrace.model import ABSENT, Row, RowsChange, TableSchema
+
+
+class Touched:
+    """The rows that the stream has given of one table, by key, as long as chunks are under way that may show them in an
+    earlier state.
+
+    A window is a number that open() gives: from then on, until close(), rows that come by count as touched for the
+    chunk that was asked for behind it. A row of the chunk that was touched is left out, because all of it has been
+    given in its newer state; where the stream's row lacks columns (binlog_row_image other than FULL), the chunk's row
+    goes out with those that it has.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._open: set[int] = set()
+        self._rows: dict[Any, tuple[int, Row | None]] = {}
+        """By key: the newest window that was open when it was touched, and what is known of the row when that is not
+        all."""
+        self._getters: dict[int, tuple[TableSchema, Callable[[Row], Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def open(self) -> int:
+        """Opens a window."""
+        self._number += 1
+        self._open.add(self._number)
+        return self._number
+
+    def close(self, window: int) -> None:
+        """No row of its chunk is left."""
+        self._open.discard(window)
+        if not self._open:
+            self._rows.clear()
+        elif (oldest := min(self._open)) > window:
+            self._rows = {key: entry for key, entry in self._rows.items() if entry[0] >= oldest}
+
+    def clear(self) -> None:
+        """No chunk is under way any more."""
+        self._open.clear()
+        self._rows.clear()
+
+    def note(self, change: RowsChange) -> None:
+        """Rows of the table came by."""
+        if not self._open:
+            return
+        key, rows, whole = self._getter(change.schema), self._rows, (self._number, None)
+        if change.before is None or not change.partial:
+            for row in change.before or ():
+                rows[key(row)] = whole
+            for row in change.rows:
+                rows[key(row)] = whole
+            return
+        for before, after in zip(change.before, change.rows, strict=True):
+            old, new = key(_filled(before, after)), key(after)
+            if old != new:
+                rows[old] = whole
+            known = rows.get(new)
+            if known is None:
+                rows[new] = self._number, after
+            else:  # what was given whole once needs nothing of the chunk any more
+                rows[new] = self._number, None if known[1] is None else _filled(after, known[1])
+
+    def left(self, schema: TableSchema, read: Sequence[Row], window: int) -> list[Row]:
+        """The rows of a chunk that are still to be given out, as they are now."""
+        rows = self._rows
+        if not rows:
+            return list(read)
+        key, kept = self._getter(schema), list[Row]()
+        for row in read:
+            entry = rows.get(key(row))
+            if entry is None or entry[0] < window:
+                kept.append(row)
+            elif entry[1] is not None:
+                kept.append(_filled(entry[1], row))
+        return kept
+
+    def _getter(self, schema: TableSchema) -> Callable[[Row], Any]:
+        """What gives a row's key; the whole row of a table without one."""
+        known = self._getters.get(id(schema))
+        if known is None:
+            if len(self._getters) > 100:
+                self._getters.clear()
+            getter: Callable[[Row], Any] = itemgetter(*schema.keys) if schema.keys else tuple
+            known = self._getters[id(schema)] = schema, getter
+        return known[1]
+
+
+def _filled(newer: Row, older: Row) -> Row:
+    """The newer row, with the older one's values where it has none."""
+    return tuple(b if a is ABSENT else a for a, b in zip(newer, older, strict=True))

@@ -1,0 +1,286 @@
+"""Rows of chunks merged into a stream, in any interleaving of commits, reads and what the stream has given so far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model import POS_ROOM, Column, Operation, Position, Row, RowsChange, TableChange, TableSchema
+from headrace.model import DdlKind
+from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
+from headrace.snapshot import plan
+from headrace.snapshot.merge import SnapshotMerge
+from headrace.snapshot.table_read import TableRead
+from headrace.snapshots import Snapshot, TableProgress
+
+SCHEMA = TableSchema("shop", "item", (Column("id", "int", 4), Column("version", "int", 4)), (0,))
+KEYS = range(6)
+
+
+class Rows(Chunk):
+    """A chunk of rows that are there already."""
+
+    def __init__(self, rows: Sequence[Row], high: int, *, last: bool, after: Key | None) -> None:
+        self._rows, self.rows, self.size = list(rows), len(rows), 100 * len(rows)
+        self.last, self.high, self.continues, self.seconds = last, Watermark("bin.000001", high), False, 0.1
+        self._key, self.order = after, "by id"
+        self.end = (str(rows[-1][0]),) if rows else after
+
+    def take(self, count: int) -> list[Row]:
+        taken, self._rows = self._rows[:count], self._rows[count:]
+        self.rows = len(self._rows)
+        if taken:
+            self._key = (str(taken[-1][0]),)
+        return taken
+
+    @property
+    def key(self) -> Key | None:
+        return self._key
+
+
+@dataclass
+class Database:
+    """A table whose every commit changes one row, and a stream that comes behind it: commit i is at offset i."""
+
+    states: list[dict[int, int]] = field(default_factory=lambda: [{}])
+    """The table behind each commit: versions by key."""
+    commits: list[tuple[Operation, int, int]] = field(default_factory=list)
+    given: int = 0
+    """Commits that the stream has given."""
+
+    def commit(self, key: int, wish: int, to: int) -> None:
+        """An insert, an update, a delete or a change of key, whichever the table allows."""
+        state, version = dict(self.states[-1]), len(self.commits) + 1
+        if key not in state:
+            operation = Operation.INSERT
+            state[key] = version
+        elif wish == 0:
+            operation = Operation.DELETE
+            del state[key]
+        else:
+            operation = Operation.UPDATE
+            to = to if to not in state else key
+            del state[key]
+            state[to] = version
+        self.commits.append((operation, key, to))
+        self.states.append(state)
+
+    # -- as a stream ----------------------------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        return Position("u", "bin.000001", self.given, last_pos=self.given * 2 * POS_ROOM)
+
+    def passed(self, watermark: Watermark) -> bool:
+        return self.given >= watermark.offset
+
+    def table(self, schema: str, table: str) -> TableSchema:
+        return SCHEMA
+
+    def deliver(self, merge: SnapshotMerge) -> None:
+        """The stream gives its next commit."""
+        operation, key, to = self.commits[self.given]
+        before, after = self.states[self.given], self.states[self.given + 1]
+        self.given += 1
+        rows, old = [(to if operation is Operation.UPDATE else key, self.given)], None
+        if operation is Operation.DELETE:
+            rows = [(key, before[key])]
+        elif operation is Operation.UPDATE:
+            assert rows[0][0] in after
+            old = [(key, before[key])]
+        merge.rows(RowsChange(SCHEMA, operation, rows, old, self.given * 2 * POS_ROOM, 0, ""))
+
+
+class Consumer:
+    """Applies what comes, once in the order of arrival and once by `_pos` of each key."""
+
+    def __init__(self, database: Database) -> None:
+        self.by_offset: dict[int, int] = {}
+        self._by_pos: dict[int, tuple[int, int | None]] = {}
+        self._seen: dict[int, int] = {}
+        self._database = database
+        self.snapshot_rows: list[int] = []
+
+    def take(self, change: RowsChange) -> None:
+        number = self._database.given
+        if change.snapshot is not None:
+            self.snapshot_rows += [row[0] for row in change.rows]
+        elif change.operation is Operation.DELETE:
+            self._put(change.rows[0][0], None, change.pos, number)
+            return
+        elif change.before is not None and change.before[0][0] != change.rows[0][0]:
+            self._put(change.before[0][0], None, change.pos, number)
+        for i, (key, version) in enumerate(change.rows):
+            self._put(key, version, change.pos + i, version)
+
+    def _put(self, key: int, version: int | None, pos: int, number: int) -> None:
+        assert number >= self._seen.get(key, 0), f"key {key} goes back in time"
+        self._seen[key] = number
+        if version is None:
+            self.by_offset.pop(key, None)
+        else:
+            self.by_offset[key] = version
+        if pos >= self._by_pos.get(key, (0, None))[0]:
+            self._by_pos[key] = pos, version
+
+    @property
+    def by_pos(self) -> dict[int, int]:
+        return {key: version for key, (_, version) in self._by_pos.items() if version is not None}
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("commit"), st.sampled_from(KEYS), st.integers(0, 3), st.sampled_from(KEYS)),
+    st.tuples(st.just("deliver"), st.integers(1, 3)),
+    st.tuples(st.just("ask")),
+    st.tuples(st.just("read"), st.integers(0, 4), st.integers(0, 4), st.integers(1, 3)),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("crash")),
+)
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_what_consumers_have_is_the_table_and_no_key_goes_back_in_time(steps: list[Any]) -> None:
+    asyncio.run(_play(steps))
+
+
+async def _play(steps: list[Any]) -> None:
+    database = Database()
+    for key in (0, 2, 4):  # rows that are there before the stream begins, which has their commits behind it
+        database.commit(key, 1, key)
+    database.given = 3
+    consumer = Consumer(database)
+    snapshot = plan.begin_table(Snapshot("s", "initial"), ("shop", "item"))
+    merge = SnapshotMerge((snapshot,), lambda *_: True, consumer.take, lambda: False)
+    table = merge.begin(snapshot, ("shop", "item"))
+    windows: list[asyncio.Task[tuple[Position, int]]] = []
+    opened: list[tuple[int, int]] = []
+    """Position and window of each that was opened and not read by."""
+    stored = database.given, merge.snapshots
+    for step in [*steps, *_ENDING]:
+        kind, *arguments = step
+        if kind == "commit":
+            database.commit(*arguments)
+        elif kind == "deliver":
+            for _ in range(min(arguments[0], len(database.commits) - database.given)):
+                database.deliver(merge)
+        elif kind == "ask" and not windows and not opened:
+            windows.append(asyncio.create_task(merge.window(table)))
+            await asyncio.sleep(0)
+        elif kind == "read" and opened and not (table.chunks and table.chunks[-1].chunk.last):
+            _read(database, merge, table, *opened.pop(0), *arguments)
+        elif kind == "turn":
+            merge.turn(database, 1.0)  # type: ignore[arg-type]
+            for task in windows:
+                position, window = await task
+                opened.append((position.offset, window))
+            windows.clear()
+            stored = database.given, merge.snapshots
+        elif kind == "crash":  # what was given since is given again, from the stored position, by another node
+            for task in windows:
+                task.cancel()
+            windows.clear()
+            opened.clear()
+            database.given = stored[0]
+            consumer._seen.clear()
+            merge = SnapshotMerge(stored[1], lambda *_: True, consumer.take, lambda: False)
+            ended = table.ended
+            table = merge.begin(stored[1][0], ("shop", "item"))
+            table.ended = ended
+    assert table.ended
+    assert consumer.by_offset == database.states[-1]
+    assert consumer.by_pos == database.states[-1]
+
+
+_ENDING: list[Any] = [("deliver", 100)]
+for _ in range(8):
+    _ENDING += [("turn",), ("ask",), ("turn",), ("read", 0, 0, 3), ("deliver", 100), ("turn",)]
+
+
+def _read(
+    database: Database, merge: SnapshotMerge, table: TableRead, seen: int, window: int, later: int, wait: int, count: int
+) -> None:
+    """A read that sees a state behind `seen`, some commits `later`; its high watermark may be later still."""
+    last = len(database.commits)
+    sees = min(seen + later, last)
+    after = table.after
+    rows = sorted((key, version) for key, version in database.states[sees].items())
+    behind = [row for row in rows if after is None or row[0] > int(after[0])]
+    chunk = Rows(behind[:count], min(sees + wait, last), last=len(behind) < count, after=after)
+    merge.add(table, chunk, window, SCHEMA)
+
+
+def _merge(out: list[RowsChange], *snapshots: Snapshot) -> SnapshotMerge:
+    return SnapshotMerge(snapshots, lambda *_: True, out.append, lambda: False)
+
+
+async def _opened(merge: SnapshotMerge, table: TableRead, database: Database) -> int:
+    asked = asyncio.create_task(merge.window(table))
+    await asyncio.sleep(0)
+    merge.turn(database, 1.0)  # type: ignore[arg-type]
+    return (await asked)[1]
+
+
+async def test_the_first_and_the_last_row_of_tables_are_marked() -> None:
+    out: list[RowsChange] = []
+    merge, database = _merge(out, Snapshot("s", "initial")), Database()
+    for name in ("a", "b"):
+        table = merge.begin(merge.snapshots[0], ("shop", name))
+        merge.left = 1 if name == "a" else 0
+        window = await _opened(merge, table, database)
+        merge.add(table, Rows([(1, 1), (2, 2), (3, 3)], 0, last=True, after=None), window, SCHEMA)
+        assert merge.turn(database, 1.0)  # type: ignore[arg-type]
+        merge.end(table)
+    markers = [(change.snapshot.marker, len(change.rows)) for change in out if change.snapshot]
+    assert markers == [
+        ("first", 1),
+        ("true", 1),
+        ("last_in_data_collection", 1),
+        ("first_in_data_collection", 1),
+        ("true", 1),
+        ("last", 1),
+    ]
+    assert len({change.snapshot.id for change in out if change.snapshot}) == len(out)
+    assert merge.snapshots[0].tables_done == 2
+    assert merge.snapshots[0].rows == 6
+
+
+async def test_a_statement_about_a_table_makes_its_chunks_void_and_no_others() -> None:
+    out: list[RowsChange] = []
+    merge, database = _merge(out, Snapshot("s", "resync")), Database()
+    tables = [merge.begin(merge.snapshots[0], ("shop", name)) for name in ("a", "b")]
+    for table in tables:
+        window = await _opened(merge, table, database)
+        merge.add(table, Rows([(1, 1)], 5, last=True, after=None), window, SCHEMA)
+    merge.altered(frozenset({("shop", "a")}), ())
+    assert [len(table.chunks) for table in tables] == [0, 1]
+    assert [table.generation for table in tables] == [1, 0]
+    merge.altered(None, ())
+    assert not merge.ready
+
+
+def test_a_table_that_gets_another_name_is_read_under_that() -> None:
+    snapshot = Snapshot("s", "initial", begun=("shop", "m"), open=(TableProgress("shop", "k", ("5",), 5),))
+
+    def rename(old: str, new: str) -> Snapshot:
+        change = TableChange(DdlKind.RENAME, "shop", new, renamed_from=("shop", old))
+        return plan.renamed(snapshot, (change,), lambda _, table: table != "hidden")
+
+    assert rename("k", "b").open == (TableProgress("shop", "b", ("5",), 5),)
+    assert rename("k", "hidden").open == ()
+    assert rename("b", "a").open == snapshot.open
+    assert rename("x", "b").open == (*snapshot.open, TableProgress("shop", "b"))
+    assert rename("x", "y").open == snapshot.open
+    assert rename("hidden", "b").open == (*snapshot.open, TableProgress("shop", "b"))
+
+
+def test_tables_follow_each_other_by_name() -> None:
+    facts = [TableFacts("shop", name, 1, 1) for name in "cab"]
+    snapshot = Snapshot("s", "initial")
+    assert plan.following(snapshot, facts) == [("shop", "a"), ("shop", "b"), ("shop", "c")]
+    begun = plan.begin_table(snapshot, ("shop", "a"))
+    assert plan.following(begun, facts) == [("shop", "b"), ("shop", "c")]
+    assert begun == Snapshot.from_dict(begun.to_dict())
