@@ -80,14 +80,14 @@ class Chunk(ABC):
         """Of the last row taken, or that the request began after; None for a table without a key."""
 
 
-class TableChanged(Exception):  # noqa: N818 - what happened, and no fault
+class TableChanged(Exception):
     """The table is not any more as the stream knows it: a statement has changed or dropped it. The stream will come to
     that."""
 
 
 class TableReader(ABC):
-    """Reads chunks, one at a time, over connections of its own that are made when they are needed. After an error it may
-    be used again. No lock is taken, and no transaction is older than a chunk, except of a table without a key."""
+    """Reads chunks, one at a time, over connections of its own that are made when they are needed. After an error it
+    may be used again. No lock is taken, and no transaction is older than a chunk, except of a table without a key."""
 
     @abstractmethod
     async def tables(self) -> Sequence[TableFacts]:
