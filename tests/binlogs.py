@@ -12,7 +12,7 @@ from typing import Any
 import pymysql
 from pymysql.converters import encoders
 
-from headrace.model import ABSENT, Column, Operation, Position, RowsChange, TableSchema
+from headrace.model import ABSENT, Column, Operation, Position, Row, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
@@ -201,6 +201,20 @@ def image(changes: list[RowsChange], schema: TableSchema) -> dict[str, list[str 
         for row in texts:
             if change.operation is Operation.DELETE:
                 assert rows.pop(row[0]) == row
+            else:
+                rows[row[0]] = row
+    return rows
+
+
+def final_rows(changes: list[RowsChange]) -> dict[Any, Row]:
+    """The rows of one table that the changes leave, by their first column, as they were decoded."""
+    rows: dict[Any, Row] = {}
+    for change in changes:
+        for gone in change.before or ():
+            del rows[gone[0]]
+        for row in change.rows:
+            if change.operation is Operation.DELETE:
+                del rows[row[0]]
             else:
                 rows[row[0]] = row
     return rows

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests import versions
-from tests.binlogs import Known, connect, declared, decode, image, new_file, select
+from tests.binlogs import Known, connect, declared, decode, final_rows, image, new_file, select
+from tests.table_reads import rows_now
 
 Columns = dict[str, list[str]]
 """The type of each column, and literals of values."""
@@ -69,6 +70,13 @@ class Bench:
         for key, row in expected.items():
             for i, value in enumerate(row):
                 assert got[key][i] == value, f"{kinds[i]}, row {key}"
+        read = {row[0]: row for row in rows_now(self.server, changes[-1].schema)}
+        streamed = final_rows(changes)
+        assert read.keys() == streamed.keys()
+        for number, values in streamed.items():
+            for i, value in enumerate(values):
+                # by its text, in which 1 is not 1.0 and 0.0 not -0.0
+                assert repr(read[number][i]) == repr(value), f"{kinds[i]}, row {number}, read from the table"
         if self.describes and not told:
             for column, known in zip(changes[0].schema.columns, table.columns, strict=True):
                 assert (column.name, column.unsigned, column.nullable) == (known.name, known.unsigned, known.nullable)

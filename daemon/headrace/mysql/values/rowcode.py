@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.model import ABSENT, Row
+from headrace.mysql.values.codewriter import CodeWriter, DataOverrun
 from headrace.mysql.values.column_types import Field
 
 RowDecoder = Callable[[bytes, int, int], list[Row]]
@@ -15,28 +16,6 @@ SingleDecoder = Callable[[bytes, int, int], tuple[Row, int]]
 """(bytes, start, end) -> one row image and where it ends."""
 ValueDecoder = Callable[[bytes, int, int], tuple[Any, int]]
 """(bytes, start, end) -> one value and where it ends."""
-
-
-class _Writer:
-    """The generated source and the constants it is bound to. The source holds integers and identifiers made here,
-    never a name from the table: strings come in as constants."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.constants: dict[str, Any] = {"from_bytes": int.from_bytes, "DataOverrun": DataOverrun}
-
-    def bind(self, name: str, value: Any) -> str:
-        """A name of its own for the value: two images of one row bind different ones for one column."""
-        name = f"{name}_{len(self.constants)}"
-        self.constants[name] = value
-        return name
-
-    def put(self, indent: int, line: str) -> None:
-        self.lines.append("    " * indent + line)
-
-
-class DataOverrun(ValueError):
-    """The rows do not end where their event does."""
 
 
 def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = None) -> RowDecoder:
@@ -49,7 +28,7 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
     whole = (1 << len(fields)) - 1
     if not any(images or (whole,)):
         return _without_columns
-    w = _Writer()
+    w = CodeWriter()
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "while p < end:")
@@ -58,7 +37,7 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
         _image(w, fields, present, first=not n, visible=len(fields) if visible is None else visible)
     w.put(1, "if p != end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
     w.put(1, "return rows")
-    decoder: RowDecoder = _compile(w)
+    decoder: RowDecoder = w.compiled()
     return decoder
 
 
@@ -69,20 +48,20 @@ def _without_columns(b: bytes, p: int, end: int) -> list[Row]:
 
 def make_single(fields: Sequence[Field], image: int) -> SingleDecoder:
     """The decoder of one row image with the columns of the bit set `image`."""
-    w = _Writer()
+    w = CodeWriter()
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "if True:")
     _image(w, fields, [i for i in range(len(fields)) if image >> i & 1], first=True, visible=len(fields))
     w.put(1, "if p > end: raise DataOverrun(f'a row ends at byte {p}, its event at {end}')")
     w.put(1, "return rows[0], p")
-    decoder: SingleDecoder = _compile(w)
+    decoder: SingleDecoder = w.compiled()
     return decoder
 
 
 def make_value(field: Field) -> ValueDecoder:
     """The decoder of one column's value, without any NULL bitmap: the value and where it ends."""
-    w = _Writer()
+    w = CodeWriter()
     w.put(0, "def decode(b, p, end):")
     w.put(1, "n = 0")
     w.put(1, "if True:")
@@ -90,17 +69,11 @@ def make_value(field: Field) -> ValueDecoder:
     _single(w, 0, 0, field)
     w.put(1, "if p > end: raise DataOverrun(f'a value ends at byte {p}, its event at {end}')")
     w.put(1, "return c0, p")
-    decoder: ValueDecoder = _compile(w)
+    decoder: ValueDecoder = w.compiled()
     return decoder
 
 
-def _compile(w: _Writer) -> Any:
-    namespace = dict(w.constants)
-    exec(compile("\n".join(w.lines), "<row decoder>", "exec"), namespace)
-    return namespace["decode"]
-
-
-def _image(w: _Writer, fields: Sequence[Field], present: Sequence[int], *, first: bool, visible: int) -> None:
+def _image(w: CodeWriter, fields: Sequence[Field], present: Sequence[int], *, first: bool, visible: int) -> None:
     """One pass an image: the NULL bitmap, then, when nothing is NULL (the usual case), runs of fixed fields by one
     unpack each; a row with NULLs goes column by column."""
     null_bytes = (len(present) + 7) // 8
@@ -124,7 +97,7 @@ def _image(w: _Writer, fields: Sequence[Field], present: Sequence[int], *, first
     w.put(2, f"add(({''.join(f'c{i}, ' for i in range(visible))}))")
 
 
-def _value(w: _Writer, i: int, field: Field, raw: str) -> str:
+def _value(w: CodeWriter, i: int, field: Field, raw: str) -> str:
     """The expression that makes the value of column i out of `raw`."""
     if field.codec == "utf-8":
         return f"{raw}.decode()"
@@ -135,7 +108,7 @@ def _value(w: _Writer, i: int, field: Field, raw: str) -> str:
     return raw
 
 
-def _straight(w: _Writer, columns: Sequence[tuple[int, Field]]) -> None:
+def _straight(w: CodeWriter, columns: Sequence[tuple[int, Field]]) -> None:
     """Rows without NULL: gather fixed fields, and the length of the variable one that ends them, into one unpack."""
     run: list[tuple[int, Field]] = []
     for i, field in columns:
@@ -149,7 +122,7 @@ def _straight(w: _Writer, columns: Sequence[tuple[int, Field]]) -> None:
         w.put(3, "pass")
 
 
-def _run(w: _Writer, run: list[tuple[int, Field]]) -> None:
+def _run(w: CodeWriter, run: list[tuple[int, Field]]) -> None:
     last_index, last = run[-1]
     packed = struct.Struct("<" + "".join(field.code for _, field in run))
     unpack = w.bind(f"unpack{run[0][0]}", packed.unpack_from)
@@ -162,7 +135,7 @@ def _run(w: _Writer, run: list[tuple[int, Field]]) -> None:
             w.put(3, f"c{i} = {_value(w, i, field, f'c{i}')}")
 
 
-def _behind_length(w: _Writer, indent: int, i: int, field: Field) -> None:
+def _behind_length(w: CodeWriter, indent: int, i: int, field: Field) -> None:
     """The value of a variable field, once its length is in the column's variable and `p` behind that."""
     length = f"c{i}" if field.size != 3 else f"from_bytes(c{i}, 'little')"
     w.put(indent, f"q = p + {length}")
@@ -170,7 +143,7 @@ def _behind_length(w: _Writer, indent: int, i: int, field: Field) -> None:
     w.put(indent, f"c{i} = {_value(w, i, field, 'b[p:q]')}; p = q")
 
 
-def _single(w: _Writer, bit: int, i: int, field: Field) -> None:
+def _single(w: CodeWriter, bit: int, i: int, field: Field) -> None:
     """One column of a row that has NULLs; `bit` is its place among the columns that the image has."""
     packed = struct.Struct("<" + field.code)
     unpack = w.bind(f"one{i}", packed.unpack_from)

@@ -233,17 +233,9 @@ class SourceConnection:
         else.
 
         `annotations` asks MariaDB for the texts of statements. `buffer` bounds the bytes that are received and not yet
-        taken. The connection object is kept by the stream, because a dropped StreamWriter closes its transport.
+        taken.
         """
-        connection = self._connection
-        transport = transport_of(connection)
-        if transport is None:
-            raise SourceError("the connection was closed before the dump")
-        if has_unread(connection):
-            raise SourceError("the source sent more than it was asked before the dump")
-        transport.pause_reading()
-        stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
-        transport.set_protocol(stream)
+        stream, transport = self.take_over(buffer)
         name = file.encode()
         flags = _SEND_ANNOTATIONS if annotations and self.is_mariadb else 0
         if gtids is None:
@@ -254,6 +246,21 @@ class SourceConnection:
         transport.write(len(command).to_bytes(3, "little") + b"\0" + command)
         transport.resume_reading()
         return stream
+
+    def take_over(self, buffer: int) -> tuple[PacketStream, Any]:
+        """What receives everything from here on, with the transport, which does not read yet: no query may follow. The
+        connection object is kept by the stream, because a dropped StreamWriter closes its transport. Raises
+        SourceError."""
+        connection = self._connection
+        transport = transport_of(connection)
+        if transport is None:
+            raise SourceError("the connection was closed before its bytes could be taken")
+        if has_unread(connection):
+            raise SourceError("the source sent more than it was asked")
+        transport.pause_reading()
+        stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
+        transport.set_protocol(stream)
+        return stream, transport
 
     async def close(self) -> None:
         """Ends the connection in order, within a second."""
@@ -317,10 +324,16 @@ def _failed(what: str, error: Exception, user: str) -> SourceError:
     """What a refused statement or login means, in the class that fits it."""
     errno = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[-1]) if error.args else type(error).__name__
+    # InterfaceError is the client's own: its connection is gone
+    if isinstance(error, pymysql.err.InterfaceError) and query_error(errno, text, what, user) is None:
+        return SourceUnreachable(f"{what}: {text}")
+    return refusal(errno, text, what, user)
+
+
+def refusal(errno: int, text: str, what: str, user: str) -> SourceError:
+    """The error of a statement, `what` in words, that the server has refused with this number and text."""
     if (named := query_error(errno, text, what, user)) is not None:
         return named
-    if isinstance(error, pymysql.err.InterfaceError):  # of the client: its connection is gone
-        return SourceUnreachable(f"{what}: {text}")
     made = QueryFailed(f"{what}: {text} (errno {errno})")
     made.errno = errno
     return made

@@ -1,0 +1,275 @@
+"""Reads tables of MySQL and MariaDB over two connections: one for the rows, one that asks where they belong."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import NotUnderstood, SourceMisconfigured, SourceUnreachable
+from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
+from headrace.mysql.role import server_role
+from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
+from headrace.mysql.snapshot.fit import differing
+from headrace.mysql.snapshot.select import TableSelect
+from headrace.mysql.snapshot.visibility import Visibility, visibility_of
+from headrace.mysql.values.charsets import UnknownType
+from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
+from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
+from headrace.mysql.wire.query_stream import QueryStream, ResultColumn, RowBlock
+from headrace.ports.tables import Chunk, ChunkRequest, TableChanged, TableFacts, TableReader, Watermark
+from headrace.settings.destination import SourceSettings
+
+_LOCK_SECONDS = 5
+"""How long a read waits for a table that a statement holds locked."""
+_IDLE_SECONDS = 28_800
+"""How long the server keeps our connections between two reads, whatever its own limit is."""
+_CHANGED = frozenset({1049, 1054, 1146, 1412})
+"""No such database, column or table, and a definition that changed since the snapshot was taken."""
+_SYNTAX = 1064
+_SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", OWN_SCHEMA)
+_TABLES = (
+    "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COALESCE(TABLE_ROWS, 0) AS n, COALESCE(DATA_LENGTH, 0) AS size"
+    " FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+    f" AND TABLE_SCHEMA NOT IN ({', '.join(map(repr, _SYSTEM))})"
+)
+_KEPT = 100
+"""Tables whose decoders are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What reading one table as it is asked for takes."""
+
+    request: ChunkRequest
+    select: TableSelect
+    decode: TextDecoder
+
+    def fits(self, request: ChunkRequest) -> bool:
+        """Whether it is for the same table, columns and condition."""
+        ours = self.request
+        same = ours.table is request.table or ours.table == request.table
+        return same and (ours.columns, ours.where) == (request.columns, request.where)
+
+
+@dataclass(slots=True)
+class _Scan:
+    """The one statement of a table without a key, and what its chunks share."""
+
+    prepared: _Prepared
+    high: Watermark
+
+
+class MysqlTableReader(TableReader):
+    """`source` says which server is read, `server` is that of the stream, `stream_is_here` whether they are the same.
+    `destination` names our row in headrace.watermark, where one is needed."""
+
+    def __init__(
+        self, source: SourceSettings, server: Server, destination: str, options: ValueOptions, stream_is_here: bool
+    ) -> None:
+        self._source, self._server, self._destination = source, server, destination
+        self._options, self._stream_is_here = options, stream_is_here
+        self._control: SourceConnection | None = None
+        self._data: QueryStream | None = None
+        self._visibility: Visibility | None = None
+        self._scan: _Scan | None = None
+        self._prepared: dict[tuple[str, str], _Prepared] = {}
+        self._row_sizes: dict[tuple[str, str], float] = {}
+        """Bytes of a row in the last chunk of a table, so that the next one asks for no more than it may take."""
+
+    async def tables(self) -> Sequence[TableFacts]:
+        with_control = await self._ask()
+        try:
+            rows = await with_control.query(_TABLES)
+        except BaseException:
+            await self.close()
+            raise
+        facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
+        return sorted(facts, key=lambda fact: (fact.schema, fact.table))
+
+    async def load(self) -> tuple[float, int]:
+        control = await self._ask()
+        try:
+            role = await server_role(control)
+            rows = await control.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")
+        except BaseException:
+            await self.close()
+            raise
+        lag = role.lag_seconds
+        if lag is None:  # of a replica that does not run nobody can say how far it is behind
+            lag = math.inf if role.replicates else 0.0
+        return lag, int(rows[0]["Value"]) if rows else 0
+
+    async def read(self, request: ChunkRequest) -> Chunk:
+        try:
+            prepared = self._prepare(request)
+            if not request.table.keys:
+                return await self._scan_on(request, prepared)
+            self._scan = None
+            return await self._read(request, prepared)
+        except QueryFailed as error:
+            await self._explain(error, request)
+            raise
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _read(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
+        data, visibility = await self._connect()
+        await visibility.begin(data, request.seen, request.table)
+        began = time.monotonic()
+        limit = self._limit(request)
+        self._compare(await data.start(prepared.select.sql(request.after, limit)), prepared)
+        block = await data.rows(limit + 1, request.size)  # one more than can come, so that the end is read too
+        seconds = time.monotonic() - began
+        self._note_size(request, block)
+        if block.ended:
+            await visibility.end(data)
+        else:
+            await self._drop_data()
+        last = block.ended and block.rows < limit
+        facts = ReadFacts(last, await visibility.high(), False, seconds, request.after)
+        return MysqlChunk(block, prepared.select, prepared.decode, facts)
+
+    def _limit(self, request: ChunkRequest) -> int:
+        """Rows to ask for: what does not fit is sent in vain, and costs a connection."""
+        row_size = self._row_sizes.get((request.table.schema, request.table.table), 0.0)
+        if row_size * request.rows <= request.size:
+            return request.rows
+        return max(1, min(request.rows, int(0.9 * request.size / row_size)))
+
+    def _note_size(self, request: ChunkRequest, block: RowBlock) -> None:
+        if len(self._row_sizes) > _KEPT:
+            self._row_sizes.clear()
+        if block.rows:
+            self._row_sizes[request.table.schema, request.table.table] = block.size / block.rows
+
+    async def _scan_on(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
+        """The next chunk of a table without a key."""
+        scan, began = self._scan, time.monotonic()
+        data, visibility = self._data, self._visibility
+        going_on = scan is not None and scan.prepared.fits(request)
+        if scan is None or not going_on or data is None or visibility is None:
+            self._scan = None
+            data, visibility = await self._connect()
+            await visibility.begin(data, request.seen, request.table)
+            began = time.monotonic()
+            self._compare(await data.start(prepared.select.sql(None, request.rows)), prepared)
+            block = await data.rows(request.rows, request.size)
+            scan = self._scan = _Scan(prepared, await visibility.high())
+        else:
+            block = await data.rows(request.rows, request.size)
+        seconds = time.monotonic() - began
+        if block.ended:
+            self._scan = None
+            await visibility.end(data)
+        facts = ReadFacts(block.ended, scan.high, going_on, seconds, None)
+        return MysqlChunk(block, prepared.select, prepared.decode, facts)
+
+    def _prepare(self, request: ChunkRequest) -> _Prepared:
+        name = request.table.schema, request.table.table
+        known = self._prepared.get(name)
+        if known is not None and known.fits(request):
+            return known
+        select = TableSelect(request.table, request.columns, request.where)
+        try:
+            decode = make_text_decoder(request.table.columns, select.present, self._options)
+        except UnknownType as error:
+            raise NotUnderstood(f"table {request.table.name} can't be read: {error}") from error
+        if len(self._prepared) >= _KEPT:
+            self._prepared.clear()
+        made = self._prepared[name] = _Prepared(request, select, decode)
+        return made
+
+    def _compare(self, shown: Sequence[ResultColumn], prepared: _Prepared) -> None:
+        table = prepared.request.table
+        why = differing([table.columns[i] for i in prepared.select.present], shown)
+        if why:
+            raise TableChanged(f"{table.name}: {why}")
+
+    async def _explain(self, error: QueryFailed, request: ChunkRequest) -> None:
+        """Raises what a refused statement means, where that has a name of its own."""
+        table = request.table.name
+        try:
+            if error.errno in _CHANGED:
+                if request.where and error.errno == 1054 and await self._passes(request):
+                    raise _bad_condition(table, error) from error
+                raise TableChanged(f"{table}: {error}") from error
+            if error.errno == _SYNTAX and request.where:
+                raise _bad_condition(table, error) from error
+        finally:
+            await self.close()
+
+    async def _passes(self, request: ChunkRequest) -> bool:
+        """Whether the table can be read without the condition."""
+        try:
+            await (await self._ask()).query(self._prepare(request).select.probe())
+        except QueryFailed:
+            return False
+        return True
+
+    async def _ask(self) -> SourceConnection:
+        """The connection for questions, made when it is not there."""
+        if self._control is None:
+            control = await SourceConnection.open(address_of(self._source))
+            try:
+                variables = await control.load_variables()
+                waits = f"innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}"
+                notes = "note_verbosity = ''" if "note_verbosity" in variables else "sql_notes = 0"
+                await control.query(f"SET SESSION {waits}, wait_timeout = {_IDLE_SECONDS}, {notes}")
+            except BaseException:
+                await control.close()
+                raise
+            self._control = control
+        return self._control
+
+    async def _connect(self) -> tuple[QueryStream, Visibility]:
+        """Both connections, ready for a read."""
+        control = await self._ask()
+        if self._visibility is None:
+            self._visibility = visibility_of(
+                control, self._source, self._server, self._destination, stream_is_here=self._stream_is_here
+            )
+        if self._data is not None and not self._data.idle:
+            await self._drop_data()
+        if self._data is None:
+            connection = await SourceConnection.open(address_of(self._source))
+            try:
+                data = QueryStream.of(connection, self._source.user)
+            except BaseException:
+                await connection.close()
+                raise
+            self._data = data
+            for statement in _session(control.variables):
+                await data.query(statement, self._source.connect_timeout)
+        return self._data, self._visibility
+
+    async def _drop_data(self) -> None:
+        data, self._data = self._data, None
+        if data is not None:
+            await data.close()
+
+    async def close(self) -> None:
+        self._scan = None
+        control, self._control, self._visibility = self._control, None, None
+        await self._drop_data()
+        if control is not None:
+            with contextlib.suppress(SourceUnreachable):
+                await control.close()
+
+
+def _bad_condition(table: str, error: QueryFailed) -> SourceMisconfigured:
+    return SourceMisconfigured(f"the condition on {table} is none that the source takes: {error}")
+
+
+def _session(variables: Mapping[str, str]) -> list[str]:
+    """What makes a session read values as they are: texts in the bytes of their own character sets, times in UTC."""
+    settings = [
+        *("time_zone = '+00:00'", "sql_mode = ''", "character_set_results = NULL", "net_write_timeout = 600"),
+        *(f"lock_wait_timeout = {_LOCK_SECONDS}", f"wait_timeout = {_IDLE_SECONDS}", "sql_select_limit = DEFAULT"),
+    ]
+    settings += [f"{name} = 0" for name in ("max_execution_time", "max_statement_time") if name in variables]
+    return [f"SET SESSION {', '.join(settings)}", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"]

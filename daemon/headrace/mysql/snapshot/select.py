@@ -1,0 +1,111 @@
+"""The statements that read a table in the order of its key, and the form in which a key is kept between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from headrace.errors import NotUnderstood
+from headrace.model import Column, TableSchema
+from headrace.mysql.values import textcode
+from headrace.mysql.values.mariadb import FIXED_BINARY
+from headrace.ports.tables import Key
+
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
+_TIME = re.compile(rb"[0-9: .-]+", re.ASCII)
+_ADDRESS = re.compile(rb"[0-9a-fA-F:.-]+", re.ASCII)
+
+
+def quoted(name: str) -> str:
+    """A name of a schema, table or column within a statement."""
+    return f"`{name.replace('`', '``')}`"
+
+
+class TableSelect:
+    """The statements for one table, some of its columns, and a condition that rows have to meet; "" for all rows.
+    `present` are the numbers of the columns that their results have, in order."""
+
+    def __init__(self, table: TableSchema, columns: frozenset[str], where: str) -> None:
+        self.table = table
+        wanted = [i for i, c in enumerate(table.columns) if not columns or c.name.lower() in columns or i in table.keys]
+        self.present: Sequence[int] = wanted or [0]
+        self._places = [self.present.index(i) for i in table.keys]
+        self._from = f"{quoted(table.schema)}.{quoted(table.table)}"
+        self._keys = [f"{quoted(table.table)}.{quoted(table.columns[i].name)}" for i in table.keys]
+        self._where = where
+
+    def sql(self, after: Key | None, rows: int) -> str:
+        """The rows behind a key, `rows` at most; of a table without a key all rows."""
+        conditions = [f"({self._where}\n)"] if self._where else []  # a comment at its end ends with the line
+        if after is not None:
+            conditions.append(self._behind(after))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        order = f" ORDER BY {', '.join(self._keys)} LIMIT {rows}" if self._keys else ""
+        return f"SELECT {self._list} FROM {self._from}{where}{order}"
+
+    def probe(self) -> str:
+        """The same without a condition, and without a row."""
+        return f"SELECT {self._list} FROM {self._from} LIMIT 0"
+
+    @property
+    def _list(self) -> str:
+        return ", ".join(expression_of(self.table.columns[i]) for i in self.present)
+
+    def key_of(self, values: Sequence[bytes | None]) -> Key:
+        """The key of a row, of which these are the values as they came."""
+        return tuple((values[place] or b"").hex() for place in self._places)
+
+    def _behind(self, after: Key) -> str:
+        """That a row's key is greater. The first comparison holds for every such row, and is what an index is entered
+        by on servers that do not see through the rest."""
+        columns = [self.table.columns[i] for i in self.table.keys]
+        if len(after) != len(columns):
+            raise NotUnderstood(f"a key of {self.table.name} has {len(after)} parts, its table {len(columns)}")
+        literals = [key_literal(column, part) for column, part in zip(columns, after, strict=True)]
+        condition = f"{self._keys[-1]} > {literals[-1]}"
+        for name, literal in list(zip(self._keys, literals, strict=True))[-2::-1]:
+            condition = f"{name} >= {literal} AND ({name} > {literal} OR ({name} = {literal} AND {condition}))"
+        return f"({condition})"
+
+
+def expression_of(column: Column) -> str:
+    """What is selected of a column, so that its bytes say all of its value (see textcode.text_value)."""
+    name = quoted(column.name)
+    if column.kind in textcode.FLOATS:  # else 6 digits of a FLOAT, and those that are declared; -0 stays what it is
+        return f"{name} - 0e0"
+    if column.kind in ("enum", "set"):  # by number: labels may look alike, and a SET may have 64 bits
+        return f"CAST({name} AS UNSIGNED)"
+    return name
+
+
+def key_literal(column: Column, part: str) -> str:
+    """One part of a key as a literal that equals the column's value in every collation. Raises NotUnderstood."""
+    try:
+        return _literal_of(column)(bytes.fromhex(part))
+    except ValueError as error:
+        raise NotUnderstood(
+            f"the stored key of column `{column.name}` ({column.mysql_type}) is none: {error}"
+        ) from None
+
+
+def _literal_of(column: Column) -> Callable[[bytes], str]:
+    kind = column.kind
+    if kind in textcode.INTS or kind in ("decimal", "enum", "set"):
+        return lambda raw: _matching(_NUMBER, raw)
+    if kind == "bit":
+        return lambda raw: str(int.from_bytes(raw, "big"))
+    if kind in textcode.FLOATS:  # with an exponent it is a double and no decimal
+        return lambda raw: text if "e" in (text := _matching(_NUMBER, raw)) else f"{text}e0"
+    if kind in textcode.TEMPORAL:
+        return lambda raw: f"'{_matching(_TIME, raw)}'"
+    if kind in FIXED_BINARY:
+        return lambda raw: f"'{_matching(_ADDRESS, raw)}'"
+    if kind in textcode.BYTES or column.charset in ("", "binary"):
+        return lambda raw: f"_binary x'{raw.hex()}'"
+    return lambda raw: f"_{column.charset} x'{raw.hex()}'"
+
+
+def _matching(pattern: re.Pattern[bytes], raw: bytes) -> str:
+    if not pattern.fullmatch(raw):
+        raise ValueError(f"{raw!r} is not what the column has")
+    return raw.decode("ascii")

@@ -1,0 +1,44 @@
+"""headrace's own table for reading tables without GTIDs: a row a destination, which is only ever written."""
+
+from __future__ import annotations
+
+from headrace.errors import GrantMissing
+from headrace.mysql import heartbeat
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE
+from headrace.mysql.wire.connection import QueryFailed, SourceConnection
+
+CREATE_SQL = (
+    heartbeat.CREATE_SQL[0],
+    "CREATE TABLE IF NOT EXISTS headrace.watermark (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
+    " number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
+)
+"""What makes the table."""
+_WRITE = (
+    "INSERT INTO headrace.watermark (destination, number) VALUES (%s, 1) ON DUPLICATE KEY UPDATE number = number + 1"
+)
+
+
+def setup_sql(user: str) -> str:
+    """What somebody who may is to run, so that the table is there and the account may write it."""
+    making = " ".join(f"{statement};" for statement in CREATE_SQL)
+    return f"{making} GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO '{user}'@'%';"
+
+
+async def write_watermark(connection: SourceConnection, destination: str, user: str) -> None:
+    """Commits a change of the destination's row, and makes the table when it is missing. Raises GrantMissing when the
+    account may not, and other SourceErrors."""
+    try:
+        try:
+            await connection.change(_WRITE, (destination,))
+            return
+        except QueryFailed as error:
+            if error.errno not in (NO_DATABASE, NO_TABLE):
+                raise
+        for statement in CREATE_SQL:
+            await connection.query(statement)
+        await connection.change(_WRITE, (destination,))
+    except GrantMissing as error:
+        raise GrantMissing(
+            f"tables are read behind a row that our account may not write in headrace.watermark: {error.args[0]}",
+            remedy=setup_sql(user),
+        ) from error

@@ -1,0 +1,186 @@
+"""Generates what decodes the rows of a SELECT's result: straight-line Python over strings with their lengths before
+them (wire format: MySQL internals manual, "Protocol::ResultsetRow"), to the values that the binlog's rows have."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from headrace.model import ABSENT, Column, Row
+from headrace.mysql.values import values
+from headrace.mysql.values.charsets import UnknownType, codec_of
+from headrace.mysql.values.codewriter import CodeWriter
+from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.mariadb import FIXED_BINARY
+
+INTS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+FLOATS = frozenset({"float", "double"})
+TEMPORAL = frozenset({"date", "datetime", "timestamp", "time", "year"})
+GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"})
+GEOMETRIES |= {"multipolygon", "geometrycollection", "geomcollection"}
+TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+
+TextDecoder = Callable[[bytes, int, int, int], tuple[list[Row], int, int]]
+"""(bytes, start, count, end) -> so many rows, where they end, and where the last one's packet begins. `end` is that of
+the only row where one is too large for a packet's header, else 0."""
+
+
+def make_text_decoder(columns: Sequence[Column], present: Sequence[int], options: ValueOptions) -> TextDecoder:
+    """The decoder of rows of `columns`, of which the result has those with the numbers `present`; others are ABSENT.
+    Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows."""
+    w = CodeWriter()
+    span = w.bind("span", text_span)
+    w.put(0, "def decode(b, p, count, big):")
+    w.put(1, "rows = []; add = rows.append; at = p")
+    if len(present) < len(columns):
+        absent = [f"c{i}" for i in range(len(columns)) if i not in set(present)]
+        w.put(1, f"{' = '.join(absent)} = {w.bind('ABSENT', ABSENT)}")
+    w.put(1, "for _ in range(count):")
+    w.put(2, "at = p")
+    w.put(2, "e = big or p + 4 + (b[p] | b[p + 1] << 8 | b[p + 2] << 16); p += 4")
+    for i in present:
+        template, value = text_value(columns[i], options)
+        if value is not None:
+            template = template.replace("F", w.bind(f"value{i}", value), 1)
+        w.put(2, "n = b[p]")
+        w.put(2, f"if n < 251: q = p + 1 + n; c{i} = {template.format('b[p + 1:q]')}; p = q")
+        w.put(2, f"elif n == 251: c{i} = None; p += 1")
+        w.put(2, f"else: s, p = {span}(b, p); c{i} = {template.format('b[s:p]')}")
+    w.put(2, "if p != e: raise DataOverrun(f'the values of a row end at byte {p}, the row at {e}')")
+    w.put(2, f"add(({''.join(f'c{i}, ' for i in range(len(columns)))}))")
+    w.put(1, "return rows, p, at")
+    decoder: TextDecoder = w.compiled()
+    return decoder
+
+
+def text_span(b: bytes, p: int) -> tuple[int, int]:
+    """Where a value begins and ends whose length stands at `p`. Raises ValueError for what is no length, and for the
+    end of an error."""
+    n = b[p]
+    if n < 251:
+        return p + 1, p + 1 + n
+    if n == 0xFC:
+        size, start = b[p + 1] | b[p + 2] << 8, p + 3
+    elif n == 0xFD:
+        size, start = b[p + 1] | b[p + 2] << 8 | b[p + 3] << 16, p + 4
+    elif n == 0xFE and p + 9 <= len(b):
+        size, start = int.from_bytes(b[p + 1 : p + 9], "little"), p + 9
+    else:
+        raise ValueError(f"a value has a length that begins with {n:#x}")
+    if start + size > len(b):
+        raise ValueError("a value ends behind its row")
+    return start, start + size
+
+
+class _Numbers(dict[bytes, int]):
+    """Small integers by their text, which is faster than int(); any other is made as it comes."""
+
+    def __missing__(self, raw: bytes) -> int:
+        return int(raw)
+
+
+_SMALL = _Numbers((str(i).encode(), i) for i in range(-128, 256))
+
+
+def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
+    """How the value of a column is made out of what expression_of() selects: an expression with {} for the bytes, and
+    what its F stands for. Raises UnknownType."""
+    kind = column.kind
+    if kind in ("tinyint", "smallint"):
+        return "F[{}]", _SMALL
+    if kind in INTS:
+        return "int({})", None
+    if kind == "bit":
+        return "F({})", values.big_int
+    if kind == "float":
+        return "F({})", _float_value
+    if kind == "double":
+        return "float({})", None
+    if kind == "decimal":
+        return ("F({})", _without_zeros) if column.unsigned else ("{}.decode()", None)
+    if kind in ("enum", "set"):
+        if options.enum_index:
+            return "F[{}]", _SMALL
+        return "F[{}]", _labels(column)
+    if kind == "timestamp" and options.time_zone != "UTC":
+        return "F({})", _in_zone(ZoneInfo(options.time_zone))
+    if kind in TEMPORAL or kind == "json" or kind in FIXED_BINARY:
+        return "{}.decode()", None
+    if kind == "vector" and column.charset != "binary":
+        return "F({})", values.vector_text
+    if kind in BYTES or kind in GEOMETRIES or kind == "vector" or (kind in TEXTS and column.charset == "binary"):
+        return "{}", None
+    if kind in TEXTS:
+        codec = codec_of(column.charset)
+        if codec.python == "utf-8":
+            return "{}.decode()", None
+        return ("{}.decode(F)", codec.python) if codec.python else ("F({})", codec.decode)
+    raise UnknownType(f"a column of type {column.mysql_type} is not read")
+
+
+def _float_value(raw: bytes) -> float:
+    return values.float32(float(raw))
+
+
+def _without_zeros(raw: bytes) -> str:
+    """A DECIMAL that may be ZEROFILL, which its binlog is not."""
+    text = raw.decode()
+    if text[0] == "0" and text[1:2] not in ("", "."):
+        whole, point, fraction = text.partition(".")
+        return f"{whole.lstrip('0') or '0'}{point}{fraction}"
+    return text
+
+
+class _Members(dict[bytes, str]):
+    """The texts of a SET by its number as text, each made once; KeyError for what its column can't hold."""
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        super().__init__()
+        self._labels = labels
+
+    def __missing__(self, raw: bytes) -> str:
+        bits = int(raw)
+        if bits >> len(self._labels):
+            raise KeyError(f"a SET value has bits {bits:#x}, its column has {len(self._labels)} members")
+        text = ",".join(label for i, label in enumerate(self._labels) if bits >> i & 1)
+        if len(self) < _KEPT:
+            self[raw] = text
+        return text
+
+
+_KEPT = 4096
+
+
+def _labels(column: Column) -> dict[bytes, str]:
+    if column.kind == "set":
+        return _Members(column.labels)
+    return {str(i).encode(): label for i, label in enumerate(("", *column.labels))}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _in_zone(zone: ZoneInfo) -> Callable[[bytes], str]:
+    """TIMESTAMP: its text in UTC, printed in another zone."""
+    print_seconds = values.seconds_in_zone(zone)
+
+    @lru_cache(maxsize=65536)
+    def minute(raw: bytes) -> int:
+        moment = datetime.strptime(raw.decode() + "+0000", "%Y-%m-%d %H:%M%z")
+        return int((moment - _EPOCH).total_seconds())
+
+    def text(raw: bytes) -> str:
+        if raw.startswith(b"0000"):
+            return raw.decode()
+        return print_seconds(minute(raw[:16]) + int(raw[17:19])) + raw[19:].decode()
+
+    return text
+
+
+BROKEN = (ValueError, IndexError, KeyError, struct.error, OverflowError)
+"""What a decoder raises for bytes that are no rows of its table."""

@@ -1,0 +1,242 @@
+"""Statements whose result rows are taken as the bytes that came, many at a time, and decoded later (wire format: MySQL
+internals manual, "Text Protocol")."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import SourceEnded, SourceError, SourceSilent, SourceUnreachable
+from headrace.mysql.wire.connection import SourceConnection, refusal
+from headrace.mysql.wire.stream import PacketStream
+
+SILENCE = 60.0
+"""Seconds without a byte after which a statement counts as lost: a condition may have to look at many rows for one."""
+_BUFFER = 2 << 20
+"""Bytes that are received and not yet taken: a statement that is read slowly waits on the server."""
+_COM_QUERY = b"\x03"
+_FULL = 0xFFFFFF
+"""The size of a packet that goes on in the next one."""
+_HEADER = struct.Struct("<IB").unpack_from
+"""A packet's header, its size in the lower three bytes, and the first byte of what it holds."""
+_END, _ERROR, _LONG_NULL = 0xFE, 0xFF, 0xFB
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """What a result says of a column: collation id, type number, flags, and digits behind the point."""
+
+    collation: int
+    kind: int
+    flags: int
+    decimals: int
+
+    @property
+    def unsigned(self) -> bool:
+        return bool(self.flags & 32)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBytes:
+    """Whole rows, each a packet with its header. `end` is 0; of a single row that is too large for one packet it is
+    where it ends, and four bytes stand before it."""
+
+    data: bytes
+    rows: int
+    end: int = 0
+
+
+@dataclass(slots=True)
+class RowBlock:
+    """Rows of one result as they came. `ended`: the result has no more."""
+
+    parts: list[RowBytes] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    ended: bool = False
+
+
+class QueryStream:
+    """A connection for statements, one at a time. After an error other than a refusal it is of no use any more."""
+
+    def __init__(self, packets: PacketStream, transport: Any, user: str, connection: SourceConnection) -> None:
+        self._packets, self._transport, self._user = packets, transport, user
+        self._connection = connection
+        self._rest = b""
+        self._at = 0
+        """Where in `_rest` the next packet begins."""
+        self.running = False
+        """Whether a result is not yet read to its end."""
+
+    @classmethod
+    def of(cls, connection: SourceConnection, user: str) -> QueryStream:
+        """Takes the connection over. Raises SourceError."""
+        packets, transport = connection.take_over(_BUFFER)
+        transport.resume_reading()
+        return cls(packets, transport, user, connection)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can take a statement; a server that has closed it meanwhile is seen here."""
+        return not self.running and self._at == len(self._rest) and not self._transport.is_closing()
+
+    async def query(self, sql: str, silence: float = SILENCE) -> list[list[bytes | None]]:
+        """The rows of a statement with a small result, as they came. Raises as start()."""
+        if not await self.start(sql, silence):
+            return []
+        rows = []
+        while (packet := await self._packet(silence))[0] != _END or len(packet) > 8:
+            if packet[0] == _ERROR:
+                raise self._refused(packet, sql)
+            rows.append(row_values(packet))
+        self.running = False
+        return rows
+
+    async def start(self, sql: str, silence: float = SILENCE) -> list[ResultColumn]:
+        """Runs a statement up to its first row; the columns of its result, none when it has none. Raises QueryFailed
+        and what else a refusal means, SourceUnreachable when no byte comes for `silence` seconds."""
+        if not self.idle:
+            raise SourceUnreachable("the connection was closed, or another statement's rows are unread")
+        body = _COM_QUERY + sql.encode("utf-8", "surrogateescape")
+        self.running = True
+        self._transport.write(len(body).to_bytes(3, "little") + b"\0" + body)
+        packet = await self._packet(silence)
+        if packet[0] == _ERROR:
+            raise self._refused(packet, sql)
+        if packet[0] == 0:
+            self.running = False
+            return []
+        count = packet[0] if packet[0] < _LONG_NULL else int.from_bytes(packet[1:3], "little")
+        columns = [_column(await self._packet(silence)) for _ in range(count)]
+        await self._packet(silence)  # EOF
+        return columns
+
+    async def rows(self, rows: int, size: int, silence: float = SILENCE) -> RowBlock:
+        """The next rows of the statement that was started: at most `rows`, and behind `size` bytes none that begins.
+        Raises as start(), also for an error in the middle."""
+        block = RowBlock()
+        while not block.ended and block.rows < rows and block.size < size:
+            begin, b = self._at, self._rest
+            at, count = _walk(b, begin, rows - block.rows, begin + size - block.size)
+            if count:
+                block.parts.append(RowBytes(b[begin:at], count))
+                block.rows += count
+                block.size += at - begin
+                self._at = at
+                continue
+            left = len(b) - at
+            if left < 5:
+                await self._more(5, silence)
+                continue
+            header, first = _HEADER(b, at)
+            length = header & _FULL
+            if length == _FULL:
+                row = await self._packet(silence)
+                block.parts.append(RowBytes(b"\0\0\0\0" + row, 1, len(row) + 4))
+                block.rows += 1
+                block.size += len(row) + 4
+            elif left < length + 4:
+                await self._more(length + 4, silence)
+            elif first == _ERROR:
+                raise self._refused(await self._packet(silence), "the statement")
+            else:
+                self._at += length + 4
+                self.running = False
+                block.ended = True
+        if not block.ended and len(self._rest) - self._at >= 5:  # the end may have come with the last row
+            header, first = _HEADER(self._rest, self._at)
+            if first == _END and header & _FULL < 9 and len(self._rest) - self._at >= (header & _FULL) + 4:
+                self._at += (header & _FULL) + 4
+                self.running, block.ended = False, True
+        return block
+
+    async def _packet(self, silence: float) -> bytes:
+        """The next packet's content, in one piece when it came in several."""
+        parts = []
+        while True:
+            await self._more(4, silence)
+            length = int.from_bytes(self._rest[self._at : self._at + 3], "little")
+            await self._more(length + 4, silence)
+            parts.append(self._rest[self._at + 4 : self._at + 4 + length])
+            self._at += length + 4
+            if length < _FULL:
+                break
+        packet = b"".join(parts)
+        if not packet:
+            raise SourceError("the source sent an empty packet where it has to answer")
+        return packet
+
+    async def _more(self, need: int, silence: float) -> None:
+        """Until at least `need` bytes stand in `_rest` behind `_at`."""
+        if len(self._rest) - self._at >= need:
+            return
+        rest = self._rest[self._at :]
+        try:
+            self._rest, self._at = await self._packets.read(rest, need, silence), 0
+        except SourceEnded as error:
+            raise SourceUnreachable(f"the source closed the connection on which a table is read ({error})") from error
+        except SourceSilent as error:
+            raise SourceUnreachable(f"no byte of a table came from the source for {silence:g} s") from error
+
+    def _refused(self, packet: bytes, sql: str) -> SourceError:
+        self.running = False
+        errno = int.from_bytes(packet[1:3], "little")
+        text = packet[3:].decode("utf-8", "replace")
+        return refusal(errno, text[6:] if text.startswith("#") else text, f"'{sql[:60]}' failed", self._user)
+
+    async def close(self) -> None:
+        """Cuts the connection; the server ends what runs on it."""
+        await self._packets.close()
+        await self._connection.close()
+
+
+def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int]:
+    """Passes over whole rows from `at` on, at most so many, and none that begins at `stop` or behind it: where it ends,
+    and how many they are. It ends before what is no row, or is one in several packets."""
+    count, last, size = 0, len(b) - 4, len(b)
+    stop = min(stop, last)
+    while at < stop and count < rows:
+        header, first = _HEADER(b, at)
+        header &= _FULL
+        end = at + 4 + header
+        if end > size or header == _FULL or (first >= _END and (first == _ERROR or header < 9)):
+            break
+        at = end
+        count += 1
+    return at, count
+
+
+def row_values(packet: bytes) -> list[bytes | None]:
+    """The values of a row without its packet's header, as they came."""
+    found: list[bytes | None] = []
+    at = 0
+    while at < len(packet):
+        if packet[at] == _LONG_NULL:
+            found.append(None)
+            at += 1
+        else:
+            start, at = _span(packet, at)
+            found.append(packet[start:at])
+    return found
+
+
+def _span(b: bytes, at: int) -> tuple[int, int]:
+    n = b[at]
+    if n < _LONG_NULL:
+        return at + 1, at + 1 + n
+    width = {0xFC: 2, 0xFD: 3, 0xFE: 8}[n]
+    start = at + 1 + width
+    return start, start + int.from_bytes(b[at + 1 : start], "little")
+
+
+def _column(packet: bytes) -> ResultColumn:
+    """A column's definition: six names, then its facts."""
+    at = 0
+    try:
+        for _ in range(6):
+            _, at = _span(packet, at)
+        collation, _, kind, flags, decimals = struct.unpack_from("<HIBHB", packet, at + 1)
+    except (KeyError, IndexError, struct.error) as error:
+        raise SourceError("the source describes a result in a way that is not understood") from error
+    return ResultColumn(collation, kind, flags, decimals)
