@@ -31,6 +31,7 @@ from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
+from headrace.snapshot.merge import SnapshotMerge
 from tests.configured import destination_of, parts_of
 from tests.made_binlog import SID, Binlog
 
@@ -39,7 +40,7 @@ Step = bytes | Exception | asyncio.Event
 
 def settings(name: str = "shop", *, source: dict[str, Any] | None = None, **more: Any) -> DestinationSettings:
     """A destination's settings; `source` and `more` add to the least that there has to be."""
-    raw = {"host": "h", "user": "u", "password": "p", **(source or {})}
+    raw = {"host": "h", "user": "u", "password": "p", "snapshot": "never", **(source or {})}
     return destination_of({"name": name, "source": raw, "sink": {"type": "null"}, **more})
 
 
@@ -218,6 +219,11 @@ QUICK = {"stall_after": 0.2, "connect_timeout": 1.0}
 """Settings of a source whose silence counts soon."""
 
 
+def no_reader() -> Any:
+    """For runs without a snapshot."""
+    raise AssertionError("no table is to be read")
+
+
 class Run:
     """A run with all that it needs; `reopened` are the dumps that it gets for further ones, or errors."""
 
@@ -241,7 +247,7 @@ class Run:
             again = lambda position: self.reopen(position)  # noqa: E731  (a test may put another one in its place)
             return MysqlStream(dump, self.schemas, receiver, options, reopen=again, disconnected=lambda: None)
 
-        source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close)
+        source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close, no_reader)
         builder = make_builder(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)
         made: Any = module.Run(
             context,
@@ -252,6 +258,7 @@ class Run:
             self.companion,
             StallDetector(context, self.companion),
             self.unconfirmed,
+            SnapshotMerge((), builder.captures, builder.emit, builder.full),
         )
         self.stream = made
         self.stop = asyncio.Event()

@@ -26,9 +26,17 @@ def free_port() -> int:
 
 
 def destination_toml(
-    server: Any, schema: str, sink: str, *, start: str = "latest", source: str = "", more: str = ""
+    server: Any,
+    schema: str,
+    sink: str,
+    *,
+    start: str = "latest",
+    source: str = "",
+    more: str = "",
+    snapshot: str = "never",
 ) -> str:
-    """A destination file: everything of `schema` on `server` into `sink`, which is the text of [sink]."""
+    """A destination file: everything of `schema` on `server` into `sink`, which is the text of [sink]; rows that are
+    there already only when `snapshot` says so."""
     return f"""
 [source]
 host = "{server.host}"
@@ -37,6 +45,7 @@ user = "canal"
 password = "${{TEST_PASSWORD}}"
 start = "{start}"
 on_state_lost = "start"
+snapshot = "{snapshot}"
 {source}
 [filter]
 include = "{schema}\\\\..*"

@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model import POS_ROOM, Column, Operation, Position, Row, RowsChange, TableChange, TableSchema
-from headrace.model import DdlKind
+from headrace.model import POS_ROOM, Column, DdlKind, Operation, Position, Row, RowsChange, TableChange, TableSchema
 from headrace.ports.tables import Chunk, Key, TableFacts, Watermark
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
@@ -201,7 +200,14 @@ for _ in range(8):
 
 
 def _read(
-    database: Database, merge: SnapshotMerge, table: TableRead, seen: int, window: int, later: int, wait: int, count: int
+    database: Database,
+    merge: SnapshotMerge,
+    table: TableRead,
+    seen: int,
+    window: int,
+    later: int,
+    wait: int,
+    count: int,
 ) -> None:
     """A read that sees a state behind `seen`, some commits `later`; its high watermark may be later still."""
     last = len(database.commits)

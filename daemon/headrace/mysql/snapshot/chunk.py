@@ -22,19 +22,23 @@ class ReadFacts:
     continues: bool
     seconds: float
     after: Key | None
+    order: str
 
 
 class MysqlChunk(Chunk):
     def __init__(self, block: RowBlock, select: TableSelect, decode: TextDecoder, facts: ReadFacts) -> None:
         self.rows, self.size = block.rows, block.size
         self.last, self.high = facts.last, facts.high
-        self.continues, self.seconds = facts.continues, facts.seconds
+        self.continues, self.seconds, self.order = facts.continues, facts.seconds, facts.order
         self._select, self._decode = select, decode
         self._parts = deque(block.parts)
         self._at = self._taken = 0
         """Where the next row of the first part begins, and how many rows are before it."""
         self._last_row: bytes | None = None
-        self._key = facts.after if select.table.keys else None
+        self._key = self.end = facts.after if select.table.keys else None
+        if select.table.keys and block.parts:
+            last = block.parts[-1]
+            self.end = select.key_of(row_values(last.data[last.last + 4 :]))
 
     def take(self, count: int) -> list[Row]:
         rows: list[Row] = []

@@ -122,7 +122,8 @@ class MysqlTableReader(TableReader):
         await visibility.begin(data, request.seen, request.table)
         began = time.monotonic()
         limit = self._limit(request)
-        self._compare(await data.start(prepared.select.sql(request.after, limit)), prepared)
+        shown = await data.start(prepared.select.sql(request.after, limit))
+        self._compare(shown, prepared)
         block = await data.rows(limit + 1, request.size)  # one more than can come, so that the end is read too
         seconds = time.monotonic() - began
         self._note_size(request, block)
@@ -131,7 +132,8 @@ class MysqlTableReader(TableReader):
         else:
             await self._drop_data()
         last = block.ended and block.rows < limit
-        facts = ReadFacts(last, await visibility.high(), False, seconds, request.after)
+        order = prepared.select.order_of(shown)
+        facts = ReadFacts(last, await visibility.high(), False, seconds, request.after, order)
         return MysqlChunk(block, prepared.select, prepared.decode, facts)
 
     def _limit(self, request: ChunkRequest) -> int:
@@ -166,7 +168,7 @@ class MysqlTableReader(TableReader):
         if block.ended:
             self._scan = None
             await visibility.end(data)
-        facts = ReadFacts(block.ended, scan.high, going_on, seconds, None)
+        facts = ReadFacts(block.ended, scan.high, going_on, seconds, None, "")
         return MysqlChunk(block, prepared.select, prepared.decode, facts)
 
     def _prepare(self, request: ChunkRequest) -> _Prepared:

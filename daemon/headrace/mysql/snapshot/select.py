@@ -9,6 +9,7 @@ from headrace.errors import NotUnderstood
 from headrace.model import Column, TableSchema
 from headrace.mysql.values import textcode
 from headrace.mysql.values.mariadb import FIXED_BINARY
+from headrace.mysql.wire.query_stream import ResultColumn
 from headrace.ports.tables import Key
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
@@ -54,6 +55,11 @@ class TableSelect:
     def key_of(self, values: Sequence[bytes | None]) -> Key:
         """The key of a row, of which these are the values as they came."""
         return tuple((values[place] or b"").hex() for place in self._places)
+
+    def order_of(self, shown: Sequence[ResultColumn]) -> str:
+        """What the order of the keys hangs on: their columns' types and collations, as a result shows them."""
+        columns = [(self.table.columns[i].name, shown[at]) for i, at in zip(self.table.keys, self._places, strict=True)]
+        return ",".join(f"{name}:{one.kind}:{one.collation}:{int(one.unsigned)}" for name, one in columns)
 
     def _behind(self, after: Key) -> str:
         """That a row's key is greater. The first comparison holds for every such row, and is what an index is entered

@@ -40,11 +40,12 @@ class ResultColumn:
 @dataclass(frozen=True, slots=True)
 class RowBytes:
     """Whole rows, each a packet with its header. `end` is 0; of a single row that is too large for one packet it is
-    where it ends, and four bytes stand before it."""
+    where it ends, and four bytes stand before it. `last` is where the last row begins, at its header."""
 
     data: bytes
     rows: int
     end: int = 0
+    last: int = 0
 
 
 @dataclass(slots=True)
@@ -118,9 +119,9 @@ class QueryStream:
         block = RowBlock()
         while not block.ended and block.rows < rows and block.size < size:
             begin, b = self._at, self._rest
-            at, count = _walk(b, begin, rows - block.rows, begin + size - block.size)
+            at, count, last = _walk(b, begin, rows - block.rows, begin + size - block.size)
             if count:
-                block.parts.append(RowBytes(b[begin:at], count))
+                block.parts.append(RowBytes(b[begin:at], count, last=last - begin))
                 block.rows += count
                 block.size += at - begin
                 self._at = at
@@ -191,20 +192,20 @@ class QueryStream:
         await self._connection.close()
 
 
-def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int]:
+def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int, int]:
     """Passes over whole rows from `at` on, at most so many, and none that begins at `stop` or behind it: where it ends,
-    and how many they are. It ends before what is no row, or is one in several packets."""
-    count, last, size = 0, len(b) - 4, len(b)
-    stop = min(stop, last)
+    how many they are, and where the last begins. It ends before what is no row, or is one in several packets."""
+    count, size, last = 0, len(b), at
+    stop = min(stop, size - 4)
     while at < stop and count < rows:
         header, first = _HEADER(b, at)
         header &= _FULL
         end = at + 4 + header
         if end > size or header == _FULL or (first >= _END and (first == _ERROR or header < 9)):
             break
-        at = end
+        last, at = at, end
         count += 1
-    return at, count
+    return at, count, last
 
 
 def row_values(packet: bytes) -> list[bytes | None]:
