@@ -73,6 +73,10 @@ def _active(status: DestinationStatus) -> int:
     return int(status.role == "ACTIVE" and not (status.lease and status.lease.lost))
 
 
+def _of_snapshot(key: str) -> Read:
+    return lambda status: None if status.snapshot is None else status.snapshot[key]
+
+
 def _file_number(status: DestinationStatus) -> int | None:
     suffix = status.position.file.rpartition(".")[2] if status.position else ""
     return int(suffix) if suffix.isascii() and suffix.isdigit() else None
@@ -183,6 +187,18 @@ FIELDS = (
     _gauge("parked.bytes", "Bytes of these messages."),
     _gauge("parked.need_operator", "Those of them that need an operator.", attribute="parked.needs_operator"),
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
+    _plain("snapshot"),
+    *(
+        Field("", _of_snapshot(key), f"snapshot_{key}", text)
+        for key, text in (
+            ("rows", "Rows passed by the snapshot under way."),
+            ("rows_left", "Rows that it has not read, as the source estimates them."),
+            ("rows_per_second", "Rows that it passes in a second."),
+            ("eta_seconds", "Time that it needs at this rate."),
+            ("tables_done", "Tables that it has read."),
+            ("waiting", "Snapshots that wait behind it."),
+        )
+    ),
     _plain("lost", "lost_kind"),
     Field("gap", lambda status: status.gap.to_dict() if status.gap else None),
 )
