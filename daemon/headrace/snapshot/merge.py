@@ -108,7 +108,8 @@ class SnapshotMerge:
 
     def add(self, table: TableRead, chunk: Chunk, window: int, schema: TableSchema) -> None:
         """A chunk was read."""
-        table.chunks.append(Waiting(chunk, window, schema))
+        together = _MESSAGE_BYTES * chunk.rows // max(1, chunk.size)
+        table.chunks.append(Waiting(chunk, window, schema, max(1, min(POS_ROOM, together))))
         table.changed.clear()
         self.wake()
 
@@ -200,10 +201,9 @@ class SnapshotMerge:
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
-        size = max(1, min(POS_ROOM, _MESSAGE_BYTES * chunk.rows // max(1, chunk.size))) if chunk.rows else 1
         while chunk.rows and not self._full():
             before = chunk.rows
-            rows = table.take(size)
+            rows = table.take(first.together)
             began = not (passed or table.progress.rows)
             passed += before - chunk.rows
             if rows:

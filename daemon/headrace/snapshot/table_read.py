@@ -14,11 +14,13 @@ from headrace.snapshots import TableName, TableProgress
 
 @dataclass(slots=True)
 class Waiting:
-    """A chunk, the window that was opened before it was asked for, and the schema that it was read by."""
+    """A chunk, the window that was opened before it was asked for, the schema that it was read by, and how many of its
+    rows make one change."""
 
     chunk: Chunk
     window: int
     schema: TableSchema
+    together: int
 
 
 @dataclass(slots=True)
