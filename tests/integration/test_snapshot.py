@@ -1,4 +1,4 @@
-"""Rows that tables have already: what a destination begins with, and what is asked for while it runs, on real servers."""
+"""Rows that tables have already: what a destination begins with, and what is asked for while it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from devstack import Stack
 from tests.site import Site
 from tests.support import destination_toml, eventually, read_jsonl, replay, replay_by_pos
 
@@ -53,10 +54,10 @@ class Writers:
 
 
 @pytest.fixture
-def writers(site: Site) -> Iterator[Callable[..., Writers]]:
+def writers() -> Iterator[Callable[..., Writers]]:
     made: list[Writers] = []
 
-    def go(**more: Any) -> Writers:
+    def go(site: Site, **more: Any) -> Writers:
         made.append(Writers(site, **more))
         return made[-1]
 
@@ -98,10 +99,224 @@ def test_the_first_start_publishes_the_rows_that_are_there_and_every_change_besi
     site: Site, daemon: Any, out: Path, writers: Any
 ) -> None:
     fill(site)
-    work = writers()
+    work = writers(site)
     sink = f'type = "jsonl"\npath = "{out}"'
     process = daemon(shop=destination_toml(site.server, site.schema, sink, snapshot="initial")).start()
     process.wait("shop", done)
     work.stop()
     assert_equal(site, out)
     assert process.terminate() == 0
+
+
+def slowly(rows: int) -> str:
+    """More lines of [source], for a snapshot that is still under way when the test looks."""
+    return f"snapshot_max_rows_per_second = {rows}\nsnapshot_chunk_seconds = 0.02\n"
+
+
+def reading(rows: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether a snapshot has passed so many rows."""
+    return lambda status: bool(status["snapshot"]) and status["snapshot"]["rows"] >= rows
+
+
+def snapshot_rows(out: Path, table: str = "t") -> list[str]:
+    """The ids of all rows that came out of the table, in order; they alone were there as 'first'."""
+    return [
+        row["id"]
+        for one in read_jsonl(out)
+        if one["table"] == table and one["type"] == "INSERT"
+        for row in one["data"]
+        if row["name"] == "first"
+    ]
+
+
+def test_a_killed_snapshot_goes_on_behind_the_last_row_that_was_stored(
+    mysql_site: Site, daemon: Any, out: Path
+) -> None:
+    fill(mysql_site)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(15_000))
+    process = daemon(shop=text).start()
+    for rows in (3_000, 9_000, 15_000):
+        seen = process.wait("shop", reading(rows))
+        assert seen["state"] == "SNAPSHOTTING"
+        assert seen["position"]["snapshots"][0]["open"][0]["key"]
+        process.kill()
+        process.start()
+    process.wait("shop", done)
+    ids = snapshot_rows(out)
+    assert set(ids) == {str(2 * n) for n in range(20_000)}
+    assert len(ids) < 26_000  # what was not stored yet comes again, and no more
+    assert_equal(mysql_site, out)
+
+
+def test_a_snapshot_is_paused_resumed_and_cancelled(mysql_site: Site, daemon: Any, out: Path) -> None:
+    fill(mysql_site)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(10_000))
+    process = daemon(shop=text).start()
+    process.wait("shop", reading(1_000))
+    assert process.command("snapshot", "pause", "shop") == (0, "shop: pause is done and stored\n")
+    process.wait_state("shop", "PAUSED")
+    mysql_site.run("INSERT INTO t VALUES (1, 'new')")
+    eventually(lambda: any(row["id"] == "1" for one in read_jsonl(out) for row in one["data"]))
+    process.kill()
+    process.start()
+    paused = process.wait_state("shop", "PAUSED")
+    code, text = process.command("snapshot", "status", "shop")
+    assert code == 0
+    assert "paused" in text
+    assert process.command("snapshot", "resume", "shop")[0] == 0
+    process.wait("shop", reading(paused["snapshot"]["rows"] + 1_000))
+    assert process.command("snapshot", "cancel", "shop")[0] == 0
+    process.wait("shop", done)
+    assert len(snapshot_rows(out)) < 20_000
+    assert process.command("snapshot", "resume", "shop") == (1, "headrace: no snapshot is under way\n")
+
+
+def test_one_table_of_several_is_published_again_beside_the_stream(
+    mysql_site: Site, start: Any, out: Path, writers: Any
+) -> None:
+    fill(mysql_site)
+    fill(mysql_site, 1_000, "other")
+    process = start(mysql_site)
+    work = writers(mysql_site)
+    code, text = process.command("resync", "shop", f"{mysql_site.schema}.t", "--where", "id >= 100")
+    assert (code, "is under way" in text) == (0, True), text
+    process.wait("shop", done)
+    work.stop()
+    wanted = {key for key in mysql_site.table() if int(key) >= 100}
+    eventually(lambda: wanted <= replay([one for one in read_jsonl(out) if one["table"] == "t"]).keys())
+    ids = snapshot_rows(out)
+    assert len(ids) == len(set(ids))
+    assert min(map(int, ids)) >= 100
+    assert not snapshot_rows(out, "other")
+    process.command("resync", "shop", f"{mysql_site.schema}.other", "--columns", "id")
+    eventually(lambda: sum(len(one["data"]) for one in read_jsonl(out) if one["table"] == "other") == 1_000)
+    process.wait("shop", done)
+    assert all(one["data"][0].keys() == {"id"} for one in read_jsonl(out) if one["table"] == "other")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["nothing"], "no captured table matches 'nothing'"),
+        (["{}.t", "--where", "idd > 5"], "can't be read so: "),
+        (["{}.t", "--where", "id > 5) OR (1"], "can't be read so: "),
+        (["{}.t", "--columns", "id,colour"], "has no column colour"),
+        (["{}.("], "tables: "),
+        ([], "say which table, or --all"),
+    ],
+)
+def test_a_resync_that_can_not_be_made_is_refused_in_a_sentence(
+    mysql_site: Site, start: Any, words: list[str], answer: str
+) -> None:
+    fill(mysql_site, 10)
+    process = start(mysql_site)
+    code, text = process.command("resync", "shop", *(word.format(mysql_site.schema) for word in words))
+    assert code == 1
+    assert answer in text
+    assert "Traceback" not in text
+
+
+def test_statements_in_the_midst_of_a_snapshot_lose_no_row(site: Site, daemon: Any, out: Path, writers: Any) -> None:
+    """Columns come and go, tables get other names and character sets, and are made empty, while they are read."""
+    for table in ("a", "b", "t", "u", "z"):
+        fill(site, 3_000, table)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(site.server, site.schema, sink, snapshot="initial", source=slowly(6_000))
+    process = daemon(shop=text).start()
+    process.wait("shop", reading(1_000))
+    site.run("TRUNCATE TABLE a", "INSERT INTO a VALUES (1, 'new')", "RENAME TABLE u TO aa, b TO bb")
+    process.wait("shop", lambda status: bool(status["snapshot"]) and f"{site.schema}.t" in status["snapshot"]["tables"])
+    site.run("ALTER TABLE t ADD colour VARCHAR(10) DEFAULT 'red', DROP COLUMN name, ADD name TEXT")
+    site.run("UPDATE t SET name = 'later' WHERE id < 100", "ALTER TABLE t CONVERT TO CHARACTER SET latin1")
+    site.run("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (colour, id)", "DROP TABLE z")
+    process.wait("shop", done)
+    for table in ("a", "aa", "bb", "t"):
+        wanted = site.table(table)
+        names = {"aa": {"aa", "u"}, "bb": {"bb", "b"}}.get(table, {table})
+        eventually(lambda: published(out, names).keys() >= wanted.keys())  # noqa: B023
+        assert {key: published(out, names)[key] for key in wanted} == wanted
+
+
+def published(out: Path, tables: set[str]) -> Any:
+    """What a consumer has of a table under all its names; a TRUNCATE takes no row away."""
+    return replay([one for one in read_jsonl(out) if one["table"] in tables and one["type"] != "DELETE"])
+
+
+def test_a_row_in_the_signal_table_asks_for_a_resync(mysql_site: Site, start: Any, out: Path) -> None:
+    fill(mysql_site, 100)
+    process = start(mysql_site)
+    wait_for_table(mysql_site, "headrace.signal")
+    add = "INSERT INTO headrace.signal (destination, command, arguments) VALUES "
+    condition = f'{{"tables": "{mysql_site.schema}.t", "where": "id < 20"}}'
+    mysql_site.run(f"{add} ('shop', 'resync', '{condition}'), ('another', 'resync', '{condition}')")
+    eventually(lambda: snapshot_rows(out) == [str(2 * n) for n in range(10)])
+    mysql_site.run(f"{add} ('shop', 'resinc', ''), ('shop', 'resync', 'no json')")
+    seen = process.wait("shop", lambda status: "signal" in status["troubles"])
+    assert "is refused" in seen["troubles"]["signal"]
+    mysql_site.run(f"{add} ('shop', 'resync', '{condition}')")
+    process.wait_state("shop", "STREAMING")
+    eventually(lambda: len(snapshot_rows(out)) == 20)
+
+
+def wait_for_table(site: Site, name: str) -> None:
+    schema, table = name.split(".")
+    query = f"SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{schema}' AND TABLE_NAME = '{table}'"
+    eventually(lambda: bool(site.run(query)))
+
+
+@pytest.mark.parametrize("mode", ["never", "schema_only"])
+def test_a_first_start_without_rows_says_so(mysql_site: Site, daemon: Any, out: Path, mode: str) -> None:
+    fill(mysql_site, 10)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    process = daemon(shop=destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot=mode)).start()
+    process.wait_state("shop", "STREAMING")
+    assert "rows that are there already are not published" in process.log.read_text()
+    mysql_site.run("INSERT INTO t VALUES (1, 'new')")
+    eventually(lambda: [row["id"] for one in read_jsonl(out) for row in one["data"]] == ["1"])
+
+
+@pytest.fixture(scope="module")
+def plain(stack: Stack) -> Iterator[Any]:
+    """MySQL as it comes in many places: without GTIDs, and with little metadata."""
+    off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--binlog-row-metadata=MINIMAL")
+    server = stack.mysql(None, *off, name="snapshot-plain")
+    yield server
+    server.kill()
+
+
+def test_without_gtids_a_row_that_is_written_shows_how_far_commits_are_seen(
+    plain: Any, daemon: Any, out: Path, writers: Any
+) -> None:
+    site = Site(plain, "written")
+    fill(site)
+    work = writers(site)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    process = daemon(shop=destination_toml(plain, site.schema, sink, snapshot="initial")).start()
+    process.wait("shop", done)
+    work.stop()
+    assert_equal(site, out)
+    assert plain.sql("SELECT COUNT(*) FROM headrace.watermark") == [("1",)]
+    site.close()
+
+
+def test_tables_are_taken_anew_from_the_source_where_the_schema_history_went_wrong(
+    plain: Any, daemon: Any, out: Path
+) -> None:
+    mysql_site = Site(plain, "anew")
+    fill(mysql_site, 10)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial")
+    process = daemon(shop=text).start()
+    process.wait("shop", done)
+    mysql_site.run("SET sql_log_bin = 0", "ALTER TABLE t RENAME COLUMN name TO title", "SET sql_log_bin = 1")
+    mysql_site.run("INSERT INTO t VALUES (1, 'new')")
+    process.wait("shop", lambda status: status["reason"] == "schema_differs")
+    assert process.terminate() == 0
+    file = process.folder / "destinations" / "shop.toml"
+    file.write_text(file.read_text().replace('"initial"', '"schema_only_recovery"'))
+    process.start()
+    eventually(lambda: any(row.get("title") == "new" for one in read_jsonl(out) for row in one["data"]))
+    assert sum(len(one["data"]) for one in read_jsonl(out)) == 11
+    mysql_site.close()

@@ -199,7 +199,10 @@ class Destination:
 
     async def _open(self, stored: Stored, entries: Sequence[dict[str, Any]]) -> OpenSource:
         before = self._source.address
-        source = await self._source.open(stored.position, last_pos=stored.last_pos, entries=entries)
+        recover = self._settings.source.snapshot_mode == "schema_only_recovery" and stored.position is not None
+        source = await self._source.open(
+            stored.position, last_pos=stored.last_pos, entries=entries, forget_tables=recover
+        )
         if source.address != before:
             self._log.warning("another address of the source is used", address=source.address, before=before)
         self.status.source_address, self.status.source_uuid = source.address, source.start.server_uuid
@@ -209,13 +212,21 @@ class Destination:
     async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> tuple[Snapshot, ...]:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
         over a divergence, with what it gives up. Returns the snapshots under way."""
-        if stored.position is not None and source.gap is None:
+        start, mode = source.start, self._settings.source.snapshot_mode
+        recovers = stored.position is not None and mode == "schema_only_recovery"
+        if stored.position is not None and source.gap is None and not recovers:
             return stored.position.snapshots
         entries = source.take_entries()
         if source.gap is not None:
             await self._store_move(store, source.start, entries, source.gap)
             return source.start.snapshots
-        start, mode = source.start, self._settings.source.snapshot_mode
+        if stored.position is not None:
+            await self._checkpointer.store_now(store, StateChange(stored.position, entries, actor="operator"))
+            self._log.warning(
+                "the tables' schemas are those that the source shows now, not those that were stored",
+                remedy='once is enough: set [source] snapshot to another value, such as "initial"',
+            )
+            return stored.position.snapshots
         if mode in _READS_ROWS:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))

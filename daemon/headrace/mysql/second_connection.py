@@ -3,10 +3,21 @@ ends."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from headrace.errors import GrantMissing, HeadraceError, SourceError, SourceUnreachable
-from headrace.mysql.heartbeat import CREATE_SQL, NO_DATABASE, NO_TABLE, read_heartbeat, setup_sql, write_heartbeat
+from headrace.mysql.heartbeat import (
+    CREATE_SIGNAL_SQL,
+    CREATE_SQL,
+    NO_DATABASE,
+    NO_TABLE,
+    SCHEMA,
+    SIGNAL_TABLE,
+    read_heartbeat,
+    setup_sql,
+    write_heartbeat,
+)
 from headrace.mysql.role import Role, server_role
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.ports.source import Heartbeat, SecondConnection
@@ -24,6 +35,7 @@ class MysqlSecondConnection(SecondConnection):
         self._connection: SourceConnection | None = None
         self._role: Role | None = None
         self._role_at = 0.0
+        self._has_signals = False
 
     async def stored_heartbeat(self, *, required: bool = False) -> Heartbeat | None:
         try:
@@ -57,18 +69,34 @@ class MysqlSecondConnection(SecondConnection):
             raise SourceError("the server is read-only, so none is written, even where our account might")
         try:
             try:
-                return await write_heartbeat(connection, heartbeat)
+                newer = await write_heartbeat(connection, heartbeat)
             except QueryFailed as error:
                 if error.errno not in (NO_DATABASE, NO_TABLE):
                     raise
-            for statement in CREATE_SQL:
-                await connection.query(statement)
-            return await write_heartbeat(connection, heartbeat)
+                for statement in CREATE_SQL:
+                    await connection.query(statement)
+                newer = await write_heartbeat(connection, heartbeat)
         except GrantMissing as error:
             raise SourceError(
                 f"the account may not write headrace.heartbeat ({error.args[0]})",
                 remedy=setup_sql(f"'{self._source.user}'@'%'"),
             ) from error
+        await self._make_signals(connection)
+        return newer
+
+    async def _make_signals(self, connection: SourceConnection) -> None:
+        """Makes the table for operators' commands where the account may; heartbeats need it not."""
+        if self._has_signals:
+            return
+        try:
+            await connection.query(f"SELECT 1 FROM {SCHEMA}.{SIGNAL_TABLE} LIMIT 0")
+        except QueryFailed as error:
+            if error.errno == NO_TABLE:
+                with contextlib.suppress(GrantMissing, QueryFailed):
+                    await connection.query(CREATE_SIGNAL_SQL)
+        except GrantMissing:
+            pass
+        self._has_signals = True
 
     async def end(self) -> tuple[str, int]:
         async with await SourceConnection.open(address_of(self._source)) as connection:

@@ -14,6 +14,7 @@ from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.position.move import relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
+from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
@@ -56,13 +57,18 @@ class MysqlSource(Source):
         """An address, and the heads of the binlogs there, each read once."""
 
     async def open(
-        self, stored: Position | None, *, last_pos: int = 0, entries: Sequence[dict[str, Any]] = ()
+        self,
+        stored: Position | None,
+        *,
+        last_pos: int = 0,
+        entries: Sequence[dict[str, Any]] = (),
+        forget_tables: bool = False,
     ) -> OpenSource:
         here = self.settings.host, self.settings.port
         candidates = addresses(self._destination.source)
         candidates.sort(key=lambda one: (one.host, one.port) != here)
         try:
-            return await open_any(candidates, lambda one: self._open(one, stored, last_pos, entries))
+            return await open_any(candidates, lambda one: self._open(one, stored, last_pos, entries, forget_tables))
         except ServerIdTaken:
             self._disconnected()
             raise
@@ -88,13 +94,21 @@ class MysqlSource(Source):
         return await relocate_by_policy(self.settings, policy, lost, stored)
 
     async def _open(
-        self, address: SourceSettings, stored: Position | None, last_pos: int, entries: Sequence[dict[str, Any]]
+        self,
+        address: SourceSettings,
+        stored: Position | None,
+        last_pos: int,
+        entries: Sequence[dict[str, Any]],
+        forget_tables: bool,
     ) -> OpenSource:
         ready = await make_ready(address, stored, self._reader(), last_pos)
         try:
-            # Those of a move that the opening made are stored only once it is open.
-            known = [*entries, *ready.entries]
             start, server = ready.start.position, ready.server
+            # Those of a move that the opening made are stored only once it is open.
+            ours = list(ready.entries)
+            if forget_tables:
+                ours.append(doubt_entry(start.last_pos, str(start), "[source] snapshot is schema_only_recovery"))
+            known = [*entries, *ours]
             schemas = await TableSchemas.read(self._destination.name, server, self._captures, start, known)
             dump = await ready.dump(annotations=self._options.dml_queries)
         except BaseException:
@@ -114,7 +128,7 @@ class MysqlSource(Source):
             f"{self.settings.host}:{self.settings.port}",
             server.version,
             self._server_id,
-            take_entries=lambda: (*ready.entries, *schemas.history.take_entries()),
+            take_entries=lambda: (*ours, *schemas.history.take_entries()),
             stream=stream,
             close=dump.close,
             reader=lambda: self._table_reader(server),

@@ -240,10 +240,16 @@ class Source(ABC):
 
     @abstractmethod
     async def open(
-        self, stored: Position | None, *, last_pos: int = 0, entries: Sequence[dict[str, Any]] = ()
+        self,
+        stored: Position | None,
+        *,
+        last_pos: int = 0,
+        entries: Sequence[dict[str, Any]] = (),
+        forget_tables: bool = False,
     ) -> OpenSource:
         """Begins a stream at `stored`; None: where the configuration says, with `_pos` numbers above `last_pos`.
-        `entries` is what was stored of take_entries(), oldest first.
+        `entries` is what was stored of take_entries(), oldest first. `forget_tables`: what they say of tables holds no
+        more, and tables are as the server shows them now; the entries that say so are among those to be stored.
 
         Nothing on the source is changed. Raises PositionLost, SourceChanged, ServerIdTaken, SourceMisconfigured or
         another SourceError, and StateStoreError for entries that can't be read. After an error, or cancelled, nothing
