@@ -12,6 +12,7 @@ import pytest
 from devstack import Stack
 from tests import versions
 from tests.site import Site
+from tests.snapshots import Writers
 from tests.support import DaemonProcess, destination_toml
 from tests.type_bench import Bench
 from tests.zookeeper_bench import Ensemble
@@ -66,3 +67,16 @@ def start(daemon: Callable[..., DaemonProcess], out: Path) -> Callable[..., Daem
         return process
 
     return go
+
+
+@pytest.fixture
+def writers() -> Iterator[Callable[..., Writers]]:
+    made: list[Writers] = []
+
+    def go(site: Site, **more: Any) -> Writers:
+        made.append(Writers(site, **more))
+        return made[-1]
+
+    yield go
+    for one in made:
+        one.stop()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from tests.snapshots import reading, slowly
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
@@ -103,6 +104,53 @@ def test_after_a_purge_the_policy_goes_on_and_tells_everywhere_what_it_gave_up(
     history = json.loads(headrace(process, "position", "history", "shop", "--json").stdout)
     assert "policy" in json.dumps(history)
     assert gap["to"] in json.dumps(history)
+
+
+@pytest.mark.parametrize("setting", ['on_position_lost = "resnapshot"', 'snapshot = "when_needed"'])
+def test_after_a_purge_all_rows_are_published_again_where_that_is_wanted(
+    setting: str, server: Any, daemon: Make, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    process = stopped_behind(server, daemon, out, "fail")
+    file = process.folder / "destinations" / "shop.toml"
+    text = file.read_text().replace('on_position_lost = "fail"\n', "").replace('snapshot = "never"\n', "")
+    file.write_text(text.replace("[source]\n", f"[source]\n{setting}\n"))
+    purge(server)
+    process.start()
+    seen = process.wait("shop", lambda s: s["state"] == "STREAMING" and s["gap"] and not s["snapshot"])
+    assert seen["gap"]["reason"] in ("gtids_purged", "position_purged")
+    server.sql("INSERT INTO shop.t VALUES (5, 'b')")
+    eventually(lambda: ids(out) == [1, 1, 2, 3, 4, 5], 30, lambda: f"{ids(out)} {process.log.read_text()[-3000:]}")
+    numbers = [int(message["_pos"]) for message in read_jsonl(out)]
+    assert numbers == sorted(numbers)
+
+
+def test_a_purge_in_the_midst_of_a_snapshot_begins_it_anew_where_it_is_needed(
+    server: Any, daemon: Make, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    rows = ",".join(f"({number}, 'a')" for number in range(10, 3000))
+    server.sql(f"INSERT INTO shop.t VALUES {rows}")
+    text = destination_toml(server, "shop", jsonl(out), snapshot="when_needed", source=slowly(1_500), more=NO_BEATS)
+    process = daemon(shop=text).start()
+    process.wait("shop", reading(1_000))
+    process.kill()
+    server.sql("DELETE FROM shop.t WHERE id < 20; UPDATE shop.t SET body = 'b' WHERE id BETWEEN 20 AND 30")
+    for _ in range(2):
+        server.sql("FLUSH BINARY LOGS")
+
+    def purged() -> bool:
+        """MariaDB keeps what the dead daemon's dump still reads."""
+        server.sql(f"PURGE BINARY LOGS TO '{files(server)[-1]}'")
+        return len(files(server)) == 1
+
+    eventually(purged)
+    process.start()
+    process.wait("shop", lambda s: s["state"] == "STREAMING" and s["gap"] and not s["snapshot"])
+    last = {int(row["id"]): row["body"] for message in read_jsonl(out) for row in message["data"]}
+    wanted = {int(number): body for number, body in server.sql("SELECT id, body FROM shop.t")}
+    assert {number: last[number] for number in wanted} == wanted
+    assert last.keys() - wanted.keys() == set(range(10, 20)), "deletes that were purged are nowhere any more"
 
 
 def test_fail_stays_lost_until_an_operator_sets_a_position_and_then_goes_on_without_a_restart(

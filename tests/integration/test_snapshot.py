@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,77 +10,10 @@ import pytest
 
 from devstack import Stack
 from tests.site import Site
+from tests.snapshots import done, fill, reading, slowly
 from tests.support import destination_toml, eventually, read_jsonl, replay, replay_by_pos
 
 pytestmark = pytest.mark.server
-
-
-class Writers:
-    """Sessions that insert, update, delete and change keys of a table until they are stopped."""
-
-    def __init__(self, site: Site, count: int = 2, keys: int = 40_000) -> None:
-        self._stop = threading.Event()
-        self._failed: list[BaseException] = []
-        self._keys = keys
-        sessions = [site.session() for _ in range(count)]
-        self._threads = [threading.Thread(target=self._run, args=(run, n, count)) for n, run in enumerate(sessions)]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, run: Any, number: int, of: int) -> None:
-        """Each has keys of its own, so that no two wait for each other."""
-        try:
-            step = 0
-            while not self._stop.is_set():
-                step += 1
-                key = step * 7919 * of % self._keys // of * of + number
-                run(
-                    (
-                        f"INSERT INTO t (id, name) VALUES ({key}, 'new') ON DUPLICATE KEY UPDATE name = 'again {step}'",
-                        f"UPDATE t SET name = 'changed {step}' WHERE id IN ({key}, {key + of}, {key + 2 * of})",
-                        f"DELETE FROM t WHERE id = {key}",
-                        f"UPDATE IGNORE t SET id = {key + of * 100} WHERE id = {key}",
-                    )[step % 4]
-                )
-        except BaseException as error:
-            self._failed.append(error)
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        assert not self._failed, self._failed
-
-
-@pytest.fixture
-def writers() -> Iterator[Callable[..., Writers]]:
-    made: list[Writers] = []
-
-    def go(site: Site, **more: Any) -> Writers:
-        made.append(Writers(site, **more))
-        return made[-1]
-
-    yield go
-    for one in made:
-        one.stop()
-
-
-TEN = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(10))
-
-
-def fill(site: Site, rows: int = 20_000, table: str = "t") -> None:
-    """A table with so many rows, of ids that are even."""
-    digits = "abcde"
-    number = " + ".join(f"{10**power} * {name}.n" for power, name in enumerate(digits))
-    sources = ", ".join(f"({TEN}) AS {name}" for name in digits)
-    site.run(
-        f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40)) CHARACTER SET utf8mb4",
-        f"INSERT INTO {table} SELECT 2 * ({number}), 'first' FROM {sources} WHERE {number} < {rows}",
-    )
-
-
-def done(status: dict[str, Any]) -> bool:
-    return status["state"] == "STREAMING" and status["snapshot"] is None
 
 
 def assert_equal(site: Site, out: Path, table: str = "t") -> None:
@@ -106,16 +38,6 @@ def test_the_first_start_publishes_the_rows_that_are_there_and_every_change_besi
     work.stop()
     assert_equal(site, out)
     assert process.terminate() == 0
-
-
-def slowly(rows: int) -> str:
-    """More lines of [source], for a snapshot that is still under way when the test looks."""
-    return f"snapshot_max_rows_per_second = {rows}\nsnapshot_chunk_seconds = 0.02\n"
-
-
-def reading(rows: int) -> Callable[[dict[str, Any]], bool]:
-    """Whether a snapshot has passed so many rows."""
-    return lambda status: bool(status["snapshot"]) and status["snapshot"]["rows"] >= rows
 
 
 def snapshot_rows(out: Path, table: str = "t") -> list[str]:
