@@ -13,6 +13,8 @@ from headrace.ports.tables import Key
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
 _TIME = re.compile(rb"[0-9: .-]+", re.ASCII)
+_LISTED = 1_000
+"""Members of an ENUM that a statement lists."""
 _ADDRESS = re.compile(rb"[0-9a-fA-F:.-]+", re.ASCII)
 
 
@@ -61,11 +63,25 @@ class TableSelect:
         columns = [self.table.columns[i] for i in self.table.keys]
         if len(after) != len(columns):
             raise NotUnderstood(f"a key of {self.table.name} has {len(after)} parts, its table {len(columns)}")
-        literals = [key_literal(column, part) for column, part in zip(columns, after, strict=True)]
-        condition = f"{self._keys[-1]} > {literals[-1]}"
-        for name, literal in list(zip(self._keys, literals, strict=True))[-2::-1]:
-            condition = f"{name} >= {literal} AND ({name} > {literal} OR ({name} = {literal} AND {condition}))"
+        condition = ""
+        for name, column, part in list(zip(self._keys, columns, after, strict=True))[::-1]:
+            literal = key_literal(column, part)
+            greater = _greater(name, column, literal)
+            if not condition:
+                condition = greater
+                continue
+            enter = _greater(name, column, literal, also_equal=True)
+            condition = f"{enter} AND ({greater} OR ({name} = {literal} AND {condition}))"
         return f"({condition})"
+
+
+def _greater(name: str, column: Column, literal: str, *, also_equal: bool = False) -> str:
+    """That a column has a greater value, in the form in which an index serves: an ENUM's numbers are looked up in one
+    only by what they equal."""
+    if column.kind != "enum" or len(column.labels) > _LISTED:
+        return f"{name} {'>=' if also_equal else '>'} {literal}"
+    numbers = range(int(literal) + (not also_equal), len(column.labels) + 1)
+    return f"{name} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"
 
 
 def expression_of(column: Column) -> str:
