@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import NotUnderstood, SourceMisconfigured, SourceUnreachable
+from headrace.errors import NotUnderstood, SourceError, SourceMisconfigured
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
@@ -245,7 +244,15 @@ class MysqlTableReader(TableReader):
             self._data = data
             for statement in _session(control.variables):
                 await data.query(statement, self._source.connect_timeout)
+            await self._require_same(control, data)
         return self._data, self._visibility
+
+    async def _require_same(self, control: SourceConnection, data: QueryStream) -> None:
+        """An address behind which servers are switched may give one for each connection."""
+        names = ("gtid_domain_id", "server_id") if control.is_mariadb else ("server_uuid",)
+        shown = await data.query(f"SELECT {', '.join(f'@@GLOBAL.{name}' for name in names)}")
+        if [(value or b"").decode() for value in shown[0]] != [control.variables.get(name, "") for name in names]:
+            raise SourceError(f"two servers answer at {self._source.host}:{self._source.port}")
 
     async def _drop_data(self) -> None:
         data, self._data = self._data, None
@@ -254,11 +261,13 @@ class MysqlTableReader(TableReader):
 
     async def close(self) -> None:
         self._scan = None
-        control, self._control, self._visibility = self._control, None, None
+        control, self._control = self._control, None
+        visibility, self._visibility = self._visibility, None
         await self._drop_data()
+        if visibility is not None:
+            await visibility.close()
         if control is not None:
-            with contextlib.suppress(SourceUnreachable):
-                await control.close()
+            await control.close()
 
 
 def _bad_condition(table: str, error: QueryFailed) -> SourceMisconfigured:
