@@ -341,6 +341,27 @@ async def test_a_connection_that_is_killed_between_chunks_is_made_anew(bench: Be
     assert [row[0] for row in rows] == list(range(10, 20))
 
 
+async def test_a_statement_that_is_ended_in_the_middle_is_an_error_and_the_next_read_begins_anew(
+    bench: Bench, reading: Any
+) -> None:
+    made = table(bench, "a INT, v VARCHAR(200)")
+    reader, end = await reading()
+    for i in range(8):  # more than fits between the server and us
+        bench.run("INSERT INTO t VALUES " + ", ".join(f"({i}, REPEAT('v', 200))" for _ in range(10_000)))
+    request = ChunkRequest(made, end, rows=10)
+    first = await reader.read(request)
+    assert first.take(10)
+    bench.cursor.execute(
+        "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT%`t`%' AND id <> CONNECTION_ID()"
+    )
+    bench.run(f"KILL {bench.cursor.fetchall()[0][0]}")
+    with pytest.raises(SourceError):
+        await chunks_of(reader, replace(request, rows=1000))
+    again = await reader.read(request)
+    assert not again.continues
+    assert again.take(1)[0][0] == 0
+
+
 async def test_tables_are_listed_with_their_size_and_no_system_schema(bench: Bench, reading: Any) -> None:
     numbered(bench, 2000)
     bench.run("ANALYZE TABLE t", "CREATE OR REPLACE VIEW seen AS SELECT * FROM t")
