@@ -382,6 +382,15 @@ async def test_the_load_of_a_server_that_is_no_replica_has_no_lag(bench: Bench, 
     assert threads >= 1
 
 
+async def test_the_load_may_be_asked_for_while_a_chunk_is_read(bench: Bench, reading: Any) -> None:
+    made = numbered(bench, 1000)
+    reader, end = await reading()
+    chunk, load, tables = await asyncio.gather(reader.read(ChunkRequest(made, end)), reader.load(), reader.tables())
+    assert chunk.rows == 1000
+    assert load[1] >= 1
+    assert tables
+
+
 # -- where a read belongs in the binlog -------------------------------------------------------------------------------
 
 
@@ -558,6 +567,18 @@ async def test_without_gtids_an_account_that_may_not_write_is_told_the_grant(ano
     reader, end = await reader_of(anonymous.server, user="reads", password="reads")
     with pytest.raises(GrantMissing, match=r"GRANT SELECT, INSERT, UPDATE, CREATE ON headrace\.\*"):
         await reader.read(ChunkRequest(made, end))
+    await reader.close()
+
+
+async def test_without_gtids_another_table_of_that_name_is_told(anonymous: Bench) -> None:
+    made = numbered(anonymous, 1)
+    anonymous.run("CREATE DATABASE IF NOT EXISTS headrace", "DROP TABLE IF EXISTS headrace.watermark")
+    anonymous.run("CREATE TABLE headrace.watermark (other INT)")
+    reader, end = await reader_of(anonymous.server)
+    with pytest.raises(SourceError, match=r"DROP TABLE headrace\.watermark"):
+        await reader.read(ChunkRequest(made, end))
+    anonymous.run("DROP TABLE headrace.watermark")
+    assert (await reader.read(ChunkRequest(made, end))).rows == 1
     await reader.close()
 
 
