@@ -8,6 +8,7 @@ from headrace.mysql.sql.dialect import charset_named
 from headrace.mysql.values.charsets import charset_of
 from headrace.mysql.values.column_types import ValueOptions
 from tests.binlogs import decode, new_file
+from tests.table_reads import rows_now
 from tests.type_bench import Bench, Columns, mysql_only, since_57
 
 pytestmark = pytest.mark.server
@@ -112,8 +113,10 @@ def test_timestamps_are_printed_in_the_zone_that_is_asked_for(bench: Bench) -> N
     values = ", ".join(f"({i}, '{moment}.125', '{moment}')" for i, moment in enumerate(moments))
     bench.run(f"INSERT INTO t VALUES {values}, (9, 0, 0)")
     new_file(bench.server, bench.cursor)
-    changes = decode(path, schema="types", known=bench.known(), values=ValueOptions(time_zone="Europe/Berlin"))
+    berlin = ValueOptions(time_zone="Europe/Berlin")
+    changes = decode(path, schema="types", known=bench.known(), values=berlin)
     rows = [row for change in changes for row in change.rows]
+    assert rows_now(bench.server, changes[0].schema, berlin) == rows
     assert [row[2] for row in rows] == [
         *("2026-03-29 01:59:59", "2026-03-29 03:00:00", "2026-10-25 02:30:00", "2026-10-25 02:30:00"),
         "0000-00-00 00:00:00",
@@ -160,6 +163,19 @@ def test_binary_strings_keep_every_byte(bench: Bench) -> None:
     }
     columns |= {"VARCHAR(9) CHARACTER SET binary": values, "TEXT CHARACTER SET binary": values}
     bench.compare(columns)
+
+
+def test_a_number_that_is_filled_with_zeros_is_read_as_the_number(bench: Bench) -> None:
+    made = "d DECIMAL(12,4) ZEROFILL, w DECIMAL(7,0) ZEROFILL, i INT(9) ZEROFILL, t TINYINT ZEROFILL, f FLOAT ZEROFILL"
+    bench.run("DROP TABLE IF EXISTS t")
+    path = new_file(bench.server, bench.cursor)
+    bench.run(f"CREATE TABLE t ({made})", "INSERT INTO t VALUES (0, 0, 0, 0, 0), (0.5, 10, 7, 3, 1.5)")
+    bench.run("INSERT INTO t VALUES (10.0001, 9999999, 2000000000, 200, 1e20)")
+    new_file(bench.server, bench.cursor)
+    changes = decode(path, schema="types", known=bench.known())
+    rows = [row for change in changes for row in change.rows]
+    assert rows_now(bench.server, changes[0].schema) == rows
+    assert rows[1] == ("0.5000", "10", 7, 3, 1.5)
 
 
 SAMPLES = {"greek": "Ελληνικά", "hebrew": "שלום", "tis620": "สวัสดี", "koi8r": "Привет", "cp1256": "مرحبا"}
@@ -221,6 +237,7 @@ def test_enums_and_sets_as_numbers(bench: Bench) -> None:
     new_file(bench.server, bench.cursor)
     (change,) = decode(path, schema="types", known=bench.known(), values=ValueOptions(enum_index=True))
     assert change.rows == [(2, 5), (0, 0)]
+    assert rows_now(bench.server, change.schema, ValueOptions(enum_index=True)) == change.rows
 
 
 def _json_values() -> list[str]:
@@ -323,3 +340,4 @@ def test_a_value_of_20_megabytes(bench: Bench) -> None:
     insert, update = decode(path, schema="types", known=bench.known())
     for row in (*insert.rows, *update.rows, *(update.before or [])):
         assert row[1:] == (b"\0\xff" * 10_000_000, "字" * 7_000_000)
+    assert rows_now(bench.server, update.schema) == update.rows

@@ -89,6 +89,10 @@ class TableChanged(Exception):
     that."""
 
 
+class KeyOutdated(Exception):
+    """The key that a request begins after is none of the table's: its key has other columns or types now."""
+
+
 class TableReader(ABC):
     """Reads chunks, one at a time, over connections of its own that are made when they are needed. After an error it
     may be used again. No lock is taken, and no transaction is older than a chunk, except of a table without a key."""
@@ -99,8 +103,8 @@ class TableReader(ABC):
 
     @abstractmethod
     async def read(self, request: ChunkRequest) -> Chunk:
-        """Reads one chunk whole into memory. Raises TableChanged, SourceError, and NotUnderstood when a value can't be
-        what the column says. Cancelled, it may be called again."""
+        """Reads one chunk whole into memory. Raises TableChanged, KeyOutdated, SourceError, and NotUnderstood when a
+        value can't be what the column says. Cancelled, it may be called again."""
 
     @abstractmethod
     async def load(self) -> tuple[float, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.errors import SourceError
 from headrace.ports.source import ChangeStream
-from headrace.ports.tables import Chunk, ChunkRequest, TableChanged, TableReader
+from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, TableChanged, TableReader
 from headrace.snapshot import plan
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.progress import SnapshotRate
@@ -108,6 +108,9 @@ class SnapshotReading:
             generation = table.generation
             try:
                 chunk = await self._read_chunk(reader, table, rows)
+            except KeyOutdated:
+                self._merge.restart(table)
+                continue
             except TableChanged as error:
                 changes += 1
                 if changes > _CHANGED_TRIES:

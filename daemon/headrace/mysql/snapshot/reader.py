@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import NotUnderstood, SourceMisconfigured, SourceUnreachable
+from headrace.errors import NotUnderstood, SourceError, SourceMisconfigured
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
 from headrace.mysql.snapshot.fit import differing
 from headrace.mysql.snapshot.select import TableSelect
 from headrace.mysql.snapshot.visibility import Visibility, visibility_of
+from headrace.mysql.sql.dialect import Dialect, dialect_of
+from headrace.mysql.sql.tokens import NotParsed, tokenize
 from headrace.mysql.values.charsets import UnknownType
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
@@ -27,9 +30,9 @@ _LOCK_SECONDS = 5
 """How long a read waits for a table that a statement holds locked."""
 _IDLE_SECONDS = 28_800
 """How long the server keeps our connections between two reads, whatever its own limit is."""
-_CHANGED = frozenset({1049, 1054, 1146, 1412})
+_SYNTAX, _NO_COLUMN = 1064, 1054
+_CHANGED = frozenset({1049, _NO_COLUMN, 1146, 1412})
 """No such database, column or table, and a definition that changed since the snapshot was taken."""
-_SYNTAX = 1064
 _SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", OWN_SCHEMA)
 _TABLES = (
     "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COALESCE(TABLE_ROWS, 0) AS n, COALESCE(DATA_LENGTH, 0) AS size"
@@ -72,6 +75,7 @@ class MysqlTableReader(TableReader):
     ) -> None:
         self._source, self._server, self._destination = source, server, destination
         self._options, self._stream_is_here = options, stream_is_here
+        self._lock = asyncio.Lock()
         self._control: SourceConnection | None = None
         self._data: QueryStream | None = None
         self._visibility: Visibility | None = None
@@ -81,50 +85,46 @@ class MysqlTableReader(TableReader):
         """Bytes of a row in the last chunk of a table, so that the next one asks for no more than it may take."""
 
     async def tables(self) -> Sequence[TableFacts]:
-        with_control = await self._ask()
-        try:
-            rows = await with_control.query(_TABLES)
-        except BaseException:
-            await self.close()
-            raise
+        async with self._turn():
+            rows = await (await self._ask()).query(_TABLES)
         facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
         return sorted(facts, key=lambda fact: (fact.schema, fact.table))
 
     async def load(self) -> tuple[float, int]:
-        control = await self._ask()
-        try:
+        async with self._turn():
+            control = await self._ask()
             role = await server_role(control)
             rows = await control.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")
-        except BaseException:
-            await self.close()
-            raise
         lag = role.lag_seconds
         if lag is None:  # of a replica that does not run nobody can say how far it is behind
             lag = math.inf if role.replicates else 0.0
         return lag, int(rows[0]["Value"]) if rows else 0
 
     async def read(self, request: ChunkRequest) -> Chunk:
-        try:
+        async with self._turn():
             prepared = self._prepare(request)
             if not request.table.keys:
                 return await self._scan_on(request, prepared)
             self._scan = None
             return await self._read(request, prepared)
-        except QueryFailed as error:
-            await self._explain(error, request)
-            raise
-        except BaseException:
-            await self.close()
-            raise
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One question at a time; after an error the next one begins with connections of its own."""
+        async with self._lock:
+            try:
+                yield
+            except BaseException:
+                await self.close()
+                raise
 
     async def _read(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
         data, visibility = await self._connect()
         await visibility.begin(data, request.seen, request.table)
         began = time.monotonic()
         limit = self._limit(request)
-        shown = await data.start(prepared.select.sql(request.after, limit))
-        self._compare(shown, prepared)
-        block = await data.rows(limit + 1, request.size)  # one more than can come, so that the end is read too
+        shown = await self._start(data, request, prepared, limit)
+        block = await self._rows(data, request, limit + 1)  # one more than can come, so that the end is read too
         seconds = time.monotonic() - began
         self._note_size(request, block)
         if block.ended:
@@ -159,11 +159,11 @@ class MysqlTableReader(TableReader):
             data, visibility = await self._connect()
             await visibility.begin(data, request.seen, request.table)
             began = time.monotonic()
-            self._compare(await data.start(prepared.select.sql(None, request.rows)), prepared)
-            block = await data.rows(request.rows, request.size)
+            await self._start(data, request, prepared, request.rows)
+            block = await self._rows(data, request, request.rows)
             scan = self._scan = _Scan(prepared, await visibility.high())
         else:
-            block = await data.rows(request.rows, request.size)
+            block = await self._rows(data, request, request.rows)
         seconds = time.monotonic() - began
         if block.ended:
             self._scan = None
@@ -176,6 +176,8 @@ class MysqlTableReader(TableReader):
         known = self._prepared.get(name)
         if known is not None and known.fits(request):
             return known
+        if request.where and not _is_one(request.where, dialect_of(self._server.version, mariadb=self._server.mariadb)):
+            raise SourceMisconfigured(f"the condition on {request.table.name} is not one: its brackets do not pair")
         select = TableSelect(request.table, request.columns, request.where)
         try:
             decode = make_text_decoder(request.table.columns, select.present, self._options)
@@ -186,24 +188,33 @@ class MysqlTableReader(TableReader):
         made = self._prepared[name] = _Prepared(request, select, decode)
         return made
 
-    def _compare(self, shown: Sequence[ResultColumn], prepared: _Prepared) -> None:
-        table = prepared.request.table
-        why = differing([table.columns[i] for i in prepared.select.present], shown)
+    async def _start(
+        self, data: QueryStream, request: ChunkRequest, prepared: _Prepared, limit: int
+    ) -> list[ResultColumn]:
+        """Runs the SELECT up to its first row, and compares the columns of its result, which it returns, with the table
+        schema."""
+        table, select = request.table, prepared.select
+        try:
+            shown = await data.start(select.sql(request.after, limit))
+        except QueryFailed as error:
+            raise await self._meaning(error, request) from error
+        why = differing([table.columns[i] for i in select.present], shown)
         if why:
             raise TableChanged(f"{table.name}: {why}")
+        return shown
 
-    async def _explain(self, error: QueryFailed, request: ChunkRequest) -> None:
-        """Raises what a refused statement means, where that has a name of its own."""
-        table = request.table.name
+    async def _rows(self, data: QueryStream, request: ChunkRequest, rows: int) -> RowBlock:
         try:
-            if error.errno in _CHANGED:
-                if request.where and error.errno == 1054 and await self._passes(request):
-                    raise _bad_condition(table, error) from error
-                raise TableChanged(f"{table}: {error}") from error
-            if error.errno == _SYNTAX and request.where:
-                raise _bad_condition(table, error) from error
-        finally:
-            await self.close()
+            return await data.rows(rows, request.size)
+        except QueryFailed as error:
+            raise await self._meaning(error, request) from error
+
+    async def _meaning(self, error: QueryFailed, request: ChunkRequest) -> Exception:
+        """What a refused SELECT means."""
+        table, chosen = request.table.name, bool(request.where)
+        if chosen and (error.errno == _SYNTAX or (error.errno == _NO_COLUMN and await self._passes(request))):
+            return SourceMisconfigured(f"the condition on {table} is none that the source takes: {error}")
+        return TableChanged(f"{table}: {error}") if error.errno in _CHANGED else error
 
     async def _passes(self, request: ChunkRequest) -> bool:
         """Whether the table can be read without the condition."""
@@ -247,7 +258,15 @@ class MysqlTableReader(TableReader):
             self._data = data
             for statement in _session(control.variables):
                 await data.query(statement, self._source.connect_timeout)
+            await self._require_same(control, data)
         return self._data, self._visibility
+
+    async def _require_same(self, control: SourceConnection, data: QueryStream) -> None:
+        """An address behind which servers are switched may give one for each connection."""
+        names = ("gtid_domain_id", "server_id") if control.is_mariadb else ("server_uuid",)
+        shown = await data.query(f"SELECT {', '.join(f'@@GLOBAL.{name}' for name in names)}")
+        if [(value or b"").decode() for value in shown[0]] != [control.variables.get(name, "") for name in names]:
+            raise SourceError(f"two servers answer at {self._source.host}:{self._source.port}")
 
     async def _drop_data(self) -> None:
         data, self._data = self._data, None
@@ -256,15 +275,27 @@ class MysqlTableReader(TableReader):
 
     async def close(self) -> None:
         self._scan = None
-        control, self._control, self._visibility = self._control, None, None
+        control, self._control = self._control, None
+        visibility, self._visibility = self._visibility, None
         await self._drop_data()
+        if visibility is not None:
+            await visibility.close()
         if control is not None:
-            with contextlib.suppress(SourceUnreachable):
-                await control.close()
+            await control.close()
 
 
-def _bad_condition(table: str, error: QueryFailed) -> SourceMisconfigured:
-    return SourceMisconfigured(f"the condition on {table} is none that the source takes: {error}")
+def _is_one(condition: str, dialect: Dialect) -> bool:
+    """Whether a condition stays one condition within brackets."""
+    depth = 0
+    try:
+        for token in tokenize(condition, dialect):
+            if token.kind == "op" and token.value in "()":
+                depth += 1 if token.value == "(" else -1
+            if depth < 0 or (token.kind == "op" and token.value == ";"):
+                return False
+    except NotParsed:
+        return False
+    return depth == 0
 
 
 def _session(variables: Mapping[str, str]) -> list[str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
-from headrace.errors import NotUnderstood
 from headrace.model import Column, TableSchema
 from headrace.mysql.values import textcode
 from headrace.mysql.values.mariadb import FIXED_BINARY
 from headrace.mysql.wire.query_stream import ResultColumn
-from headrace.ports.tables import Key
+from headrace.ports.tables import Key, KeyOutdated
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
 _TIME = re.compile(rb"[0-9: .-]+", re.ASCII)
+_LISTED = 1_000
+"""Members of an ENUM that a statement lists."""
 _ADDRESS = re.compile(rb"[0-9a-fA-F:.-]+", re.ASCII)
 
 
@@ -59,19 +61,35 @@ class TableSelect:
     def order_of(self, shown: Sequence[ResultColumn]) -> str:
         """What the order of the keys hangs on: their columns' types and collations, as a result shows them."""
         columns = [(self.table.columns[i].name, shown[at]) for i, at in zip(self.table.keys, self._places, strict=True)]
-        return ",".join(f"{name}:{one.kind}:{one.collation}:{int(one.unsigned)}" for name, one in columns)
+        members = [self.table.columns[i].labels for i in self.table.keys]
+        facts = [f"{name}:{one.kind}:{one.collation}:{int(one.unsigned)}" for name, one in columns]
+        return ",".join(facts + [f"{crc32(repr(labels).encode()):x}" for labels in members if labels])
 
     def _behind(self, after: Key) -> str:
         """That a row's key is greater. The first comparison holds for every such row, and is what an index is entered
         by on servers that do not see through the rest."""
         columns = [self.table.columns[i] for i in self.table.keys]
         if len(after) != len(columns):
-            raise NotUnderstood(f"a key of {self.table.name} has {len(after)} parts, its table {len(columns)}")
-        literals = [key_literal(column, part) for column, part in zip(columns, after, strict=True)]
-        condition = f"{self._keys[-1]} > {literals[-1]}"
-        for name, literal in list(zip(self._keys, literals, strict=True))[-2::-1]:
-            condition = f"{name} >= {literal} AND ({name} > {literal} OR ({name} = {literal} AND {condition}))"
+            raise KeyOutdated(f"a key of {self.table.name} has {len(after)} parts, its table {len(columns)}")
+        condition = ""
+        for name, column, part in list(zip(self._keys, columns, after, strict=True))[::-1]:
+            literal = key_literal(column, part)
+            greater = _greater(name, column, literal)
+            if not condition:
+                condition = greater
+                continue
+            enter = _greater(name, column, literal, also_equal=True)
+            condition = f"{enter} AND ({greater} OR ({name} = {literal} AND {condition}))"
         return f"({condition})"
+
+
+def _greater(name: str, column: Column, literal: str, *, also_equal: bool = False) -> str:
+    """That a column has a greater value, in the form in which an index serves: an ENUM's numbers are looked up in one
+    only by what they equal."""
+    if column.kind != "enum" or len(column.labels) > _LISTED:
+        return f"{name} {'>=' if also_equal else '>'} {literal}"
+    numbers = range(int(literal) + (not also_equal), len(column.labels) + 1)
+    return f"{name} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"
 
 
 def expression_of(column: Column) -> str:
@@ -85,13 +103,11 @@ def expression_of(column: Column) -> str:
 
 
 def key_literal(column: Column, part: str) -> str:
-    """One part of a key as a literal that equals the column's value in every collation. Raises NotUnderstood."""
+    """One part of a key as a literal that equals the column's value in every collation. Raises KeyOutdated."""
     try:
         return _literal_of(column)(bytes.fromhex(part))
     except ValueError as error:
-        raise NotUnderstood(
-            f"the stored key of column `{column.name}` ({column.mysql_type}) is none: {error}"
-        ) from None
+        raise KeyOutdated(f"the stored key of column `{column.name}` ({column.mysql_type}) is none: {error}") from None
 
 
 def _literal_of(column: Column) -> Callable[[bytes], str]:

@@ -20,7 +20,7 @@ from headrace.mysql.schema.states import FilePosition, reached
 from headrace.mysql.schema.tables import literal
 from headrace.mysql.snapshot.watermark import write_watermark
 from headrace.mysql.sql.dialect import dialect_of
-from headrace.mysql.wire.connection import Server, SourceConnection, query_known
+from headrace.mysql.wire.connection import Server, SourceConnection, address_of, query_known
 from headrace.mysql.wire.query_stream import QueryStream
 from headrace.ports.tables import Watermark
 from headrace.settings.destination import SourceSettings
@@ -50,6 +50,9 @@ class Visibility(ABC):
 
     async def end(self, data: QueryStream) -> None:  # noqa: B027 - most reads need no end
         """Ends the read, once its result was taken whole."""
+
+    async def close(self) -> None:  # noqa: B027 - most have no connection of their own
+        """Gives back what it has opened besides `control`."""
 
     async def _until(self, deadline: float, why: str) -> None:
         """Waits a moment, or raises SourceError when `deadline` has passed."""
@@ -95,16 +98,38 @@ class ByGtid(Visibility):
 
 
 class OnReplica(ByGtid):
-    """Another server than the stream's: places in its binlog say nothing, only sets of GTIDs do."""
+    """Another server than the stream's: places in its binlog say nothing, only sets of GTIDs do. Transactions of its
+    own, which the stream's server has not, are left out: the stream would never come to them."""
+
+    def __init__(self, control: SourceConnection, source: SourceSettings, stream: SourceSettings) -> None:
+        super().__init__(control, source)
+        self._stream = stream
+        self._seen = GtidSet()
+        self._other: SourceConnection | None = None
 
     def _check(self, seen: Position) -> None:
-        pass
+        self._seen = GtidSet(seen.gtid_set)
 
     async def high(self) -> Watermark:
-        # What is visible and not yet executed is owned still; the two change together. So the owned are asked for first
-        owned = re.sub(r"#\d+", "", await _global(self._control, "gtid_owned"))
-        executed = GtidSet(await _global(self._control, "gtid_executed"))
-        return Watermark(gtid_set=str(executed.plus(GtidSet(owned)) if owned else executed))
+        shown = await _executed(self._control)
+        unseen = shown.minus(self._seen)
+        if unseen:
+            if self._other is None:
+                self._other = await SourceConnection.open(address_of(self._stream))
+            shown = shown.minus(unseen.minus(await _executed(self._other)))
+        return Watermark(gtid_set=str(shown))
+
+    async def close(self) -> None:
+        other, self._other = self._other, None
+        if other is not None:
+            await other.close()
+
+
+async def _executed(connection: SourceConnection) -> GtidSet:
+    """The transactions that a server has, all that are visible among them. One that is visible and does not count as
+    executed yet is still owned, and the two change together: so the owned are asked for first."""
+    owned = re.sub(r"#\d+", "", await _global(connection, "gtid_owned"))
+    return GtidSet(await _global(connection, "gtid_executed")).plus(GtidSet(owned))
 
 
 class ByBarrier(Visibility):
@@ -221,7 +246,7 @@ def visibility_of(
                 "both are MySQL 5.7 or later with GTIDs",
                 remedy="set gtid_mode = ON on both; or have tables read from the source itself",
             )
-        return OnReplica(control, source)
+        return OnReplica(control, source, server.settings)
     if control.is_mariadb:
         return BySnapshot(control, source)
     return ByGtid(control, source) if gtids else ByBarrier(control, source, destination)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors import GrantMissing
+from headrace.errors import GrantMissing, SourceError
 from headrace.mysql import heartbeat
 from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection
@@ -13,6 +13,7 @@ CREATE_SQL = (
     " number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
 """What makes the table."""
+_NO_COLUMN = 1054
 _WRITE = (
     "INSERT INTO headrace.watermark (destination, number) VALUES (%s, 1) ON DUPLICATE KEY UPDATE number = number + 1"
 )
@@ -26,7 +27,7 @@ def setup_sql(user: str) -> str:
 
 async def write_watermark(connection: SourceConnection, destination: str, user: str) -> None:
     """Commits a change of the destination's row, and makes the table when it is missing. Raises GrantMissing when the
-    account may not, and other SourceErrors."""
+    account may not, SourceError when the table is another one, and other SourceErrors."""
     try:
         try:
             await connection.change(_WRITE, (destination,))
@@ -41,4 +42,11 @@ async def write_watermark(connection: SourceConnection, destination: str, user: 
         raise GrantMissing(
             f"tables are read behind a row that our account may not write in headrace.watermark: {error.args[0]}",
             remedy=setup_sql(user),
+        ) from error
+    except QueryFailed as error:
+        if error.errno != _NO_COLUMN:
+            raise
+        raise SourceError(
+            "the table headrace.watermark is another one than headrace makes",
+            remedy="DROP TABLE headrace.watermark; headrace makes it anew when it may",
         ) from error

@@ -4,6 +4,7 @@ internals manual, "Text Protocol")."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +62,12 @@ class RowBlock:
 class QueryStream:
     """A connection for statements, one at a time. After an error other than a refusal it is of no use any more."""
 
-    def __init__(self, packets: PacketStream, transport: Any, user: str, connection: SourceConnection) -> None:
+    def __init__(
+        self, packets: PacketStream, transport: Any, user: str, close: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """`close` is called when the connection has been cut."""
         self._packets, self._transport, self._user = packets, transport, user
-        self._connection = connection
+        self._close = close
         self._rest = b""
         self._at = 0
         """Where in `_rest` the next packet begins."""
@@ -75,7 +79,7 @@ class QueryStream:
         """Takes the connection over. Raises SourceError."""
         packets, transport = connection.take_over(_BUFFER)
         transport.resume_reading()
-        return cls(packets, transport, user, connection)
+        return cls(packets, transport, user, connection.close)
 
     @property
     def idle(self) -> bool:
@@ -189,7 +193,8 @@ class QueryStream:
     async def close(self) -> None:
         """Cuts the connection; the server ends what runs on it."""
         await self._packets.close()
-        await self._connection.close()
+        if self._close is not None:
+            await self._close()
 
 
 def _walk(b: bytes, at: int, rows: int, stop: int) -> tuple[int, int, int]:
