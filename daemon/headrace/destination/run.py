@@ -104,6 +104,7 @@ class Run:
         if self._compensation is not None:
             works["compensate"] = self._compensation.run()
         self._status.command = self._control.command
+        self._snapshotting.tell()  # before the state says that changes flow
         try:
             async with beside({"heartbeat": self._heartbeats.run()}), beside(works) as tasks:
                 await self._until_end(tasks, stop)
