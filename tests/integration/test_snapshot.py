@@ -241,3 +241,57 @@ def test_tables_are_taken_anew_from_the_source_where_the_schema_history_went_wro
     eventually(lambda: any(row.get("title") == "new" for one in read_jsonl(out) for row in one["data"]))
     assert sum(len(one["data"]) for one in read_jsonl(out)) == 11
     mysql_site.close()
+
+
+def test_a_table_without_a_key_is_read_in_one_statement_and_by_one_on_its_unique_key(
+    site: Site, daemon: Any, out: Path
+) -> None:
+    fill(site, 5_000)
+    site.run(
+        "CREATE TABLE keyless (id INT, name VARCHAR(40))",
+        "INSERT INTO keyless SELECT * FROM t",
+        "CREATE TABLE `unique` (name VARCHAR(40) NOT NULL UNIQUE, id INT)",
+        "INSERT INTO `unique` SELECT CONCAT('k', id), id FROM t",
+        "DROP TABLE t",
+    )
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(site.server, site.schema, sink, snapshot="initial", source=slowly(10_000))
+    process = daemon(shop=text).start()
+    process.wait("shop", reading(2_000))
+    site.run("DELETE FROM keyless WHERE id = 8", "UPDATE keyless SET name = 'changed' WHERE id > 9000")
+    site.run("UPDATE `unique` SET id = -1 WHERE name IN ('k4000', 'k9998')")
+    process.wait("shop", done)
+    messages = read_jsonl(out)
+    rows = replay([one for one in messages if one["table"] == "keyless"])
+    eventually(lambda: replay([one for one in read_jsonl(out) if one["table"] == "keyless"]) == site.table("keyless"))
+    named = {row["name"]: row["id"] for one in read_jsonl(out) if one["table"] == "unique" for row in one["data"]}
+    assert named == {name: str(number) for name, number in site.run("SELECT name, id FROM `unique`")}
+    assert len(rows) == 4_999
+
+
+def test_rows_that_the_stream_has_in_part_go_out_whole(mysql_site: Site, daemon: Any, out: Path) -> None:
+    """With binlog_row_image = MINIMAL a change says only what changed; what was read is given with that."""
+    site = mysql_site
+    site.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    site.run("INSERT INTO t VALUES " + ", ".join(f"({number}, 1, 1)" for number in range(3_000)))
+    sink = f'type = "jsonl"\npath = "{out}"'
+    source = slowly(3_000) + 'row_image = "any"\n'
+    process = daemon(shop=destination_toml(site.server, site.schema, sink, snapshot="initial", source=source)).start()
+    change = site.session()
+    change("SET binlog_row_image = MINIMAL")
+    number = 0
+    while process.health()[1].get("destinations", {}).get("shop", {}).get("snapshot") is not None or number < 50:
+        number += 1
+        change(f"UPDATE t SET a = a + 1 WHERE id % 50 = {number % 50}")
+        change(f"UPDATE t SET b = b + 1 WHERE id % 50 = {(number + 7) % 50}")
+    process.wait("shop", done)
+    wanted = site.table()
+
+    def merged() -> Any:
+        rows: dict[str, dict[str, Any]] = {}
+        for message in read_jsonl(out):
+            for row in message["data"]:
+                rows[row["id"]] = {**rows.get(row["id"], {}), **row}
+        return rows
+
+    eventually(lambda: merged() == wanted)

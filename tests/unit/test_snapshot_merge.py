@@ -167,7 +167,7 @@ async def _play(steps: list[Any]) -> None:
             for _ in range(min(arguments[0], len(database.commits) - database.given)):
                 database.deliver(merge)
         elif kind == "ask" and not windows and not opened:
-            windows.append(asyncio.create_task(merge.window(table)))
+            windows.append(asyncio.create_task(merge.window(table, SCHEMA)))
             await asyncio.sleep(0)
         elif kind == "read" and opened and not (table.chunks and table.chunks[-1].chunk.last):
             _read(database, merge, table, *opened.pop(0), *arguments)
@@ -224,7 +224,7 @@ def _merge(out: list[RowsChange], *snapshots: Snapshot) -> SnapshotMerge:
 
 
 async def _opened(merge: SnapshotMerge, table: TableRead, database: Database) -> int:
-    asked = asyncio.create_task(merge.window(table))
+    asked = asyncio.create_task(merge.window(table, SCHEMA))
     await asyncio.sleep(0)
     merge.turn(database, 1.0)  # type: ignore[arg-type]
     return (await asked)[1]

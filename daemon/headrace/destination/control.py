@@ -37,7 +37,7 @@ class Control:
     ) -> None:
         self._name, self._status, self._log = context.name, context.status, context.log
         self._merge, self._stream, self._new_reader = merge, stream, new_reader
-        self._checkpointer = checkpointer
+        self._checkpointer, self._rows = checkpointer, context.settings.filter.rows
         self._refused_at = 0.0
 
     async def command(self, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +86,8 @@ class Control:
             self._status.clear(_REFUSED)
 
     def _put(self, command: SnapshotCommand) -> None:
+        if command.command == "resync" and not self._rows:
+            raise SnapshotRefused("[filter] rows is off, so no row is published")
         self._merge.put(*command.apply(self._merge.snapshots))
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})

@@ -227,7 +227,7 @@ class Destination:
                 remedy='once is enough: set [source] snapshot to another value, such as "initial"',
             )
             return stored.position.snapshots
-        if mode in _READS_ROWS:
+        if mode in _READS_ROWS and self._settings.filter.rows:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))
         facts = {"position": str(start), "store": store.describe(), "snapshot": mode}

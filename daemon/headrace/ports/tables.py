@@ -44,6 +44,8 @@ class ChunkRequest:
     """Every transaction before it, which the stream has given, is to be seen by the read."""
     after: Key | None = None
     """The key of the last row that was read; None: from the first row on."""
+    again: bool = False
+    """Of a table without a key: from the first row on, rather than behind the chunk before."""
     rows: int = 1_000
     """Rows at most."""
     size: int = 8 << 20

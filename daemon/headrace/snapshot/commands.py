@@ -13,9 +13,9 @@ from headrace.rules.patterns import compile_filter
 from headrace.snapshots import Snapshot
 
 COMMANDS = ("resync", "pause", "resume", "cancel")
-_WAITING = 100
+_WAITING = 50
 """Snapshots that may wait, the present one included."""
-_LONGEST = 10_000
+_LONGEST = 4_000
 """Characters of a filter or a condition."""
 
 

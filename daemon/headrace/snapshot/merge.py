@@ -65,7 +65,7 @@ class SnapshotMerge:
         """Set when there is another snapshot to read than before, or none."""
         self.wake: Callable[[], None] = lambda: None
         """Has the task that reads the stream look here."""
-        self._asked: list[tuple[TableRead, asyncio.Future[tuple[Position, int]]]] = []
+        self._asked: list[tuple[TableRead, TableSchema, asyncio.Future[tuple[Position, int]]]] = []
         self._number = 0
         self._new = False
 
@@ -79,7 +79,10 @@ class SnapshotMerge:
     def rows(self, change: RowsChange) -> None:
         """Rows of the stream, on their way out."""
         if self.tables and (table := self.tables.get((change.schema.schema, change.schema.table))) is not None:
-            table.touched.note(change)
+            try:
+                table.touched.note(change)
+            except LookupError:
+                table.forget()
             if len(table.touched) > _MOST_TOUCHED:
                 table.forget()
         self._emit(change)
@@ -99,10 +102,11 @@ class SnapshotMerge:
 
     # -- the readers' ---------------------------------------------------------------------------------------------
 
-    async def window(self, table: TableRead) -> tuple[Position, int]:
-        """Opens a window between two transactions; the position there, and the window."""
+    async def window(self, table: TableRead, schema: TableSchema) -> tuple[Position, int]:
+        """Opens a window between two transactions, for a chunk that is read by this schema; the position there, and the
+        window."""
         asked: asyncio.Future[tuple[Position, int]] = asyncio.get_running_loop().create_future()
-        self._asked.append((table, asked))
+        self._asked.append((table, schema, asked))
         self.wake()
         return await asked
 
@@ -145,7 +149,7 @@ class SnapshotMerge:
         for table in self.tables.values():
             table.forget()
         self.tables.clear()
-        for _, asked in self._asked:
+        for *_, asked in self._asked:
             asked.cancel()
         self._asked.clear()
 
@@ -169,9 +173,9 @@ class SnapshotMerge:
         be taken; rows that can go out at once may be left. Raises NotUnderstood."""
         position = stream.position()
         asked, self._asked = self._asked, []
-        for table, future in asked:
+        for table, schema, future in asked:
             if not future.done():
-                future.set_result((position, table.touched.open()))
+                future.set_result((position, table.touched.open(schema)))
         new, self._new = self._new, False
         return self._give(stream, position, time.perf_counter() + seconds) or new
 

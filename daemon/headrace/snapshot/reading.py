@@ -74,6 +74,11 @@ class SnapshotReading:
     async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
         wants = plan.wanted(snapshot, self._merge.captures)
         facts = [one for one in await reader.tables() if wants(one.schema, one.table)]
+        if not facts:
+            self._log.warning(
+                "no table is there to be read",
+                remedy="look at [filter], and whether the account has SELECT on the tables: it sees no others",
+            )
         self._todo = deque(plan.following(snapshot, facts))
         self._resumed = deque(one.name for one in snapshot.open)
         self._merge.left = len(self._todo)
@@ -131,19 +136,21 @@ class SnapshotReading:
             raise SourceError(
                 f"the table {'.'.join(table.name)} can't be read, because its schema is not known: {schema}"
             )
-        snapshot, generation = self._merge.snapshots[0], table.generation
-        if not schema.keys and table.progress.rows and not table.chunks:
+        again = not schema.keys and table.scanned != table.generation
+        if again and table.progress.rows:
             self._merge.restart(table)
-            generation = table.generation
+        snapshot, generation = self._merge.snapshots[0], table.generation
+        table.scanned = generation
         await self._throttle.wait(reader)
-        seen, window = await self._merge.window(table)
+        seen, window = await self._merge.window(table, schema)
         request = ChunkRequest(
-            schema, seen, table.after, rows, _CHUNK_BYTES, snapshot.where, frozenset(snapshot.columns)
+            schema, seen, table.after, again, rows, _CHUNK_BYTES, snapshot.where, frozenset(snapshot.columns)
         )
         try:
             chunk = await reader.read(request)
         except BaseException:
             table.touched.close(window)
+            table.scanned = -1
             raise
         self._throttle.note(chunk.rows)
         if generation == table.generation:

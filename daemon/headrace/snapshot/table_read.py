@@ -36,6 +36,8 @@ class TableRead:
     generation: int = 0
     read_window: int = 0
     """Of the chunk that was read last."""
+    scanned: int = -1
+    """Of a table without a key: the generation that the read under way belongs to."""
     ended: bool = False
     """Whether its last chunk was given."""
 

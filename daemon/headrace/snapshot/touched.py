@@ -25,13 +25,19 @@ class Touched:
         self._rows: dict[Any, tuple[int, Row | None]] = {}
         """By key: the newest window that was open when it was touched, and what is known of the row when that is not
         all."""
+        self._columns: tuple[str, ...] = ()
+        """Names of the key's columns; none: a row is told by all of it."""
         self._getters: dict[int, tuple[TableSchema, Callable[[Row], Any]]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def open(self) -> int:
-        """Opens a window."""
+    def open(self, schema: TableSchema) -> int:
+        """Opens a window for a chunk that is read by this schema, whose key is that of the windows that are open."""
+        columns = tuple(schema.columns[i].name for i in schema.keys)
+        if columns != self._columns:
+            self._columns = columns
+            self._getters.clear()
         self._number += 1
         self._open.add(self._number)
         return self._number
@@ -50,7 +56,8 @@ class Touched:
         self._rows.clear()
 
     def note(self, change: RowsChange) -> None:
-        """Rows of the table came by."""
+        """Rows of the table came by. Raises LookupError when they lack a column of the key: then the table has
+        changed."""
         if not self._open:
             return
         key, rows, whole = self._getter(change.schema), self._rows, (self._number, None)
@@ -90,7 +97,10 @@ class Touched:
         if known is None:
             if len(self._getters) > 100:
                 self._getters.clear()
-            getter: Callable[[Row], Any] = itemgetter(*schema.keys) if schema.keys else tuple
+            numbers = {column.name: i for i, column in enumerate(schema.columns)}
+            getter: Callable[[Row], Any] = tuple
+            if self._columns:
+                getter = itemgetter(*(numbers[name] for name in self._columns))
             known = self._getters[id(schema)] = schema, getter
         return known[1]
 

@@ -153,7 +153,7 @@ class MysqlTableReader(TableReader):
         """The next chunk of a table without a key."""
         scan, began = self._scan, time.monotonic()
         data, visibility = self._data, self._visibility
-        going_on = scan is not None and scan.prepared.fits(request)
+        going_on = scan is not None and scan.prepared.fits(request) and not request.again
         if scan is None or not going_on or data is None or visibility is None:
             self._scan = None
             data, visibility = await self._connect()
