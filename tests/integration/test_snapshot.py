@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,47 @@ def test_rows_that_the_stream_has_in_part_go_out_whole(mysql_site: Site, daemon:
         return rows
 
     eventually(lambda: merged() == wanted)
+
+
+def test_a_replica_is_read_instead_of_the_source(stack: Stack, daemon: Any, out: Path, writers: Any) -> None:
+    source = stack.mysql(name="snapshot-source", server_id=151)
+    replica = stack.mysql(name="snapshot-replica", server_id=152)
+    site = Site(source, "replicated")
+    fill(site)
+    replica.sql(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={source.port}, SOURCE_USER='root',"
+        " SOURCE_PASSWORD='root', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1; START REPLICA"
+    )
+    eventually(lambda: replica.sql("SELECT COUNT(*) FROM replicated.t") == [("20000",)])
+    work = writers(site)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    where = f'snapshot_source = {{ host = "{replica.host}", port = {replica.port} }}\n'
+    replica.sql("SET sql_log_bin = 0; INSERT INTO replicated.t VALUES (-7, 'of the replica')")
+    process = daemon(shop=destination_toml(source, site.schema, sink, snapshot="initial", source=where)).start()
+    process.wait("shop", done)
+    work.stop()
+    wanted = {**site.table(), "-7": {"id": "-7", "name": "of the replica"}}
+    eventually(lambda: replay(read_jsonl(out)) == wanted)
+    assert replay_by_pos(read_jsonl(out)) == wanted
+    assert process.terminate() == 0
+    site.close()
+    for server in (source, replica):
+        server.kill()
+
+
+def test_reading_waits_while_the_server_is_busy_and_says_so(mysql_site: Site, daemon: Any, out: Path) -> None:
+    fill(mysql_site, 5_000)
+    sink = f'type = "jsonl"\npath = "{out}"'
+    limit = "snapshot_max_threads_running = 3\n" + slowly(3_000)
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=limit)
+    busy = [threading.Thread(target=mysql_site.session(), args=("SELECT SLEEP(4)",)) for _ in range(4)]
+    for thread in busy:
+        thread.start()
+    process = daemon(shop=text).start()
+    seen = process.wait("shop", lambda status: bool(status["snapshot"]) and status["snapshot"]["state"] == "held back")
+    assert "threads run" in seen["snapshot"]["reason"]
+    assert seen["state"] == "SNAPSHOTTING"
+    for thread in busy:
+        thread.join()
+    process.wait("shop", done)
+    assert len(snapshot_rows(out)) == 5_000

@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from devstack import Stack
+from tests.once import make_topic
 from tests.snapshots import done, reading
 from tests.support import DaemonProcess, destination_toml, eventually
 
@@ -164,6 +165,7 @@ async def test_two_million_rows_reach_consumers_right_in_spite_of_kills_and_rest
     fill(server)
     message, route, partitions = WAYS[way]
     topic = f"large-{way.replace(' ', '-')}"
+    await make_topic(kafka.bootstrap_servers, topic, partitions)
     sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\n'
     if way == "exactly once":
         sink += 'delivery = "exactly_once"\ntransaction_timeout = "10s"\n'

@@ -23,13 +23,16 @@ from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.second_opinion import Opinion, second_opinion
+from headrace.mysql.snapshot.reader import table_facts
 from headrace.mysql.source import addresses
+from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
 from headrace.ports.state import Stored
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest
 
 
@@ -139,8 +142,23 @@ async def _check_state(destination: DestinationSettings, kept: _Kept | None) -> 
         if sign := sign_of_life(heartbeat, kept.entries if kept is not None else ()):
             error = state_lost(kept.store if kept is not None else "a store that is not made yet", sign)
             return [Finding("position", False, str(error.args[0]), error.remedy)]
-    sentence = "nothing is stored: it begins at the end of the binlog; rows that are there already are not published"
-    return [Finding("position", True, sentence, note=True)]
+    begins = "nothing is stored: it begins at the end of the binlog"
+    if source.snapshot_mode not in READS_ROWS or not destination.filter.rows:
+        return [Finding("position", True, f"{begins}; rows that are there already are not published", note=True)]
+    return [Finding("position", True, f"{begins}, and publishes the rows that are there"), *await _tables(destination)]
+
+
+async def _tables(destination: DestinationSettings) -> list[Finding]:
+    """What a first start would read."""
+    captures = Projections(destination).captures
+    async with await SourceConnection.open(address_of(destination.source)) as connection:
+        facts = [one for one in await table_facts(connection) if captures(one.schema, one.table)]
+    if not facts:
+        remedy = "look at [filter], and grant SELECT on the tables: the account sees no others"
+        return [Finding("snapshot", True, "no captured table is to be seen", remedy, note=True)]
+    rows, size = sum(one.rows for one in facts), sum(one.size for one in facts)
+    about = f"about {rows:,} rows of {len(facts):,} tables, {size / 2**20:,.0f} MiB, as the source estimates them"
+    return [Finding("snapshot", True, f"the first start publishes {about}")]
 
 
 async def _check_rules(destination: DestinationSettings) -> list[Finding]:

@@ -28,6 +28,7 @@ from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
+from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
@@ -42,8 +43,6 @@ _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
 """Seconds beyond two heartbeats in which another daemon that lives is sure to have written something."""
-_READS_ROWS = frozenset({"initial", "when_needed"})
-"""Modes of [source] snapshot in which a first start reads the rows that the tables have."""
 _MOVES = 3
 """Moves by a policy in one run; more of them would be a circle."""
 
@@ -227,7 +226,7 @@ class Destination:
                 remedy='once is enough: set [source] snapshot to another value, such as "initial"',
             )
             return stored.position.snapshots
-        if mode in _READS_ROWS and self._settings.filter.rows:
+        if mode in READS_ROWS and self._settings.filter.rows:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))
         facts = {"position": str(start), "store": store.describe(), "snapshot": mode}

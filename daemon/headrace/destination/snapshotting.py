@@ -44,7 +44,7 @@ class Snapshotting:
             parallel=source.snapshot_parallelism,
             seconds=source.snapshot_chunk_seconds,
         )
-        self._told_at = 0.0
+        self._told_at = time.monotonic()
 
     async def run(self) -> None:
         """Until it is cancelled. Raises NotUnderstood."""

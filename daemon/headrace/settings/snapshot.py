@@ -8,6 +8,9 @@ from pydantic import Field
 
 from headrace_common.section import HostName, Int, Number, OptionalTls, Seconds, SecondsOrOff, Section
 
+READS_ROWS = frozenset({"initial", "when_needed"})
+"""Modes in which a first start publishes the rows that the tables have."""
+
 
 class SnapshotSourceSettings(Section):
     """[source.snapshot_source]: a replica whose tables are read instead of the source's."""

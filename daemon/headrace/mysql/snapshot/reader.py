@@ -86,9 +86,7 @@ class MysqlTableReader(TableReader):
 
     async def tables(self) -> Sequence[TableFacts]:
         async with self._turn():
-            rows = await (await self._ask()).query(_TABLES)
-        facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
-        return sorted(facts, key=lambda fact: (fact.schema, fact.table))
+            return await table_facts(await self._ask())
 
     async def load(self) -> tuple[float, int]:
         async with self._turn():
@@ -282,6 +280,13 @@ class MysqlTableReader(TableReader):
             await visibility.close()
         if control is not None:
             await control.close()
+
+
+async def table_facts(connection: SourceConnection) -> list[TableFacts]:
+    """The tables that the account may see; see TableReader.tables()."""
+    rows = await connection.query(_TABLES)
+    facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
+    return sorted(facts, key=lambda fact: (fact.schema, fact.table))
 
 
 def _is_one(condition: str, dialect: Dialect) -> bool:
