@@ -197,14 +197,16 @@ class Run:
         began = time.perf_counter()
         if self._merge.turn(self._source, max(0.0, self._credit)):
             self._credit -= time.perf_counter() - began
-            await self._take()
+            await self._take(asyncio.get_running_loop().time())
             self._source.wake()
 
-    async def _take(self) -> None:
-        """What the stream gave, into the queue; waits when that is full."""
+    async def _take(self, at: float = 0.0) -> None:
+        """What the stream gave, or a snapshot at a time on the loop's clock, into the queue; waits when that is
+        full."""
         source, before, status = self._source, self._told, self._status
         now = source.progress()
-        batches = self._builder.take(self._merge.stamped(source.position()), now.received)
+        received = max(now.received, at)
+        batches = self._builder.take(self._merge.stamped(source.position()), received)
         last, self._told = batches[-1], now
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()
@@ -215,7 +217,7 @@ class Run:
         status.last_event_at = time.monotonic()
         if now.commit_time_us != before.commit_time_us:  # an idle source has no lag that grows
             status.lag_seconds = max(0.0, time.time() - now.commit_time_us / 1e6)
-        self._unconfirmed.read(now.received, sum(1 for batch in batches if batch.values))
+        self._unconfirmed.read(received, sum(1 for batch in batches if batch.values))
         if self._publisher.sink.keeps_position:  # none of them is confirmed before the last, which has the position
             await self._put(*batches)
             return

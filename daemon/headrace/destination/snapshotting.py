@@ -69,14 +69,14 @@ class Snapshotting:
             self._status.clear(_TROUBLE)
             if "read" in ended:
                 done: Snapshot = ended["read"]
-                self._merge.finish()
+                self._merge.finish(done)
                 self._log.info("all tables are read", **_named(done), tables=done.tables_done, rows=done.rows)
 
     def _fail(self, snapshot: Snapshot, error: HeadraceError) -> None:
         """A resync that can't be made is given up, since an operator has asked for it and can ask again; what a
         destination begins with is not."""
         if snapshot.kind == "resync" and not error.retriable:
-            self._merge.finish()
+            self._merge.finish(snapshot)
             self._status.note_error(error)
             self._log.error("the resync is given up", **_named(snapshot), error=str(error))
         elif self._status.trouble(_TROUBLE, f"tables can't be read: {error}"):

@@ -130,6 +130,8 @@ class SnapshotMerge:
     def restart(self, table: TableRead) -> None:
         """All of a table has to be read again, because its keys are in another order now, or it has none."""
         table.forget()
+        if self.tables.get(table.name) is not table:
+            return
         table.progress = replace(table.progress, key=None, order="", rows=0)
         self._set(plan.advance(self.snapshots[0], table.progress))
 
@@ -139,26 +141,27 @@ class SnapshotMerge:
         self._set(plan.end_table(self.snapshots[0], table.name))
         self.wake()
 
-    def finish(self) -> None:
-        """The snapshot under way is done."""
-        self._update(*self.snapshots[1:])
+    def finish(self, snapshot: Snapshot) -> None:
+        """This snapshot is done, or given up."""
+        self._update(*(one for one in self.snapshots if one.id != snapshot.id))
 
     def stop(self) -> None:
         """The reading of the present snapshot ends here, be it paused, cancelled or failed: nothing that was read
-        waits."""
+        waits. What has asked for a window waits until it is cancelled."""
         for table in self.tables.values():
             table.forget()
         self.tables.clear()
-        for *_, asked in self._asked:
-            asked.cancel()
         self._asked.clear()
 
     # -- operators' -----------------------------------------------------------------------------------------------
 
     def put(self, *snapshots: Snapshot) -> None:
         """Other snapshots than before, as a command wants them."""
+        before, self.snapshots = self.current, snapshots
+        if before is None or self.current is None or self.current.id != before.id:
+            self.stop()  # at once: what was read belongs to the one that was under way until now
+            self.changed.set()
         self._update(*snapshots)
-        self.changed.set()
 
     # -- the reading loop's ---------------------------------------------------------------------------------------
 

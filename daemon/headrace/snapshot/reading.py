@@ -51,12 +51,14 @@ class SnapshotReading:
         self._parallel, self._seconds = parallel, seconds
         self._todo: deque[TableName] = deque()
         self._resumed: deque[TableName] = deque()
+        self._id = ""
 
     async def run(self) -> Snapshot:
         """Reads the snapshot under way to its end, and returns it. Raises SourceError or NotUnderstood; cancelled, or
         after an error, it may be called again."""
         snapshot = self._merge.current
         assert snapshot is not None
+        self._id = snapshot.id
         readers = [self._new_reader() for _ in range(self._parallel)]
         try:
             await self._find_tables(snapshot, readers[0])
@@ -65,7 +67,7 @@ class SnapshotReading:
                 done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     result_of(task)
-            return self._merge.snapshots[0]
+            return self._merge.current or snapshot
         finally:
             self._merge.stop()
             for reader in readers:
@@ -85,12 +87,13 @@ class SnapshotReading:
         self._rate.begin(snapshot, facts)
 
     def _next(self) -> TableRead | None:
-        names = self._resumed or self._todo
-        if not names:
+        """The next table; None when none is left, or another snapshot is under way by now."""
+        names, snapshot = self._resumed or self._todo, self._merge.current
+        if not names or snapshot is None or snapshot.id != self._id:
             return None
         name = names.popleft()
         self._merge.left = len(self._todo)
-        return self._merge.begin(self._merge.snapshots[0], name)
+        return self._merge.begin(snapshot, name)
 
     async def _read_tables(self, reader: TableReader) -> None:
         while (table := self._next()) is not None:
@@ -139,7 +142,9 @@ class SnapshotReading:
         again = not schema.keys and table.scanned != table.generation
         if again and table.progress.rows:
             self._merge.restart(table)
-        snapshot, generation = self._merge.snapshots[0], table.generation
+        snapshot, generation = self._merge.current, table.generation
+        if snapshot is None or self._merge.tables.get(table.name) is not table:
+            return None
         table.scanned = generation
         await self._throttle.wait(reader)
         seen, window = await self._merge.window(table, schema)
