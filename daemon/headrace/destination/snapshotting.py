@@ -59,7 +59,7 @@ class Snapshotting:
             self._log.info("tables are read", **_named(snapshot), rows_so_far=snapshot.rows)
             self._told_at = time.monotonic()
             try:
-                ended = await first({"read": self._reading.run(), "changed": self._merge.changed.wait()})
+                ended = await first({"read": self._reading.run(snapshot), "changed": self._merge.changed.wait()})
             except SourceError as error:
                 self._fail(snapshot, error)
                 await set_within(self._merge.changed, wait)
@@ -67,7 +67,8 @@ class Snapshotting:
                 continue
             wait = _AGAIN[0]
             self._status.clear(_TROUBLE)
-            if "read" in ended:
+            # After a command it may have ended because another one is under way; if not, the next turn finds it done.
+            if "read" in ended and not self._merge.changed.is_set():
                 done: Snapshot = ended["read"]
                 self._merge.finish(done)
                 self._log.info("all tables are read", **_named(done), tables=done.tables_done, rows=done.rows)

@@ -53,11 +53,9 @@ class SnapshotReading:
         self._resumed: deque[TableName] = deque()
         self._id = ""
 
-    async def run(self) -> Snapshot:
-        """Reads the snapshot under way to its end, and returns it. Raises SourceError or NotUnderstood; cancelled, or
-        after an error, it may be called again."""
-        snapshot = self._merge.current
-        assert snapshot is not None
+    async def run(self, snapshot: Snapshot) -> Snapshot:
+        """Reads the snapshot under way to its end, and returns it as it is then; or until another one is under way.
+        Raises SourceError or NotUnderstood; cancelled, or after an error, it may be called again."""
         self._id = snapshot.id
         readers = [self._new_reader() for _ in range(self._parallel)]
         try:
@@ -67,7 +65,7 @@ class SnapshotReading:
                 done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     result_of(task)
-            return self._merge.current or snapshot
+            return next((one for one in self._merge.snapshots if one.id == snapshot.id), snapshot)
         finally:
             self._merge.stop()
             for reader in readers:

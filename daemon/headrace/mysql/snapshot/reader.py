@@ -175,7 +175,7 @@ class MysqlTableReader(TableReader):
         if known is not None and known.fits(request):
             return known
         if request.where and not _is_one(request.where, dialect_of(self._server.version, mariadb=self._server.mariadb)):
-            raise SourceMisconfigured(f"the condition on {request.table.name} is not one: its brackets do not pair")
+            raise _no_condition(request.table.name, "its brackets do not pair")
         select = TableSelect(request.table, request.columns, request.where)
         try:
             decode = make_text_decoder(request.table.columns, select.present, self._options)
@@ -211,7 +211,7 @@ class MysqlTableReader(TableReader):
         """What a refused SELECT means."""
         table, chosen = request.table.name, bool(request.where)
         if chosen and (error.errno == _SYNTAX or (error.errno == _NO_COLUMN and await self._passes(request))):
-            return SourceMisconfigured(f"the condition on {table} is none that the source takes: {error}")
+            return _no_condition(table, str(error))
         return TableChanged(f"{table}: {error}") if error.errno in _CHANGED else error
 
     async def _passes(self, request: ChunkRequest) -> bool:
@@ -280,6 +280,11 @@ class MysqlTableReader(TableReader):
             await visibility.close()
         if control is not None:
             await control.close()
+
+
+def _no_condition(table: str, why: str) -> SourceMisconfigured:
+    """Of what an operator has asked for: trying again helps nothing."""
+    return SourceMisconfigured(f"the condition on {table} is none that the source takes: {why}", retriable=False)
 
 
 async def table_facts(connection: SourceConnection) -> list[TableFacts]:
