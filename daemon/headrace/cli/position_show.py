@@ -237,6 +237,10 @@ def _table(facts: dict[str, Any]) -> str:
             ("last _pos", stored["last_pos"]),
             ("committed", time_text(stored["commit_time_us"])),
         ]
+        rows += [
+            ("snapshot", f"{one['id']} ({one['kind']}{', paused' if one['paused'] else ''}), {one['rows']:,} rows done")
+            for one in stored["snapshots"]
+        ]
     rows += [("epoch", str(facts["epoch"])), ("run by", facts["run_by"] or "nobody")]
     if source["server_uuid"] is not None:
         rows += _source_rows(facts)
