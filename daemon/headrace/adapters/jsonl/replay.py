@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
 
@@ -32,6 +33,11 @@ class JsonlReplay(Replay):
             for identity, path, end in await asyncio.to_thread(self._look):
                 while (at := self._done.get(identity, 0)) < end:
                     lines, taken = await asyncio.to_thread(_lines, path, identity, at, end)
+                    if taken < 0:  # it was rotated meanwhile, and has another path now
+                        path = {one: where for one, where, _ in await asyncio.to_thread(self._look)}.get(identity, "")
+                        if not path:
+                            raise SinkError(f"a rotated file of {self._path} was removed while it was read")
+                        continue
                     if not taken:
                         break
                     self._done[identity] = at + taken
@@ -65,12 +71,15 @@ def _identified(path: str) -> tuple[tuple[int, int], str, int]:
 
 
 def _lines(path: str, identity: tuple[int, int], at: int, end: int) -> tuple[list[bytes], int]:
-    """Whole lines from an offset on, and how many bytes they are; none when another file is there now: then it was
-    rotated, and the next look finds it."""
-    with open(path, "rb") as file:
+    """Whole lines from an offset on, and how many bytes they are; -1 when another file is there now, or none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(path, "rb"))
+        except FileNotFoundError:
+            return [], -1
         info = os.fstat(file.fileno())
         if (info.st_dev, info.st_ino) != identity:
-            return [], 0
+            return [], -1
         file.seek(at)
         size = _BLOCK
         while True:

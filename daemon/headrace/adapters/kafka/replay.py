@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import aiokafka
-from aiokafka import TopicPartition
+from aiokafka import TopicPartition, errors
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT
@@ -99,10 +99,11 @@ class KafkaReplay(Replay):
                     await consumer.stop()
 
     async def _away(self, error: BaseException) -> SinkError:
-        cause = await unreachable(self._settings, error)
-        if isinstance(cause, SinkRejected):
-            return cause
-        return SinkError(f"the topic {self._topic} can't be read ({describe(error)})", remedy=cause.remedy)
+        if isinstance(error, errors.KafkaConnectionError | OSError):
+            return await unreachable(self._settings, error)
+        return SinkError(
+            f"the topic {self._topic} can't be read ({describe(error)})", remedy="reading needs the right Read on it"
+        )
 
 
 def _published(record: Any) -> Published:

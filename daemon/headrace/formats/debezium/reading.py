@@ -36,7 +36,7 @@ class DebeziumReader(MessageReader):
         except orjson.JSONDecodeError as error:
             raise NotUnderstood(f"a message is no JSON: {error}") from error
         try:
-            event = whole["payload"] if "payload" in whole else whole
+            event = whole.get("payload", whole)
             source, op = event["source"], event.get("op")
             if (source["db"], source["table"]) != (self._schema, self._table) or op not in ("c", "r", "u", "d"):
                 return ()
