@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,149 @@ def test_a_file_equals_its_table_and_what_is_lost_changed_or_extra_is_found_and_
         run_offered(process, one["command"])
     site.run("INSERT INTO t (id) VALUES (30)", "DELETE FROM t WHERE id = 30")
     eventually(lambda: verify(process)[0] == 0)
+
+
+def test_a_message_that_was_lost_is_found_and_its_rows_come_again(
+    mysql_site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    process = start(mysql_site, more="[message]\nrows_per_message = 10")
+    fill(mysql_site)
+    caught_up(out, 100)
+    assert process.terminate() == 0
+    lines = out.read_bytes().splitlines(keepends=True)
+    (lost,) = (line for line in lines if b'"id":"41"' in line)
+    out.write_bytes(b"".join(line for line in lines if line != lost))
+    process.start().wait_state("shop", "STREAMING")
+
+    status, table = verify(process)
+    assert (status, table["missing"], table["different"], table["extra"]) == (1, 10, 0, 0)
+    (found,) = table["ranges"]
+    assert found["where"] == "`id` BETWEEN 41 AND 50"
+    text = process.run("verify", "shop", f"{mysql_site.schema}.t", *QUICK).stdout
+    assert found["command"] in text
+    run_offered(process, found["command"])
+    eventually(lambda: verify(process)[0] == 0)
+
+
+class Writer:
+    """A session that inserts, updates, deletes and changes keys until it is stopped."""
+
+    def __init__(self, site: Site) -> None:
+        self._stop, self._failed = threading.Event(), list[BaseException]()
+        self._run = site.session()
+        self.done = 0
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                key = self.done % 300 + 1
+                self._run(
+                    f"INSERT INTO t (id) VALUES ({key}) ON DUPLICATE KEY UPDATE name = 'again {self.done}'",
+                    f"UPDATE t SET price = {self.done} WHERE id IN (1, {key}, {key + 7})",
+                    f"DELETE FROM t WHERE id = {key + 3}",
+                    f"UPDATE IGNORE t SET id = {key + 1000} WHERE id = {key + 5}",
+                    f"UPDATE IGNORE t SET id = {key} WHERE id = {key + 1000}",
+                )
+                self.done += 1
+        except BaseException as error:
+            self._failed.append(error)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert not self._failed, self._failed
+
+
+@pytest.fixture
+def writer(mysql_site: Site) -> Iterator[Callable[[], Writer]]:
+    made: list[Writer] = []
+
+    def go() -> Writer:
+        made.append(Writer(mysql_site))
+        return made[-1]
+
+    yield go
+    for one in made:
+        one.stop()
+
+
+@pytest.mark.parametrize("format", ["canal", "debezium"])
+def test_a_topic_of_several_partitions_equals_its_table_while_others_write(
+    mysql_site: Site, kafka: Any, daemon: Callable[..., DaemonProcess], writer: Callable[[], Writer], format: str
+) -> None:
+    site, topic = mysql_site, f"verify-{uuid.uuid4().hex[:8]}"
+    sink = f'type = "kafka"\nbootstrap_servers = "{kafka.bootstrap_servers}"\ncreate_topics = true'
+    text = destination_toml(site.server, site.schema, sink, more=f'[message]\nformat = "{format}"')
+    spread = f'[route]\ntopic = "{topic}"\npartitions = 3\npartition_hash = ".*\\\\..*:$pk$"'
+    process = daemon(shop=text.replace(f'[route]\ntopic = "{site.schema}"', spread)).start()
+    process.wait_state("shop", "STREAMING")
+    fill(site)
+    work = writer()
+    eventually(lambda: work.done > 20)
+    for _ in range(2):
+        status, table = verify(process)
+        assert status == 0, table
+    work.stop()
+
+    unlogged(site, "UPDATE t SET name = 'unseen' WHERE id = 1")
+    status, table = verify(process)
+    assert (status, table["missing"], table["different"], table["extra"]) == (1, 0, 1, 0)
+    run_offered(process, table["ranges"][0]["command"])
+    eventually(lambda: verify(process)[0] == 0)
+
+
+def test_rows_and_columns_are_compared_as_they_are_published_and_a_masked_key_is_shown_nowhere(
+    mysql_site: Site, start: Callable[..., DaemonProcess], out: Path
+) -> None:
+    site = mysql_site
+    filters = (
+        '[filter]\n[[filter.where]]\ntables = ".*\\\\.t"\nrows = "city = \'bj\'"\n'
+        '[[filter.mask]]\ntables = ".*\\\\.t"\ncolumns = "phone"\nmask = "hash"\nsalt = "salt"'
+    )
+    process = start(site, filters.replace("[filter]\n", ""))
+    site.run("CREATE TABLE t (phone VARCHAR(20) PRIMARY KEY, city VARCHAR(9), n INT) CHARACTER SET utf8mb4")
+    site.run("INSERT INTO t VALUES ('555-1', 'bj', 1), ('555-2', 'sh', 2), ('555-3', 'bj', 3)")
+    caught_up(out, 2)
+    status, table = verify(process)
+    assert (status, table["source_rows"], table["consumer_rows"]) == (0, 2, 2)
+
+    unlogged(site, "UPDATE t SET n = 7 WHERE phone = '555-1'")
+    done = process.run("verify", "shop", *QUICK)
+    assert done.returncode == 1
+    assert "1 different" in done.stdout
+    assert "555" not in done.stdout
+    assert f"headrace resync shop {site.schema}.t\n" in done.stdout
+
+
+def test_files_that_were_rotated_are_read_too(
+    mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
+) -> None:
+    site = mysql_site
+    sink = f'type = "jsonl"\npath = "{out}"\nrotate_bytes = "4KiB"'
+    process = daemon(shop=destination_toml(site.server, site.schema, sink)).start()
+    process.wait_state("shop", "STREAMING")
+    site.run("CREATE TABLE t (a INT, b VARCHAR(20), PRIMARY KEY (b, a)) CHARACTER SET utf8mb4")
+    for n in range(30):
+        site.run(f"INSERT INTO t VALUES ({n}, 'x{n % 3}')")
+    eventually(lambda: verify(process)[0] == 0)
+    assert len(list(out.parent.glob("out-*.jsonl"))) > 1
+    unlogged(site, "UPDATE t SET a = a + 100 WHERE a < 2")
+    status, table = verify(process)
+    assert (status, table["missing"], table["extra"]) == (1, 2, 2)
+    run_offered(process, table["ranges"][0]["command"])
+    assert verify(process)[1]["missing"] == 0
+
+
+def test_a_command_that_can_not_be_done_says_why_with_exit_status_2(
+    mysql_site: Site, start: Callable[..., DaemonProcess]
+) -> None:
+    process = start(mysql_site, more='[message]\nformat = "debezium"')
+    mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    for words, why in (
+        (("nowhere.t",), "captures no table"),
+        (("--index", "http://localhost:9200"), "Canal's messages"),
+    ):
+        done = process.run("verify", "shop", *words)
+        assert (done.returncode, why in done.stderr) == (2, True), done.stderr

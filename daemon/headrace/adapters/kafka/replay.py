@@ -13,7 +13,7 @@ import aiokafka
 from aiokafka import TopicPartition, errors
 from aiokafka.errors import KafkaError
 
-from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT
+from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic
 from headrace.adapters.kafka.connection import connection_arguments, describe, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
@@ -67,14 +67,14 @@ class KafkaReplay(Replay):
         self._consumer = consumer
         async with asyncio.timeout(self._settings.request_timeout):
             await consumer.start()
-            if self._topic not in await consumer.topics():
+            # The consumer itself knows of a topic's partitions only when it has subscribed to it.
+            _, count, _ = await describe_topic(client_of(consumer), self._topic)
+            if not count:
                 raise SinkRejected(
                     f"there is no topic {self._topic}: nothing of the table was published yet, or we may not read it",
                     remedy="see [route]; reading needs the right Read on the topic",
                 )
-            # Those of a topic that was not subscribed to are known once its metadata was asked for.
-            numbers = consumer.partitions_for_topic(self._topic) or {0}
-            self._partitions = [TopicPartition(self._topic, number) for number in sorted(numbers)]
+            self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
             consumer.assign(self._partitions)
             begins: dict[TopicPartition, int] = await consumer.beginning_offsets(self._partitions)
         if any(begins.values()):
