@@ -16,7 +16,7 @@ from tests.site import Site
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
-QUICK = ("--settle", "500ms")
+QUICK = ("--settle", "300ms")
 
 
 def verify(process: DaemonProcess, *words: str) -> tuple[int, dict[str, Any]]:
@@ -57,11 +57,20 @@ def run_offered(process: DaemonProcess, command: str) -> None:
     process.wait("shop", lambda status: status["state"] == "STREAMING" and status["snapshot"] is None)
 
 
-@pytest.mark.parametrize("format", ["canal", "debezium"])
+@pytest.fixture
+def chosen_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    made = Site(request.getfixturevalue(request.param), f"ev{abs(hash(tmp_path)) % 10**9}")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("chosen_site", "format"), [("mysql", "canal"), ("mariadb", "debezium")], indirect=["chosen_site"]
+)
 def test_a_file_equals_its_table_and_what_is_lost_changed_or_extra_is_found_and_mended(
-    mysql_site: Site, start: Callable[..., DaemonProcess], out: Path, format: str, tmp_path: Path
+    chosen_site: Site, start: Callable[..., DaemonProcess], out: Path, format: str, tmp_path: Path
 ) -> None:
-    site = mysql_site
+    site = chosen_site
     process = start(site, more=f'[message]\nformat = "{format}"\nrows_per_message = 1')
     fill(site)
     site.run(

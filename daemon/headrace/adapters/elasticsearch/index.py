@@ -47,6 +47,8 @@ class ElasticsearchIndex(DocumentIndex):
         self._session: aiohttp.ClientSession | None = None
 
     async def all(self) -> AsyncIterator[Sequence[Document]]:
+        # So that what was written just now is found; with the right `read` alone that is left to Elasticsearch.
+        await self._ask("POST", f"{self._path}/_refresh", None, may_fail=True)
         pit = (await self._ask("POST", f"{self._path}/_pit?keep_alive={_KEEP}", None))["id"]
         after: Any = None
         try:
@@ -84,7 +86,7 @@ class ElasticsearchIndex(DocumentIndex):
             raise self._failed(f"no answer within {_LIMIT:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failed(f"{type(error).__name__}: {error}") from None
-        if status in (401, 403):
+        if status in (401, 403) and not may_fail:
             raise SinkRejected(
                 f"Elasticsearch does not let us read the index {self._access.index} ({status})",
                 remedy="look at --index-user and --index-password; the right that is needed is `read`",
