@@ -14,14 +14,13 @@ _HASH = (1 << _HASH_BITS) - 1
 class TooManyRows(HeadraceError):
     """There are more rows than may be kept."""
 
-    reason = "verify"
     retriable = False
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(
             f"{what} more than {limit:,} rows, deleted ones included: that is --max-rows",
-            remedy="give a larger --max-rows where there is memory for it, about 250 bytes a row; or compare large "
-            "tables with the Spark consumer's tools",
+            remedy="give a larger --max-rows where there is memory for it, about 200 bytes a row and its key: see "
+            "docs/verify.md#memory-and-speed",
         )
 
 
