@@ -72,7 +72,9 @@ def key_text(row: PublishedRow, keys: Sequence[str]) -> bytes | None:
     values = [row.get(name) for name in keys]
     if None in values:
         return None
-    if len(values) == 1:
-        (value,) = values
-        return value.encode() if type(value) is str else orjson.dumps(value)
-    return orjson.dumps(values)
+    if len(values) == 1 and type(values[0]) is str:
+        return values[0].encode()
+    if len(values) == 1 and type(values[0]) is int:
+        return b"%d" % values[0]
+    # What orjson returns holds on to 4 KiB, and keys are kept.
+    return orjson.dumps(values if len(values) > 1 else values[0]).decode().encode()
