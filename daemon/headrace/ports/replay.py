@@ -28,7 +28,8 @@ class RowTold(NamedTuple):
     """What a message says of one row."""
 
     key: bytes
-    """The row's key as text: the value of its one column, or a JSON list of several; b"" where it has none."""
+    """The row's key as text: the value of its one column, or a JSON list of several; b"" where it has none. An empty
+    text is `""`."""
     row: PublishedRow | None
     """None: the row is gone."""
     version: int | None
@@ -73,7 +74,7 @@ def key_text(row: PublishedRow, keys: Sequence[str]) -> bytes | None:
     if None in values:
         return None
     if len(values) == 1 and type(values[0]) is str:
-        return values[0].encode()
+        return values[0].encode() or b'""'
     if len(values) == 1 and type(values[0]) is int:
         return b"%d" % values[0]
     # What orjson returns holds on to 4 KiB, and keys are kept.
