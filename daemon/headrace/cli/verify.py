@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from headrace.cli.common import add_config, coordinated, destination, positive
-from headrace.cli.verify_output import Progress, print_tables, write_extra
+from headrace.cli.common import add_config, coordinated, destination, positive, print_json
+from headrace.cli.verify_output import Progress, print_table, write_extra
 from headrace.cli.wiring import Wiring, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
@@ -101,9 +101,13 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
                 progress.end()
                 await view.close()
                 await table.close()
+            if not given.json:
+                print_table(found[-1], given.extra)
     if given.extra is not None:
         write_extra(given.extra, found)
-    print_tables(chosen.name, found, as_json=given.json, extra=given.extra)
+    if given.json:
+        tables = [one.to_dict() for one in found]
+        print_json({"destination": chosen.name, "equal": all(one.equal for one in found), "tables": tables})
     return 0 if all(one.equal for one in found) else 1
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.cli.common import print_json
 from headrace.errors import HeadraceError
 from headrace.verify.result import SHOWN, RangeFound, TableFound
 
@@ -45,19 +44,14 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def print_tables(destination: str, tables: Sequence[TableFound], *, as_json: bool, extra: Path | None) -> None:
-    """Prints what was found, for people or as JSON."""
-    if as_json:
-        found = [one.to_dict() for one in tables]
-        print_json({"destination": destination, "equal": all(one.equal for one in tables), "tables": found})
-        return
-    for one in tables:
-        print(f"{one.table}: {_sentence(one)}")
-        for note in one.notes:
-            print(f"  note: {note}")
-        _print_ranges(destination, one)
-        if one.extra:
-            _print_extra(one, extra)
+def print_table(one: TableFound, extra: Path | None) -> None:
+    """Prints what was found of a table, for people. `extra` is the file that gets the keys of rows too many."""
+    print(f"{one.table}: {_sentence(one)}", flush=True)
+    for note in one.notes:
+        print(f"  note: {note}")
+    _print_ranges(one)
+    if one.extra:
+        _print_extra(one, extra)
 
 
 def _sentence(one: TableFound) -> str:
@@ -70,7 +64,7 @@ def _sentence(one: TableFound) -> str:
     return f"{', '.join(f'{count:,} {name}' for name, count in parts.items() if count)} ({counts})"
 
 
-def _print_ranges(destination: str, one: TableFound) -> None:
+def _print_ranges(one: TableFound) -> None:
     for found in one.ranges[:_RANGES_SHOWN]:
         print(f"  keys {found.first} to {found.last}: {_counts(found)} of {found.rows:,}; such as {_some(found.keys)}")
         print(f"    {found.command}")
@@ -84,7 +78,8 @@ def _print_ranges(destination: str, one: TableFound) -> None:
 
 
 def _print_extra(one: TableFound, file: Path | None) -> None:
-    print(f"  {one.extra:,} rows that the source does not have; such as {_some(one.extra_keys)}")
+    rows = "row" if one.extra == 1 else "rows"
+    print(f"  {one.extra:,} {rows} that the source does not have; such as {_some(one.extra_keys)}")
     if file is None and one.extra > SHOWN:
         print("    --extra FILE writes all their keys")
     print(

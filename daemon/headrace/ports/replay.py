@@ -34,8 +34,6 @@ class RowTold(NamedTuple):
     """None: the row is gone."""
     version: int | None
     """What grows from change to change of a row; None where the message does not say it: the later one counts."""
-    committed_ms: int
-    """When the change was committed, in milliseconds since 1970 by the source's clock; 0 where it is not known."""
     partial: bool = False
     """Whether the row lacks columns that its table had then."""
     before: PublishedRow | None = None
@@ -49,6 +47,11 @@ class MessageReader(ABC):
     def read(self, message: Published) -> Sequence[RowTold]:
         """What a message says of the table's rows, in order; a changed key is two. Nothing for what is about something
         else, statements among that. Raises NotUnderstood."""
+
+    @abstractmethod
+    def committed_ms(self, message: Published) -> int:
+        """When what a message tells of was committed, whatever it is about, in milliseconds since 1970 by the source's
+        clock; 0 where it does not say so. Quick."""
 
 
 class Replay(ABC):

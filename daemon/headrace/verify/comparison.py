@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError
 from headrace.verify.first_look import first_look
 from headrace.verify.hashes import GONE
 from headrace.verify.image import Image
@@ -42,7 +41,8 @@ async def compare(
     found = TableFound(name)
     if not table.keyed:
         if not isinstance(view, TopicView):
-            raise HeadraceError(f"{name} has no key, so its rows have no documents", retriable=False)
+            found.notes = ["it has no key, so consumers make no documents of its rows: it was not compared"]
+            return found
         await compare_keyless(table, view, found, limits.settle, tell)
         found.notes = view.notes()
         return found

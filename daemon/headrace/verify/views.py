@@ -68,11 +68,12 @@ class TopicView(View):
 
     async def news(self, watched: Collection[bytes], before_ms: int) -> tuple[list[News], bool]:
         found, behind = [], False
-        async for block in self.told():
-            for one in block:
-                behind = behind or 0 < one.committed_ms < before_ms
-                if one.key in watched:
-                    found.append(News(one.key, hash_of(one), one.version))
+        async for block in self._replay.read():
+            for message in block:
+                behind = behind or 0 < self._messages.committed_ms(message) < before_ms
+                for one in self._messages.read(message):
+                    if one.key in watched:
+                        found.append(News(one.key, hash_of(one), one.version))
         return found, behind
 
     def notes(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import orjson
 from headrace.errors import NotUnderstood
 from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text
 
+_COMMITTED = re.compile(rb'[,{]"es":([0-9]{1,15})[,}]')
 _ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
 
 
@@ -37,6 +39,10 @@ class CanalReader(MessageReader):
                 remedy="look whether [message] format is that with which the destination's messages were published",
             ) from error
 
+    def committed_ms(self, message: Published) -> int:
+        found = _COMMITTED.search(message.value or b"")
+        return int(found[1]) if found is not None else 0
+
     def _parsed(self, value: bytes) -> dict[str, Any]:
         try:
             parsed = orjson.loads(value)
@@ -47,7 +53,7 @@ class CanalReader(MessageReader):
     def _told(self, parsed: dict[str, Any], message: Published) -> list[RowTold]:
         rows: list[PublishedRow] = parsed["data"]
         first = int(parsed["_pos"]) if "_pos" in parsed else message.version
-        committed, kind, columns = int(parsed.get("es") or 0), parsed["type"], parsed.get("mysqlType") or {}
+        kind, columns = parsed["type"], parsed.get("mysqlType") or {}
         olds: Sequence[PublishedRow | None] = parsed.get("old") or [None] * len(rows)
         told = []
         for i, row in enumerate(rows):
@@ -56,15 +62,15 @@ class CanalReader(MessageReader):
             partial = message.partial or (len(row) < len(columns) and kind != "DELETE")
             if not self._keys:
                 before = {**row, **(old or {})} if kind != "INSERT" else None
-                told.append(RowTold(b"", None if kind == "DELETE" else row, version, committed, partial, before))
+                told.append(RowTold(b"", None if kind == "DELETE" else row, version, partial, before))
                 continue
             key = key_text(row, self._keys) or b""
             if kind == "DELETE":
-                told.append(RowTold(key, None, version, committed))
+                told.append(RowTold(key, None, version))
                 continue
             if old and any(name in old for name in self._keys):
                 was = key_text({**row, **old}, self._keys) or b""
                 if was != key:
-                    told.append(RowTold(was, None, version, committed))
-            told.append(RowTold(key, row, version, committed, partial))
+                    told.append(RowTold(was, None, version))
+            told.append(RowTold(key, row, version, partial))
         return told

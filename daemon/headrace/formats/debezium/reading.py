@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 from typing import Any
@@ -10,6 +11,8 @@ import orjson
 
 from headrace.errors import NotUnderstood
 from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text
+
+_COMMITTED = re.compile(rb'"source":\{[^{}]{0,300}?"ts_ms":([0-9]{1,15})[,}]')
 
 
 class DebeziumReader(MessageReader):
@@ -40,29 +43,31 @@ class DebeziumReader(MessageReader):
             source, op = event["source"], event.get("op")
             if (source["db"], source["table"]) != (self._schema, self._table) or op not in ("c", "r", "u", "d"):
                 return ()
-            return self._told(event, op, int(source.get("ts_ms") or 0), message, _columns(whole))
+            return self._told(event, op, message, _columns(whole))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise NotUnderstood(
                 f"a message about {self._schema}.{self._table} is none of Debezium's format ({type(error).__name__})",
                 remedy="look whether [message] format is that with which the destination's messages were published",
             ) from error
 
-    def _told(
-        self, event: dict[str, Any], op: str, committed: int, message: Published, columns: int
-    ) -> Sequence[RowTold]:
+    def committed_ms(self, message: Published) -> int:
+        found = _COMMITTED.search(message.value or b"")
+        return int(found[1]) if found is not None else 0
+
+    def _told(self, event: dict[str, Any], op: str, message: Published, columns: int) -> Sequence[RowTold]:
         before: PublishedRow | None = event.get("before") if op in "ud" else None
         after: PublishedRow | None = event.get("after") if op != "d" else None
         version = message.version
         partial = after is not None and (message.partial or len(after) < columns)
         if not self._keys:
-            return (RowTold(b"", after, version, committed, partial, before),)
+            return (RowTold(b"", after, version, partial, before),)
         told = []
         key = key_text(after, self._keys) or b"" if after is not None else None
         was = key_text({**(after or {}), **before}, self._keys) or b"" if before is not None else None
         if was is not None and was != key:
-            told.append(RowTold(was, None, version, committed))
+            told.append(RowTold(was, None, version))
         if after is not None and key is not None:
-            told.append(RowTold(key, after, version, committed, partial))
+            told.append(RowTold(key, after, version, partial))
         return told
 
     def _tombstone(self, message: Published) -> Sequence[RowTold]:
@@ -75,7 +80,7 @@ class DebeziumReader(MessageReader):
             key = key_text(whole["payload"], self._keys)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
             return ()
-        return (RowTold(key, None, message.version, 0),) if key is not None else ()
+        return (RowTold(key, None, message.version),) if key is not None else ()
 
 
 def _columns(whole: dict[str, Any]) -> int:
