@@ -10,13 +10,14 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.cli.common import add_config, coordinated, destination, positive, print_json
 from headrace.cli.verify_output import Progress, print_table, write_extra
-from headrace.cli.wiring import Wiring, new_format
+from headrace.cli.wiring import Wiring, document_index, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
 from headrace.pipeline.projection import Projections
+from headrace.ports.documents import IndexAccess
 from headrace.rules.patterns import compile_filter
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings, Settings
@@ -167,8 +168,6 @@ def _only_form(row: dict[str, object]) -> tuple[int, ...]:
 
 def _index_view(schema: TableSchema, given: argparse.Namespace) -> View:
     """Raises ConfigError."""
-    from headrace.adapters.elasticsearch.index import ElasticsearchIndex, IndexAccess
-
     url = urlsplit(given.index)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(["--index should begin with https:// or http:// and a host"])
@@ -188,7 +187,7 @@ def _index_view(schema: TableSchema, given: argparse.Namespace) -> View:
         _secret(given.index_api_key, "--index-api-key"),
         given.index_ca,
     )
-    return IndexView(ElasticsearchIndex(access), DocumentNames(ids))
+    return IndexView(document_index(access), DocumentNames(ids))
 
 
 def _filled(template: str, names: dict[str, str], option: str) -> str:

@@ -17,6 +17,7 @@ from headrace.lease import Lease
 from headrace.model import TableSchema
 from headrace.pipeline.projection import Projections
 from headrace.ports.cluster import Cluster, Lock, Member
+from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
@@ -56,6 +57,13 @@ ADAPTERS = Registry(
 def new_format(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> ValueFormat | KeyedFormat:
     """A format as the destination's [message] says."""
     return adapters.format_adapter(destination.message.format).format(destination.message, destination.name)
+
+
+def document_index(access: IndexAccess) -> DocumentIndex:
+    """An index that consumers write to, not connected yet."""
+    from headrace.adapters.elasticsearch.index import ElasticsearchIndex
+
+    return ElasticsearchIndex(access)
 
 
 def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkRouting:

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAccess:
+    """Where the index is, and who we are there: an account, or an API key, or nobody."""
+
+    server: str
+    """https://host:9200, perhaps with a path before the names of indexes."""
+    index: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
+    ca: Path | None = None
 
 
 class Document(NamedTuple):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +11,7 @@ import aiohttp
 import orjson
 
 from headrace.errors import SinkError, SinkRejected
-from headrace.ports.documents import Document, DocumentIndex
+from headrace.ports.documents import Document, DocumentIndex, IndexAccess
 from headrace.tls import client_context
 
 _PAGE = 2_000
@@ -23,19 +21,6 @@ _KEEP = "2m"
 _LIMIT = 60.0
 """Seconds for one answer."""
 _SHOWN = 300
-
-
-@dataclass(frozen=True, slots=True)
-class IndexAccess:
-    """Where the index is, and who we are there: an account, or an API key, or nobody."""
-
-    server: str
-    """https://host:9200, perhaps with a path before the names of indexes."""
-    index: str
-    user: str = ""
-    password: str = field(default="", repr=False)
-    api_key: str = field(default="", repr=False)
-    ca: Path | None = None
 
 
 class ElasticsearchIndex(DocumentIndex):
