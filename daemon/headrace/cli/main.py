@@ -23,6 +23,7 @@ COMMANDS = {
     "route": ("route", "show where the changes of a table go, and which rule says so"),
     "resync": ("resync", "have rows of tables read and published again"),
     "snapshot": ("resync", "show, pause, resume or cancel the reading of tables"),
+    "verify": ("verify", "compare tables with what consumers have"),
     "parked": ("parked", "show, send again or give up messages that the sink refused"),
     "cluster": ("cluster", "show which daemon runs which destination"),
     "move": ("cluster", "give a destination to another daemon"),

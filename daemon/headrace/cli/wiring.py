@@ -9,20 +9,27 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
+from headrace.model import TableSchema
 from headrace.pipeline.projection import Projections
 from headrace.ports.cluster import Cluster, Lock, Member
+from headrace.ports.documents import DocumentIndex, IndexAccess
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
+from headrace.ports.replay import MessageReader
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.tasks import cancel
+
+if TYPE_CHECKING:
+    from headrace.verify.views import TopicView
 
 ADAPTERS = Registry(
     {
@@ -50,6 +57,13 @@ ADAPTERS = Registry(
 def new_format(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> ValueFormat | KeyedFormat:
     """A format as the destination's [message] says."""
     return adapters.format_adapter(destination.message.format).format(destination.message, destination.name)
+
+
+def document_index(access: IndexAccess) -> DocumentIndex:
+    """An index that consumers write to, not connected yet."""
+    from headrace.adapters.elasticsearch.index import ElasticsearchIndex
+
+    return ElasticsearchIndex(access)
 
 
 def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS) -> SinkRouting:
@@ -144,6 +158,18 @@ class Wiring:
         sink = self._adapters.sink_adapter(destination.sink.type)
         use = SinkUse(destination.name, Lease(), sink_routing(destination, self._adapters))
         return sink.probe(destination.sink, use)
+
+    def topic_view(self, destination: DestinationSettings, schema: TableSchema, topic: str) -> TopicView:
+        """What a destination has published of a table, whose published schema this is. Raises LookupError."""
+        from headrace.verify.views import TopicView
+
+        replay = self._adapters.sink_adapter(destination.sink.type).replay(destination.sink, topic)
+        return TopicView(replay, self.message_reader(destination, schema))
+
+    def message_reader(self, destination: DestinationSettings, schema: TableSchema) -> MessageReader:
+        """What understands a destination's messages about a table. Raises LookupError."""
+        keys = [schema.columns[i].name for i in schema.keys]
+        return self._adapters.format_adapter(destination.message.format).reader(schema.schema, schema.table, keys)
 
     def store(self, destination: DestinationSettings) -> StateStore:
         """Where the destination's position is kept. open() has to be called before it is used, by each user."""

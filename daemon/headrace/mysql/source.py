@@ -143,6 +143,22 @@ class MysqlSource(Source):
             settings, server, self._destination.name, self._options.values, stream_is_here=replica is None
         )
 
+    async def reader_now(self) -> TableReader:
+        """A reader beside no stream, for a command: requests are for NOWHERE. Raises SourceError."""
+        return self._table_reader(await open_any(addresses(self._destination.source), self._server_now))
+
+    async def now_ms(self) -> int:
+        """The source's clock, in milliseconds since 1970. Raises SourceError."""
+        async with await SourceConnection.open(address_of(self.settings)) as connection:
+            rows = await connection.execute("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS UNSIGNED)")
+            return int(rows[0][0])
+
+    async def _server_now(self, address: SourceSettings) -> Server:
+        async with await SourceConnection.open(address_of(address)) as connection:
+            variables = await connection.load_variables()
+            self.settings = address
+            return Server(address, variables.get("version", ""), connection.is_mariadb, connection.has_gtids, 0)
+
     async def _reopen(self, position: Position) -> Dump:
         """Goes on in place: what was read stays read, and the table schemas are known as of there. So at the same
         address only, and never past a divergence."""

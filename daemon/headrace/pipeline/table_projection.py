@@ -89,6 +89,11 @@ class TableProjection:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
         self.simple = self._spread is None and keeps is None
 
+    @property
+    def hides_key(self) -> bool:
+        """Whether the key is not published as it is, so that nobody who reads messages may see it."""
+        return self._hidden
+
     def whole(self, change: RowsChange) -> RowsChange:
         """A change that is not cut, or a part of one, as it is published."""
         project, before, other = self._project, change.before, change.other

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from headrace.model import Row, RowsChange, SchemaChange, TableSchema, TransactionMark
+from headrace.ports.replay import MessageReader
 from headrace.settings.adapters import MessageSettings
 
 Header = tuple[str, bytes]
@@ -86,6 +87,11 @@ class FormatAdapter(ABC):
     @abstractmethod
     def format(self, settings: Any, destination: str) -> ValueFormat | KeyedFormat:
         """A new format. `settings` are of `section`."""
+
+    def reader(self, schema: str, table: str, keys: Sequence[str]) -> MessageReader:
+        """What understands the messages about a table, whose key are these columns. Raises LookupError for a format
+        that is not read back."""
+        raise LookupError("messages in this format can't be read back")
 
 
 def per_schema(make: Callable[[TableSchema], _Made]) -> Callable[[TableSchema], _Made]:

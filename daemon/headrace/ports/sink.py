@@ -12,6 +12,7 @@ from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
 from headrace.ports.parking import ParkedMessage, ParkingStore
+from headrace.ports.replay import Replay
 from headrace.ports.state import StateStore
 from headrace.settings.adapters import SinkSettings
 
@@ -143,3 +144,8 @@ class SinkAdapter(ABC):
     def parking_store(self, settings: Any, destination: str) -> ParkingStore:
         """Where its parked messages are, for a sink that is capable of exactly once."""
         raise LookupError(f"a {settings.type} sink keeps no parked messages")
+
+    def replay(self, settings: Any, topic: str) -> Replay:
+        """Reads back what was published to a topic, where the sink has topics. Raises LookupError for a sink whose
+        messages can't be read a second time."""
+        raise LookupError(f"what a {settings.type} sink was given can't be read back")

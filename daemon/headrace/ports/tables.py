@@ -33,6 +33,10 @@ class Watermark:
     gtid_set: str = ""
 
 
+NOWHERE = Position("", "", 0)
+"""Stands for no stream: any state of a table will do, and nothing is written on the source."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRequest:
     """The next rows of a table in the order of its key: those of TableSchema.keys. A table without a key is read as a
@@ -41,7 +45,7 @@ class ChunkRequest:
     table: TableSchema
     """As the stream knows it; what it can't be read as raises TableChanged."""
     seen: Position
-    """Every transaction before it, which the stream has given, is to be seen by the read."""
+    """Every transaction before it, which the stream has given, is to be seen by the read. NOWHERE: beside no stream."""
     after: Key | None = None
     """The key of the last row that was read; None: from the first row on."""
     again: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.adapters.jsonl.settings import JsonlSinkSettings
+from headrace.ports.replay import Replay
 from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 
 
@@ -13,3 +14,10 @@ class JsonlAdapter(SinkAdapter):
         from headrace.adapters.jsonl.sink import JsonlSink
 
         return JsonlSink(settings.path, use.lease, settings.rotate_bytes, settings.keep_files)
+
+    def replay(self, settings: JsonlSinkSettings, topic: str) -> Replay:
+        if settings.path == "-":
+            return super().replay(settings, topic)
+        from headrace.adapters.jsonl.replay import JsonlReplay
+
+        return JsonlReplay(settings)

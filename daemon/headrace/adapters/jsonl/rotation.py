@@ -29,6 +29,10 @@ class RotatedFiles:
         found = map(self._pattern.fullmatch, os.listdir(self._folder))
         return sorted((one[1], int(one[2]), one[0]) for one in found if one is not None)
 
+    def paths(self) -> list[str]:
+        """Returns the paths of those that are there, the oldest first."""
+        return [os.path.join(self._folder, name) for _, _, name in self._list()]
+
     def next_path(self, now: float) -> str:
         """Returns a path that is not taken, and sorts behind all others also after a step back of the clock."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.lease import Lease
 from headrace.ports.parking import ParkingStore
+from headrace.ports.replay import Replay
 from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.ports.state import StateStore
 
@@ -44,3 +45,8 @@ class KafkaAdapter(SinkAdapter):
         from headrace.adapters.kafka.parking import KafkaParkingStore
 
         return KafkaParkingStore(settings, destination, settings.parked_topic)
+
+    def replay(self, settings: KafkaSinkSettings, topic: str) -> Replay:
+        from headrace.adapters.kafka.replay import KafkaReplay
+
+        return KafkaReplay(settings, topic)

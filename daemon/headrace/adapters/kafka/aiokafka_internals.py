@@ -38,9 +38,9 @@ Header = tuple[str, bytes]
 # -- topics: the admin client asks in the usual way, by which the brokers make a missing topic with their defaults ----
 
 
-def client_of(admin: Any) -> Any:
-    """The client of an AIOKafkaAdminClient, which can be asked what the admin client has no method for."""
-    return admin._client
+def client_of(user: Any) -> Any:
+    """The client of an AIOKafkaAdminClient or a consumer, which can be asked what those have no method for."""
+    return user._client
 
 
 async def describe_topic(client: Any, topic: str, *, make: bool = False) -> tuple[type[KafkaError], int, int]:

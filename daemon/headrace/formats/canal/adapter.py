@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.formats.canal.settings import CanalMessageSettings
 from headrace.ports.format import FormatAdapter, ValueFormat
+from headrace.ports.replay import MessageReader
 
 
 class CanalAdapter(FormatAdapter):
@@ -14,3 +17,8 @@ class CanalAdapter(FormatAdapter):
 
         made = CompatFormat if settings.compat == "canal" else CanalFormat
         return made(settings.binary_text, settings.enum_index)
+
+    def reader(self, schema: str, table: str, keys: Sequence[str]) -> MessageReader:
+        from headrace.formats.canal.reading import CanalReader
+
+        return CanalReader(schema, table, keys)

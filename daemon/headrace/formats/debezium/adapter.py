@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.formats.debezium.settings import DebeziumMessageSettings
 from headrace.ports.format import FormatAdapter, KeyedFormat
+from headrace.ports.replay import MessageReader
 
 
 class DebeziumAdapter(FormatAdapter):
@@ -14,3 +17,8 @@ class DebeziumAdapter(FormatAdapter):
 
         own = settings.debezium
         return DebeziumFormat(own.model_copy(update={"name": own.name or destination}))
+
+    def reader(self, schema: str, table: str, keys: Sequence[str]) -> MessageReader:
+        from headrace.formats.debezium.reading import DebeziumReader
+
+        return DebeziumReader(schema, table, keys)

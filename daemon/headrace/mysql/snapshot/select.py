@@ -92,6 +92,34 @@ def _greater(name: str, column: Column, literal: str, *, also_equal: bool = Fals
     return f"{name} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"
 
 
+def among(table: TableSchema, keys: Sequence[Key]) -> str:
+    """That a row has one of these keys, as a condition in SQL; for a session whose time zone is UTC."""
+    names = [quoted(table.columns[i].name) for i in table.keys]
+    rows = [_literals(table, key) for key in keys]
+    if len(names) == 1:
+        return f"{names[0]} IN ({', '.join(row[0] for row in rows)})"
+    each = (" AND ".join(f"{name} = {one}" for name, one in zip(names, row, strict=True)) for row in rows)
+    return " OR ".join(f"({one})" for one in each)
+
+
+def between(table: TableSchema, first: Key, last: Key) -> str:
+    """That a row's key lies between two, or is one of them. With a key of several columns the first of them has a
+    condition of its own, which an index is entered by."""
+    names = [quoted(table.columns[i].name) for i in table.keys]
+    low, high = _literals(table, first), _literals(table, last)
+    if first == last:
+        return " AND ".join(f"{name} = {one}" for name, one in zip(names, low, strict=True))
+    condition = f"{names[0]} BETWEEN {low[0]} AND {high[0]}"
+    if len(names) > 1:
+        row = f"({', '.join(names)})"
+        condition += f" AND {row} >= ({', '.join(low)}) AND {row} <= ({', '.join(high)})"
+    return condition
+
+
+def _literals(table: TableSchema, key: Key) -> list[str]:
+    return [key_literal(table.columns[i], part) for i, part in zip(table.keys, key, strict=True)]
+
+
 def expression_of(column: Column) -> str:
     """What is selected of a column, so that its bytes say all of its value (see textcode.text_value)."""
     name = quoted(column.name)

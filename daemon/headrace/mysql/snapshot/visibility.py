@@ -144,6 +144,8 @@ class ByBarrier(Visibility):
         self._filters = False
 
     async def begin(self, data: QueryStream, seen: Position, table: TableSchema) -> None:
+        if not seen.file:  # beside no stream: any state of the table will do
+            return
         self._require_same(seen)
         await self._require_writable()
         await write_watermark(self._control, self._destination, self._source.user)
@@ -202,7 +204,7 @@ class BySnapshot(Visibility):
         while True:
             await data.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")
             place = await self._place(data)
-            if reached(place, (seen.file, seen.offset)):
+            if not seen.file or reached(place, (seen.file, seen.offset)):
                 break
             await data.query("COMMIT")
             await self._until(deadline, f"transactions up to {seen} are still not visible, only up to {place}")

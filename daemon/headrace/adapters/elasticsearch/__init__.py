@@ -1,0 +1,1 @@
+"""Elasticsearch, as far as documents are read that consumers have written."""

@@ -1,0 +1,116 @@
+"""Reads back what was published to a topic: all its partitions, and of transactions what was committed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import aiokafka
+from aiokafka import TopicPartition, errors
+from aiokafka.errors import KafkaError
+
+from headrace.adapters.kafka.aiokafka_internals import CLOSE_LIMIT, client_of, describe_topic
+from headrace.adapters.kafka.connection import connection_arguments, describe, unreachable
+from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.errors import SinkError, SinkRejected
+from headrace.ports.replay import Published, Replay
+
+logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)  # a line for each reading
+
+_AT_ONCE = 5_000
+"""Messages."""
+
+
+class KafkaReplay(Replay):
+    """One consumer without a group: it commits nothing and disturbs nobody."""
+
+    def __init__(self, settings: KafkaSinkSettings, topic: str) -> None:
+        self._settings, self._topic = settings, topic
+        self._consumer: Any = None
+        self._partitions: list[TopicPartition] = []
+        self._notes: list[str] = []
+
+    async def read(self) -> AsyncIterator[Sequence[Published]]:
+        try:
+            consumer = await self._open()
+            # The end that read_committed knows is the last stable offset: all before it is decided.
+            ends: dict[TopicPartition, int] = await consumer.end_offsets(self._partitions)
+            left, moved = set(self._partitions), time.monotonic()
+            while left := {one for one in left if await self._position(one) < ends[one]}:
+                found = await consumer.getmany(timeout_ms=200, max_records=_AT_ONCE)
+                for records in found.values():
+                    moved = time.monotonic()
+                    yield [_published(record) for record in records]
+                if time.monotonic() - moved > 2 * self._settings.request_timeout:
+                    raise SinkError(
+                        f"the topic {self._topic} gives nothing more before its end",
+                        remedy="look whether all of its partitions have a leader",
+                    )
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise await self._away(error) from error
+
+    async def _open(self) -> Any:
+        if self._consumer is not None:
+            return self._consumer
+        consumer = aiokafka.AIOKafkaConsumer(
+            **connection_arguments(self._settings),
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            max_partition_fetch_bytes=4 << 20,
+        )
+        self._consumer = consumer
+        async with asyncio.timeout(self._settings.request_timeout):
+            await consumer.start()
+            # The consumer itself knows of a topic's partitions only when it has subscribed to it.
+            _, count, _ = await describe_topic(client_of(consumer), self._topic)
+            if not count:
+                raise SinkRejected(
+                    f"there is no topic {self._topic}: nothing of the table was published yet, or we may not read it",
+                    remedy="see [route]; reading needs the right Read on the topic",
+                )
+            self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
+            consumer.assign(self._partitions)
+            begins: dict[TopicPartition, int] = await consumer.beginning_offsets(self._partitions)
+        if any(begins.values()):
+            self._notes = [
+                f"the topic {self._topic} does not have its first messages any more (retention): rows that only they "
+                "had are missing"
+            ]
+        return consumer
+
+    async def _position(self, partition: TopicPartition) -> int:
+        async with asyncio.timeout(self._settings.request_timeout):
+            return int(await self._consumer.position(partition))
+
+    def notes(self) -> list[str]:
+        return self._notes
+
+    async def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CLOSE_LIMIT):
+                    await consumer.stop()
+
+    async def _away(self, error: BaseException) -> SinkError:
+        if isinstance(error, errors.KafkaConnectionError | OSError):
+            return await unreachable(self._settings, error)
+        return SinkError(
+            f"the topic {self._topic} can't be read ({describe(error)})", remedy="reading needs the right Read on it"
+        )
+
+
+def _published(record: Any) -> Published:
+    version, partial = None, False
+    for name, value in record.headers:
+        if name == "headrace-pos" and value.isdigit():
+            version = int(value)
+        elif name == "headrace-image":
+            partial = value == b"partial"
+    return Published(record.value, record.key, version, partial)

@@ -1,0 +1,220 @@
+"""`headrace verify`: compares tables with what consumers have, in the destination's own sink or in Elasticsearch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from headrace.cli.common import add_config, coordinated, destination, positive, print_json
+from headrace.cli.verify_output import Progress, print_table, write_extra
+from headrace.cli.wiring import Wiring, document_index, new_format
+from headrace.errors import ConfigError
+from headrace.model import TableSchema
+from headrace.mysql.schema.current import schemas_now
+from headrace.mysql.snapshot.select import among, between
+from headrace.mysql.source import MysqlSource
+from headrace.pipeline.projection import Projections
+from headrace.ports.documents import IndexAccess
+from headrace.rules.patterns import compile_filter
+from headrace.rules.templates import Template
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.verify.comparison import Limits, compare
+from headrace.verify.documents import KEY, DocumentNames, document_forms
+from headrace.verify.hashes import row_hash
+from headrace.verify.table import Conditions, TableNow
+from headrace.verify.views import IndexView, View
+from headrace_common.references import Expander
+from headrace_common.values import parse_duration
+
+DESCRIPTION = (
+    "Reads tables and what was published of them, and says which rows a consumer lacks, has otherwise, or has beyond "
+    "them. Changes may go on meanwhile. Nothing is changed. Exit status 0: all is equal; 1: something differs, or "
+    "could not be compared; 2: the configuration or the command is wrong. See docs/verify.md."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    add_config(parser)
+    parser.add_argument("name", metavar="DEST", help="the destination")
+    parser.add_argument(
+        "tables", metavar="TABLE", nargs="?", default="", help="schema.table, or regexes as in [filter] include"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--topic", action="store_true", help="compare with the messages in the destination's sink (the default)"
+    )
+    what.add_argument(
+        "--index",
+        metavar="URL",
+        help="compare with an index of Elasticsearch: https://host:9200, and behind it the index's name "
+        "(default: {database}.{table})",
+    )
+    parser.add_argument(
+        "--index-id", metavar="TEMPLATE", default=KEY, help="how ids are made of {database}, {table} and {key}"
+    )
+    parser.add_argument("--index-user", metavar="NAME", default="", help="an account that may read the index")
+    parser.add_argument(
+        "--index-password", metavar="REFERENCE", default="", help="its password: '${NAME}' or '${file:/path}'"
+    )
+    parser.add_argument(
+        "--index-api-key", metavar="REFERENCE", default="", help="instead of an account: '${NAME}' or '${file:/path}'"
+    )
+    parser.add_argument("--index-ca", metavar="FILE", type=Path, help="CA certificates of the server")
+    parser.add_argument(
+        "--settle",
+        type=_duration,
+        default=10.0,
+        metavar="DURATION",
+        help="a difference counts once the consumer got nothing of the row for so long (default: 10s)",
+    )
+    parser.add_argument(
+        "--range-rows", type=positive, default=10_000, metavar="N", help="rows of a range (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max-rows", type=positive, default=5_000_000, metavar="N", help="rows kept in memory (default: %(default)s)"
+    )
+    parser.add_argument("--extra", type=Path, metavar="FILE", help="where keys go that only the consumer has")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(call=command)
+
+
+async def command(settings: Settings, given: argparse.Namespace) -> int:
+    """Compares the tables one after another; the exit status."""
+    chosen = destination(settings, given.name)
+    if given.index and chosen.message.format != "canal":
+        raise ConfigError([f"--index: consumers make documents of Canal's messages, and {chosen.name} has others"])
+    limits = Limits(given.max_rows, given.range_rows, given.settle)
+    projections = Projections(chosen, new_format(chosen))
+    source = MysqlSource(chosen, settings.daemon, projections.captures, named=False)
+    progress, found = Progress(), []
+    async with coordinated(settings) as shared:
+        await source.now_ms()
+        for schema in await _tables(source, projections, given.tables, chosen):
+            table, view = await _sides(shared, source, projections, schema, given, chosen)
+            progress.begin(schema.name)
+            try:
+                found.append(await compare(chosen.name, table, view, limits, source.now_ms, progress.tell))
+            finally:
+                progress.end()
+                await view.close()
+                await table.close()
+            if not given.json:
+                print_table(found[-1], given.extra)
+    if given.extra is not None:
+        write_extra(given.extra, found)
+    if given.json:
+        tables = [one.to_dict() for one in found]
+        print_json({"destination": chosen.name, "equal": all(one.equal for one in found), "tables": tables})
+    return 0 if all(one.equal for one in found) else 1
+
+
+async def _tables(
+    source: MysqlSource, projections: Projections, wanted: str, chosen: DestinationSettings
+) -> list[TableSchema]:
+    """Those that are meant, by name. Raises ConfigError when there is none."""
+    try:
+        patterns = compile_filter(wanted, "TABLE")
+    except ValueError as error:
+        raise ConfigError([f"TABLE: {error}"]) from error
+
+    def wants(schema: str, table: str) -> bool:
+        named = not patterns or any(pattern.fullmatch(f"{schema}.{table}") for pattern in patterns)
+        return named and projections.captures(schema, table)
+
+    found = await schemas_now(source.settings, wants)
+    if not found:
+        raise ConfigError([f"{chosen.name} captures no table {wanted}" if wanted else f"{chosen.name} has no table"])
+    return [found[name] for name in sorted(found)]
+
+
+async def _sides(
+    shared: Wiring,
+    source: MysqlSource,
+    projections: Projections,
+    schema: TableSchema,
+    given: argparse.Namespace,
+    chosen: DestinationSettings,
+) -> tuple[TableNow, View]:
+    """The two that are compared, nothing of them read. Raises ConfigError."""
+    projection = projections.project(schema)
+    published = projection.schema
+    try:
+        messages = shared.message_reader(chosen, published)
+        if given.index:
+            view: View = _index_view(published, given)
+            forms = document_forms(published.columns)
+        else:
+            view = shared.topic_view(chosen, published, projection.route.topic)
+            forms = _only_form
+    except LookupError as error:
+        raise ConfigError([f"{chosen.name}: {error.args[0]}"]) from error
+    conditions = Conditions(among, between)
+    return (
+        TableNow(await source.reader_now(), schema, projection, new_format(chosen), messages, conditions, forms),
+        view,
+    )
+
+
+def _only_form(row: dict[str, object]) -> tuple[int, ...]:
+    return (row_hash(row),)
+
+
+# -- an index -----------------------------------------------------------------------------------------------------
+
+
+def _index_view(schema: TableSchema, given: argparse.Namespace) -> View:
+    """Raises ConfigError."""
+    url = urlsplit(given.index)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigError(["--index should begin with https:// or http:// and a host"])
+    if url.username or url.password:
+        raise ConfigError(["--index should have no account: there are --index-user and --index-password"])
+    folder, _, index = unquote(url.path).rpartition("/")
+    names = {"database": schema.schema, "table": schema.table}
+    index = _filled(index or "{database}.{table}", names, "--index").lower()
+    ids = _filled(given.index_id, {**names, "key": KEY}, "--index-id")
+    if ids.count(KEY) != 1:
+        raise ConfigError(["--index-id should have {key} once"])
+    access = IndexAccess(
+        f"{url.scheme}://{url.netloc}{folder}",
+        index,
+        given.index_user,
+        _secret(given.index_password, "--index-password"),
+        _secret(given.index_api_key, "--index-api-key"),
+        given.index_ca,
+    )
+    return IndexView(document_index(access), DocumentNames(ids))
+
+
+def _filled(template: str, names: dict[str, str], option: str) -> str:
+    try:
+        return Template.parse(template, names).render(**names)
+    except ValueError as error:
+        raise ConfigError([f"{option}: {error}"]) from error
+
+
+def _secret(reference: str, option: str) -> str:
+    """What a reference stands for. A secret itself is refused: others would see it in the list of processes."""
+    if not reference:
+        return ""
+    if not re.fullmatch(r"\$\{[^}]*\}", reference):
+        raise ConfigError([f"{option} should be '${{NAME}}' or '${{file:/path}}', and not the secret itself"])
+    problems: list[str] = []
+    found = str(Expander(os.environ, lambda _, sentence: problems.append(f"{option}: {sentence}")).expand(reference))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = float(parse_duration(text))
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError("should be longer than nothing, and a day at most")
+    return seconds

@@ -1,0 +1,107 @@
+"""What `headrace verify` prints: its progress on a terminal, and what it has found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.verify.result import SHOWN, RangeFound, TableFound
+
+_RANGES_SHOWN = 20
+_EVERY = 0.5
+"""Seconds between two lines of progress."""
+
+
+class Progress:
+    """A line on a terminal that says how far the comparison of a table is; nothing where nobody watches."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._table = self._what = ""
+        self._count, self._began, self._told = 0, 0.0, 0.0
+
+    def begin(self, table: str) -> None:
+        """Another table comes."""
+        self._table, self._what = table, ""
+
+    def tell(self, what: str, count: int) -> None:
+        """So many more messages, documents or rows were read."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._count, self._began = what, 0, now
+        self._count += count
+        if self._shown and now - self._told >= _EVERY:
+            self._told = now
+            rate = self._count / max(now - self._began, 0.001)
+            print(f"\r\033[K{self._table}: {self._count:,} {what}, {rate:,.0f} a second", end="", file=sys.stderr)
+
+    def end(self) -> None:
+        """Clears the line."""
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def print_table(one: TableFound, extra: Path | None) -> None:
+    """Prints what was found of a table, for people. `extra` is the file that gets the keys of rows too many."""
+    print(f"{one.table}: {_sentence(one)}", flush=True)
+    for note in one.notes:
+        print(f"  note: {note}")
+    _print_ranges(one)
+    if one.extra:
+        _print_extra(one, extra)
+
+
+def _sentence(one: TableFound) -> str:
+    counts = f"{one.source_rows:,} rows on the source, {one.consumer_rows:,} at the consumer"
+    if one.equal:
+        return f"equal ({counts})"
+    if one.keyless_differs:
+        return f"differs in its number of rows or in their values ({counts}); it has no key, so nobody can say in which"
+    parts = {"missing": one.missing, "different": one.different, "extra": one.extra, "not comparable": one.incomplete}
+    return f"{', '.join(f'{count:,} {name}' for name, count in parts.items() if count)} ({counts})"
+
+
+def _print_ranges(one: TableFound) -> None:
+    for found in one.ranges[:_RANGES_SHOWN]:
+        print(f"  keys {found.first} to {found.last}: {_counts(found)} of {found.rows:,}; such as {_some(found.keys)}")
+        print(f"    {found.command}")
+    if len(one.ranges) > _RANGES_SHOWN:
+        print(f"  and {len(one.ranges) - _RANGES_SHOWN:,} ranges more; --json has all")
+    if one.incomplete:
+        print(
+            "  not comparable: the last change of these rows lacks columns (binlog_row_image), so their rows are not "
+            "known whole"
+        )
+
+
+def _print_extra(one: TableFound, file: Path | None) -> None:
+    rows = "row" if one.extra == 1 else "rows"
+    print(f"  {one.extra:,} {rows} that the source does not have; such as {_some(one.extra_keys)}")
+    if file is None and one.extra > SHOWN:
+        print("    --extra FILE writes all their keys")
+    print(
+        "    a resync can't delete them: delete them at the consumers; or insert each on the source and delete it "
+        "again, so that its DELETE is published"
+    )
+
+
+def _counts(found: RangeFound) -> str:
+    parts = {"missing": found.missing, "different": found.different, "not comparable": found.incomplete}
+    return ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:SHOWN]) + (" ..." if len(keys) > SHOWN else "")
+
+
+def write_extra(path: Path, tables: Sequence[TableFound]) -> None:
+    """Writes the keys that only the consumer has, a line each: table, tab, key. Raises HeadraceError."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            for one in tables:
+                file.writelines(f"{one.table}\t{key}\n" for key in one.extra_keys)
+    except OSError as error:
+        raise HeadraceError(f"{path} can't be written: {error.strerror}") from error

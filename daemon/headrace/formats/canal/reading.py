@@ -1,0 +1,76 @@
+"""Canal's flat messages read back: what each says of the rows of one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from headrace.errors import NotUnderstood
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text
+
+_COMMITTED = re.compile(rb'[,{]"es":([0-9]{1,15})[,}]')
+_ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
+
+
+class CanalReader(MessageReader):
+    """Row i of a message has the version `_pos` + i; without `_pos` that of the message, where the sink keeps it."""
+
+    def __init__(self, schema: str, table: str, keys: Sequence[str]) -> None:
+        self._schema, self._table, self._keys = schema, table, keys
+        self._mark = b'"table":' + orjson.dumps(table)
+        """What every message about the table contains, so that others need not be parsed."""
+
+    def read(self, message: Published) -> Sequence[RowTold]:
+        value = message.value
+        if not value or self._mark not in value:
+            return ()
+        parsed = self._parsed(value)
+        kind = parsed.get("type")
+        if (parsed.get("database"), parsed.get("table")) != (self._schema, self._table) or kind not in _ROWS:
+            return ()
+        try:
+            return self._told(parsed, message)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+            raise NotUnderstood(
+                f"a message about {self._schema}.{self._table} is none of Canal's format ({type(error).__name__})",
+                remedy="look whether [message] format is that with which the destination's messages were published",
+            ) from error
+
+    def committed_ms(self, message: Published) -> int:
+        found = _COMMITTED.search(message.value or b"")
+        return int(found[1]) if found is not None else 0
+
+    def _parsed(self, value: bytes) -> dict[str, Any]:
+        try:
+            parsed = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise NotUnderstood(f"a message is no JSON: {error}") from error
+        return parsed if isinstance(parsed, dict) else {}
+
+    def _told(self, parsed: dict[str, Any], message: Published) -> list[RowTold]:
+        rows: list[PublishedRow] = parsed["data"]
+        first = int(parsed["_pos"]) if "_pos" in parsed else message.version
+        kind, columns = parsed["type"], parsed.get("mysqlType") or {}
+        olds: Sequence[PublishedRow | None] = parsed.get("old") or [None] * len(rows)
+        told = []
+        for i, row in enumerate(rows):
+            version = None if first is None else first + i
+            old = olds[i] if kind == "UPDATE" else None
+            partial = message.partial or (len(row) < len(columns) and kind != "DELETE")
+            if not self._keys:
+                before = {**row, **(old or {})} if kind != "INSERT" else None
+                told.append(RowTold(b"", None if kind == "DELETE" else row, version, partial, before))
+                continue
+            key = key_text(row, self._keys) or b""
+            if kind == "DELETE":
+                told.append(RowTold(key, None, version))
+                continue
+            if old and any(name in old for name in self._keys):
+                was = key_text({**row, **old}, self._keys) or b""
+                if was != key:
+                    told.append(RowTold(was, None, version))
+            told.append(RowTold(key, row, version, partial))
+        return told

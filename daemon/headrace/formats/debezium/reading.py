@@ -1,0 +1,91 @@
+"""Debezium's change events read back: what each says of the rows of one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from json.encoder import encode_basestring as quote
+from typing import Any
+
+import orjson
+
+from headrace.errors import NotUnderstood
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text
+
+_COMMITTED = re.compile(rb'"source":\{[^{}]{0,300}?"ts_ms":([0-9]{1,15})[,}]')
+
+
+class DebeziumReader(MessageReader):
+    """A message has no version of its own: it is that which the sink keeps beside it, or the later message counts.
+
+    A tombstone says of which table it is by its key's schema only. Without schemas it is passed over: the delete before
+    it has said the same, and what compaction takes away before a tombstone is all that there was of its key.
+    """
+
+    def __init__(self, schema: str, table: str, keys: Sequence[str]) -> None:
+        self._schema, self._table, self._keys = schema, table, keys
+        self._mark = f'"table":{quote(table)}'.encode()
+        """What every message about the table contains, so that others need not be parsed."""
+        self._key_name = f".{schema}.{table}.Key"
+
+    def read(self, message: Published) -> Sequence[RowTold]:
+        value = message.value
+        if value is None:
+            return self._tombstone(message)
+        if self._mark not in value:
+            return ()
+        try:
+            whole = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise NotUnderstood(f"a message is no JSON: {error}") from error
+        try:
+            event = whole.get("payload", whole)
+            source, op = event["source"], event.get("op")
+            if (source["db"], source["table"]) != (self._schema, self._table) or op not in ("c", "r", "u", "d"):
+                return ()
+            return self._told(event, op, message, _columns(whole))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NotUnderstood(
+                f"a message about {self._schema}.{self._table} is none of Debezium's format ({type(error).__name__})",
+                remedy="look whether [message] format is that with which the destination's messages were published",
+            ) from error
+
+    def committed_ms(self, message: Published) -> int:
+        found = _COMMITTED.search(message.value or b"")
+        return int(found[1]) if found is not None else 0
+
+    def _told(self, event: dict[str, Any], op: str, message: Published, columns: int) -> Sequence[RowTold]:
+        before: PublishedRow | None = event.get("before") if op in "ud" else None
+        after: PublishedRow | None = event.get("after") if op != "d" else None
+        version = message.version
+        partial = after is not None and (message.partial or len(after) < columns)
+        if not self._keys:
+            return (RowTold(b"", after, version, partial, before),)
+        told = []
+        key = key_text(after, self._keys) or b"" if after is not None else None
+        was = key_text({**(after or {}), **before}, self._keys) or b"" if before is not None else None
+        if was is not None and was != key:
+            told.append(RowTold(was, None, version))
+        if after is not None and key is not None:
+            told.append(RowTold(key, after, version, partial))
+        return told
+
+    def _tombstone(self, message: Published) -> Sequence[RowTold]:
+        if not message.key or not self._keys or self._key_name.encode() not in message.key:
+            return ()
+        try:
+            whole = orjson.loads(message.key)
+            if not whole["schema"]["name"].endswith(self._key_name):
+                return ()
+            key = key_text(whole["payload"], self._keys)
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+            return ()
+        return (RowTold(key, None, message.version),) if key is not None else ()
+
+
+def _columns(whole: dict[str, Any]) -> int:
+    """How many columns a row has by the message's schema; 0 when it has none."""
+    for field in (whole.get("schema") or {}).get("fields", ()):
+        if field.get("field") == "after":
+            return len(field["fields"])
+    return 0

@@ -1,0 +1,1 @@
+"""Compares the rows that a table has with those that consumers have."""

@@ -1,0 +1,69 @@
+"""The comparison of one table with one consumer, from the first look to what is found."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from headrace.verify.first_look import first_look
+from headrace.verify.hashes import GONE
+from headrace.verify.image import Image
+from headrace.verify.keyless import compare_keyless
+from headrace.verify.pending import ABSENT_FORMS
+from headrace.verify.ranges import Ranges, text
+from headrace.verify.result import TableFound
+from headrace.verify.second_look import SecondLook
+from headrace.verify.table import TableNow
+from headrace.verify.views import TopicView, View
+
+Tell = Callable[[str, int], None]
+"""Is told of what (messages, documents or rows) how many more were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator may choose."""
+
+    max_rows: int = 5_000_000
+    """Rows of a consumer that are kept in memory, and rows that may differ."""
+    range_rows: int = 10_000
+    """Rows of a range."""
+    settle: float = 10.0
+    """Seconds without news of a row after which a difference counts."""
+
+
+async def compare(
+    destination: str, table: TableNow, view: View, limits: Limits, now_ms: Callable[[], Awaitable[int]], tell: Tell
+) -> TableFound:
+    """Compares one table. `now_ms` is the source's clock. Raises SourceError, SinkError, NotUnderstood, TooManyRows."""
+    name = table.source.name
+    found = TableFound(name)
+    if not table.keyed:
+        if not isinstance(view, TopicView):
+            found.notes = ["it has no key, so consumers make no documents of its rows: it was not compared"]
+            return found
+        await compare_keyless(table, view, found, limits.settle, tell)
+        found.notes = view.notes()
+        return found
+    image = Image(limits.max_rows)
+    await view.load(image, lambda count: tell("messages" if isinstance(view, TopicView) else "documents", count))
+    found.consumer_rows = image.count()
+    look = await first_look(table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: tell("rows", n))
+    found.source_rows, found.looked_again = look.rows, len(look.pending)
+    if look.pending:
+        lost = await SecondLook(table, view, look.pending, await now_ms(), limits.settle).run()
+        extra = [key for key, one in lost.items() if one.wanted == ABSENT_FORMS and one.held != GONE]
+        found.extra, found.extra_keys = len(extra), sorted(map(text, extra))
+        here = [(key, one) for key, one in lost.items() if one.wanted != ABSENT_FORMS]
+        found.ranges = look.ranges.found(here, None if table.projection.hides_key else table.between)
+        for one in found.ranges:
+            one.command = resync_command(destination, name, one.where)
+    found.notes = view.notes()
+    return found
+
+
+def resync_command(destination: str, table: str, where: str) -> str:
+    """What has rows published again, for a shell. A name with a dot or a star is written for a regex."""
+    words = ["headrace", "resync", destination, table]
+    return shlex.join([*words, "--where", where] if where else words)

@@ -1,0 +1,51 @@
+"""The first look: every row of the table against what the consumer had when the look began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace.verify.image import Image, TooManyRows
+from headrace.verify.pending import ABSENT_FORMS, Pending
+from headrace.verify.ranges import Ranges
+from headrace.verify.table import TableNow
+
+_RAW_KEPT = 20_000
+"""Rows whose keys are kept as the source writes them down, to be read again by key. Beyond it the table is read again
+as a whole."""
+
+
+@dataclass(slots=True)
+class FirstLook:
+    """What the first look has found."""
+
+    ranges: Ranges
+    rows: int = 0
+    """That the table has, filtered ones left out."""
+    pending: dict[bytes, Pending] = field(default_factory=dict)
+    """What differs so far."""
+
+
+async def first_look(
+    table: TableNow, image: Image, ranges: Ranges, limit: int, tell: Callable[[int], None]
+) -> FirstLook:
+    """Compares, and empties the image meanwhile. Raises SourceError, NotUnderstood, and TooManyRows when more than
+    `limit` rows differ."""
+    look = FirstLook(ranges)
+    pending = look.pending
+    async for rows in table.rows():
+        for row in rows:
+            number = look.rows
+            look.rows += 1
+            range_ = ranges.note(row.key, row.raw)
+            held, version = image.pop(row.key)
+            if held not in row.forms:
+                if len(pending) >= limit:
+                    raise TooManyRows("there are differences in", limit)
+                raw = row.raw if len(pending) < _RAW_KEPT else None
+                pending[row.key] = Pending(row.forms, held, version, range_, number, raw)
+        tell(len(rows))
+    for key, held, version in image.drain():
+        # A key that moved while the table was read may be met twice: what is known of it stays.
+        pending.setdefault(key, Pending(ABSENT_FORMS, held, version))
+    return look

@@ -1,0 +1,76 @@
+"""A table without a key: how many rows there are, and one checksum over all, which does not depend on their order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from headrace.verify.hashes import row_hash
+from headrace.verify.result import TableFound
+from headrace.verify.table import TableNow
+from headrace.verify.views import TopicView, hash_of
+
+_POLL = 0.25
+_ROUNDS = 5
+"""How often a table is read again that is another one each time."""
+
+
+@dataclass(slots=True)
+class Bag:
+    """Rows that can't be told apart: their number, and the sum of their hashes."""
+
+    rows: int = 0
+    checksum: int = 0
+
+    def add(self, hashed: int, count: int = 1) -> None:
+        """One row more, or with -1 one less."""
+        self.rows += count
+        self.checksum = (self.checksum + count * hashed) % (1 << 64)
+
+
+async def compare_keyless(
+    table: TableNow, view: TopicView, found: TableFound, seconds: float, tell: Callable[[str, int], None]
+) -> None:
+    """Compares until both sides agree, or the consumer got nothing for `seconds`. Raises what table and view raise."""
+    theirs = Bag()
+    await _read_on(view, theirs, lambda count: tell("messages", count))
+    found.consumer_rows = theirs.rows
+    ours, rounds = await _read(table, tell), 0
+    since = monotonic()
+    while True:
+        found.source_rows, found.consumer_rows = ours.rows, theirs.rows
+        if ours == theirs:
+            return
+        if monotonic() - since >= seconds:
+            again = await _read(table, tell)
+            if again == ours or rounds >= _ROUNDS:
+                found.keyless_differs = True
+                return
+            ours, rounds, since = again, rounds + 1, monotonic()
+        await asyncio.sleep(min(_POLL, seconds))
+        if await _read_on(view, theirs, lambda _: None):
+            since = monotonic()
+
+
+async def _read(table: TableNow, tell: Callable[[str, int], None]) -> Bag:
+    bag = Bag()
+    async for rows in table.rows():
+        for row in rows:
+            bag.add(row.forms[0])
+        tell("rows", len(rows))
+    return bag
+
+
+async def _read_on(view: TopicView, bag: Bag, tell: Callable[[int], None]) -> bool:
+    """Takes what came; whether anything did."""
+    came = False
+    async for block in view.told(tell):
+        for one in block:
+            came = True
+            if one.before is not None:
+                bag.add(row_hash(one.before), -1)
+            if one.row is not None:
+                bag.add(hash_of(one))
+    return came

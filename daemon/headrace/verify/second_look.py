@@ -1,0 +1,113 @@
+"""The second look: what differed is compared again while changes flow on, so that a consumer's lag is no difference.
+
+The row that was read was true at its moment, and a consumer that misses nothing gets that very row sooner or later. So
+a row agrees once the consumer has it, or passes through it; also one that changes all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from headrace.verify.pending import ABSENT_FORMS, Pending
+from headrace.verify.table import SourceRow, TableNow
+from headrace.verify.views import View
+
+_POLL = 0.25
+"""Seconds between two looks at the consumer."""
+_ROUNDS = 5
+"""How often a row is read again that is another one each time."""
+_OVERDUE = 3
+"""A row that the consumer keeps getting, and never as it was read, is read again after so many times `seconds`."""
+
+
+class SecondLook:
+    """`pending` is what differed at the first look, which ended at `read_ms` by the source's clock: a consumer that
+    gets changes from before that is behind, and nothing counts until it is not."""
+
+    def __init__(
+        self, table: TableNow, view: View, pending: dict[bytes, Pending], read_ms: int, seconds: float
+    ) -> None:
+        self._table, self._view, self._pending = table, view, pending
+        self._read_ms, self._seconds = read_ms, seconds
+        self._lost: dict[bytes, Pending] = {}
+        self._floor = monotonic()
+        """Since when the consumer is not seen to be behind."""
+
+    async def run(self) -> dict[bytes, Pending]:
+        """Waits, and returns what differs still. Raises what table and view raise."""
+        for one in self._pending.values():
+            one.since = one.began = self._floor
+        took = await self._take_news()
+        while self._pending:
+            due = self._due()
+            if due:
+                await self._judge(due)
+                continue
+            await asyncio.sleep(max(min(_POLL, self._seconds), took))
+            took = await self._take_news()
+        return self._lost
+
+    async def _take_news(self) -> float:
+        """How many seconds it took."""
+        pending, began = self._pending, monotonic()
+        news, behind = await self._view.news(pending.keys(), self._read_ms)
+        now = monotonic()
+        if behind:
+            self._floor = now
+        for key, hashed, version in news:
+            one = pending.get(key)
+            if one is None or (version is not None and version < one.version):
+                continue
+            if hashed != one.held or version is not None:
+                one.touched, one.since = True, now
+            one.held, one.version = hashed, one.version if version is None else version
+            if one.agrees:
+                del pending[key]
+        return now - began
+
+    def _due(self) -> dict[bytes, Pending]:
+        """Those of which no news came for long enough; or none that fit, for longer."""
+        now, quiet = monotonic(), self._seconds
+        if now - self._floor < quiet:
+            return {}
+        return {
+            key: one
+            for key, one in self._pending.items()
+            if now - max(one.since, self._floor) >= quiet or now - max(one.began, self._floor) >= _OVERDUE * quiet
+        }
+
+    async def _judge(self, due: dict[bytes, Pending]) -> None:
+        """Reads them once more: what the source has otherwise by now gets another chance, the others count."""
+        again = {key: one for key, one in due.items() if not one.extra or one.touched}
+        rows = await self._read(again) if again else {}
+        changed = set[bytes]()
+        for key, one in due.items():
+            row = rows.get(key)
+            wanted = row.forms if row is not None else ABSENT_FORMS
+            if wanted != one.wanted:
+                changed.add(key)
+                one.wanted, one.raw = wanted, row.raw if row is not None else one.raw
+            if one.agrees:
+                del self._pending[key]
+        await self._take_news()
+        now = monotonic()
+        for key, one in due.items():
+            if key not in self._pending:
+                continue
+            if key in changed and one.rounds < _ROUNDS:
+                one.rounds += 1
+                one.since = one.began = now
+                one.touched = False
+            else:
+                self._lost[key] = self._pending.pop(key)
+
+    async def _read(self, due: dict[bytes, Pending]) -> dict[bytes, SourceRow]:
+        """The rows that the source has of these keys."""
+        known = [one.raw for one in due.values() if one.raw is not None]
+        # Else there are too many of them, or keys that only the consumer had at the first look.
+        rows = self._table.with_keys(known) if len(known) == len(due) else self._table.rows()
+        found: dict[bytes, SourceRow] = {}
+        async for block in rows:
+            found |= {row.key: row for row in block if row.key in due}
+        return found

@@ -1,0 +1,131 @@
+"""The rows of a table as they would be published now: through the destination's own rules and format."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.errors import HeadraceError, NotUnderstood
+from headrace.model import Operation, Row, RowsChange, TableSchema
+from headrace.pipeline.table_projection import TableProjection
+from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold
+from headrace.ports.tables import NOWHERE, ChunkRequest, Key, TableChanged, TableReader
+
+_CHUNK_ROWS = 5_000
+_TOGETHER = 250
+"""Rows that are formatted as one change."""
+_KEYS_TOGETHER = 200
+"""Keys that are asked for in one statement."""
+
+Forms = Callable[[PublishedRow], tuple[int, ...]]
+"""The hashes of which a consumer's row may have any, to be equal to this one."""
+
+
+class SourceRow(NamedTuple):
+    """A row that the table has."""
+
+    key: bytes
+    """As published; see RowTold."""
+    forms: tuple[int, ...]
+    raw: Key | None
+    """As the source writes it down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How the source writes down which rows are meant, in SQL."""
+
+    among: Callable[[TableSchema, Sequence[Key]], str]
+    """Those with these keys."""
+    between: Callable[[TableSchema, Key, Key], str]
+    """Those from one key to another, both included."""
+
+
+class TableNow:
+    """`source` is the table as the source describes it, `projection` what the destination makes of it. `messages`
+    reads what `fmt` writes, by the same code as what was published, so that both sides have one form."""
+
+    def __init__(
+        self,
+        reader: TableReader,
+        source: TableSchema,
+        projection: TableProjection,
+        fmt: ValueFormat | KeyedFormat,
+        messages: MessageReader,
+        conditions: Conditions,
+        forms: Forms,
+    ) -> None:
+        self.source, self.projection = source, projection
+        self._reader, self._format, self._messages = reader, fmt, messages
+        self._conditions, self._forms = conditions, forms
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows can be told apart."""
+        return bool(self.source.keys)
+
+    async def rows(self, where: str = "") -> AsyncIterator[list[SourceRow]]:
+        """All rows, or those that meet a condition, in the order of the key. Raises SourceError and NotUnderstood."""
+        after: Key | None = None
+        again = True
+        while True:
+            request = ChunkRequest(self.source, NOWHERE, after, again, _CHUNK_ROWS, where=where)
+            again = False
+            try:
+                chunk = await self._reader.read(request)
+            except TableChanged as error:
+                raise HeadraceError(
+                    f"{self.source.name} was altered while it was compared ({error})", remedy="give the command again"
+                ) from error
+            while chunk.rows:
+                rows: list[Row] = []
+                raws: list[Key | None] = []
+                while chunk.rows and len(rows) < _TOGETHER:
+                    rows += chunk.take(1)
+                    raws.append(chunk.key)
+                yield [
+                    SourceRow(one.key, self._forms(one.row or {}), raws[number])
+                    for number, one in self._published(rows)
+                ]
+                await asyncio.sleep(0)
+            if chunk.last:
+                return
+            after = chunk.end
+
+    async def with_keys(self, keys: Sequence[Key]) -> AsyncIterator[list[SourceRow]]:
+        """The rows that are there of those with these keys. Raises as rows() does."""
+        for i in range(0, len(keys), _KEYS_TOGETHER):
+            async for rows in self.rows(self._conditions.among(self.source, keys[i : i + _KEYS_TOGETHER])):
+                yield rows
+
+    def between(self, first: Key, last: Key) -> str:
+        """A condition in SQL that the rows from one key to another meet."""
+        return self._conditions.between(self.source, first, last)
+
+    def _published(self, rows: list[Row]) -> list[tuple[int, RowTold]]:
+        """What the messages about these rows say of them, with each row's number; rows that are filtered are left
+        out."""
+        found: list[tuple[int, RowTold]] = []
+        change = RowsChange(self.source, Operation.INSERT, rows, None, 1, 0, "")
+        for _, part in self.projection.slice(change):
+            numbers = range(len(rows)) if part.row_indexes is None else part.row_indexes
+            told = [
+                one for message in self._encoded(self.projection.whole(part)) for one in self._messages.read(message)
+            ]
+            if len(told) != len(part.rows):
+                raise NotUnderstood(f"messages about {self.source.name} can't be read back as they are written")
+            found += zip(numbers, told, strict=True)
+        found.sort(key=lambda pair: pair[0])
+        return found
+
+    def _encoded(self, change: RowsChange) -> list[Published]:
+        if isinstance(self._format, KeyedFormat):
+            return [Published(value) for value in self._format.rows(change, 0).values]
+        return [Published(self._format.encode(change, 0))]
+
+    async def close(self) -> None:
+        """Gives the connections to the source back."""
+        await self._reader.close()
