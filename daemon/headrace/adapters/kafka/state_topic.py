@@ -31,6 +31,8 @@ PARTITIONS = 16
 topic may have are not used."""
 _SEGMENT_BYTES = 8 * 1024 * 1024
 """Only closed segments are compacted, and a take-over reads the open one as a whole."""
+_UNKNOWN = 0.1
+"""Seconds until a broker is asked again that does not know a topic which is there."""
 _SAY_AFTER = 1.0
 """Seconds of waiting for another destination's transaction after which that is told."""
 
@@ -63,11 +65,11 @@ class StateTopic:
     async def ensure(self) -> None:
         """Makes the topic when it is missing; raises when it is there and would lose positions."""
         async with self._admin() as admin:
-            count, brokers = await self._look(admin)
-            if not count:
-                await self._create(admin, brokers)
-                return
-            if problem := await self._problem(admin, count):
+            while not (found := await self._look(admin))[0]:
+                if await self._create(admin, found[1]):
+                    return
+                await asyncio.sleep(_UNKNOWN)  # it is there, and the broker that was asked does not know yet
+            if problem := await self._problem(admin, found[0]):
                 raise _refused(problem)
 
     async def problems(self, *, must_exist: bool = False) -> list[str]:
@@ -102,7 +104,8 @@ class StateTopic:
             raise error(self.name)
         return partitions, brokers
 
-    async def _create(self, admin: Any, brokers: int) -> None:
+    async def _create(self, admin: Any, brokers: int) -> bool:
+        """Whether it was made; False when it is there already."""
         copies = self._settings.state_topic_replication or min(3, brokers)
         config = {
             "cleanup.policy": "compact",
@@ -117,6 +120,7 @@ class StateTopic:
             raise _refused(f"the topic {self.name} can't be made ({error.__name__}: {' '.join(filter(None, text))})")
         if not code:
             log.info("the state topic was made", topic=self.name, partitions=PARTITIONS, copies=copies)
+        return not code
 
     async def _problem(self, admin: Any, count: int) -> str:
         if count < PARTITIONS:
