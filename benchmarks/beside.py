@@ -1,0 +1,196 @@
+"""What a snapshot costs the stream beside it: pace of a stream that always has more, latency of one that seldom has.
+
+A chunk of a table goes out once the stream has come to where the binlog ended when the chunk was read. So a binlog that
+was written before says nothing here: all of it would go out first, and the snapshot behind it. The changes have to be
+written while the two run. MySQL can't store rows on one core as fast as headrace reads them on another; but it can log
+them: the table that is streamed is of the engine BLACKHOLE, which keeps no row, and whose events in the binlog are
+those of any other table. The writer is told to write on, a transaction at a time, as soon as fewer than a certain
+number of its transactions are not confirmed. So the stream always has more to read, and is never far behind, as it is
+where the source's pace comes near to the daemon's. Nothing here waits for the source as long as `busy`, the share of
+the time that the process had the CPU, is near 1; it is among the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.destinations import Running, running
+from benchmarks.workloads import SCHEMA
+from headrace.adapters.null.sink import NullSink
+from headrace.lease import Lease
+from headrace.model import MessageBatch
+from headrace.tasks import beside
+
+_ALONE_SECONDS = 5.0
+"""How long the stream runs alone, before the snapshot and again behind it."""
+_QUIET_SECONDS = 10.0
+"""The same for the stream of few changes, once."""
+_LIMIT_SECONDS = 240.0
+_WINDOW = 64
+"""Transactions that are written and not confirmed: a fifth of a second of the stream."""
+_TOLD = 0.002
+_AT = re.compile(rb'"at_us":"?(\d+)')
+_SMALL = 1000
+"""Bytes of a message that may be of the streamed table; those of the snapshot are larger."""
+
+
+@contextmanager
+def _writer(job: dict[str, Any], rate: float) -> Iterator[int]:
+    """A process that writes the job's statements, on the cores that are not measured; what it is told by."""
+    orders = {"connection": job["root"], "statements": job["statements"], "rate": rate}
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.writer", json.dumps(orders)], stdin=subprocess.PIPE
+    ) as one:
+        assert one.stdin is not None
+        if job["other_cores"]:
+            os.sched_setaffinity(one.pid, job["other_cores"])
+        yield one.stdin.fileno()
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The counters at one time."""
+
+    clock: float
+    cpu: float
+    transactions: int
+    rows: int
+
+    @classmethod
+    def of(cls, run: Running) -> _Moment:
+        return cls(time.perf_counter(), time.process_time(), run.status.transactions, run.status.rows)
+
+
+async def stream(job: dict[str, Any]) -> dict[str, float]:
+    """Rows a second of a stream that always has more: alone, and beside a resync of another table from its first to its
+    last row. Rows of the stream are counted by its transactions, which all have the same number of them."""
+    each = job["rows_per_transaction"]
+    with _writer(job, 0) as orders:
+        async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
+            await run.until(lambda: bool(run.status.epoch))
+            async with beside({"feed": _feed(run, orders)}):
+                await run.until(lambda: run.status.transactions >= 10 * _WINDOW)
+                moments = [_Moment.of(run)]
+                await _pass(run, _ALONE_SECONDS)
+                moments.append(_Moment.of(run))
+                await _resync(run, job, each)
+                moments.append(_Moment.of(run))
+                await _pass(run, _ALONE_SECONDS)
+                moments.append(_Moment.of(run))
+    before, during, after = pairwise(moments)
+    alone, with_snapshot = _rate(each, before, after), _rate(each, during)
+    return {
+        "rows_per_second": alone,
+        "beside_rows_per_second": with_snapshot,
+        "ratio": with_snapshot / alone,
+        "snapshot_rows_per_second": job["rows"] / (during[1].clock - during[0].clock),
+        "busy": _busy(before, after),
+        "beside_busy": _busy(during),
+    }
+
+
+def _rate(each: int, *spans: tuple[_Moment, ...]) -> float:
+    return each * sum(b.transactions - a.transactions for a, b in spans) / sum(b.clock - a.clock for a, b in spans)
+
+
+def _busy(*spans: tuple[_Moment, ...]) -> float:
+    return sum(b.cpu - a.cpu for a, b in spans) / sum(b.clock - a.clock for a, b in spans)
+
+
+async def _feed(run: Running, orders: int) -> None:
+    """Tells the writer to write on, so that the stream never comes to its end."""
+    told, before = 0, run.status.transactions
+    while True:
+        due = _WINDOW - (told - (run.status.transactions - before))
+        if due > 0:
+            os.write(orders, b"." * due)
+            told += due
+        await asyncio.sleep(_TOLD)
+
+
+async def _pass(run: Running, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    await run.until(lambda: time.monotonic() >= end)
+
+
+async def _resync(run: Running, job: dict[str, Any], each: int) -> None:
+    """Until all rows of the table are confirmed; those of the stream are `each` a transaction."""
+    status = run.status
+
+    def others() -> int:
+        return status.rows - each * status.transactions
+
+    async def ask() -> None:
+        assert status.command is not None
+        await status.command({"command": "resync", "tables": f"{SCHEMA}\\.{job['table']}"})
+
+    before = others()
+    async with beside({"command": ask()}) as tasks:
+        await run.until(lambda: others() - before >= job["rows"] or _failed(tasks["command"]))
+        await tasks["command"]
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and task.exception() is not None
+
+
+class _Noting(NullSink):
+    """Notes of each row of the streamed table how long after its statement it was confirmed."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease)
+        self.milliseconds: list[float] = []
+
+    async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
+        done = await super().publish(batch)
+        small = [value for value in batch.values if value is not None and len(value) < _SMALL]
+        if begun := [int(match[1]) for value in small if (match := _AT.search(value))]:
+            done.add_done_callback(lambda _: self._note(begun))
+        return done
+
+    def _note(self, begun: list[int]) -> None:
+        now = time.time_ns() // 1000
+        self.milliseconds += [(now - one) / 1000 for one in begun]
+
+
+async def latency(job: dict[str, Any]) -> dict[str, float]:
+    """Milliseconds from a statement of one row, its commit included, until the row is confirmed: the stream alone, and
+    beside a resync. Rows come at a steady rate, and have in them when the server began with their statement."""
+    sinks: list[_Noting] = []
+
+    def new_sink(lease: Lease) -> _Noting:
+        sinks.append(_Noting(lease))
+        return sinks[-1]
+
+    with _writer(job, job["rate"]):
+        async with running(job, new_sink) as run, asyncio.timeout(_LIMIT_SECONDS):
+            await run.until(lambda: run.status.rows >= job["rate"])
+            noted = sinks[-1].milliseconds
+            first = len(noted)
+            await _pass(run, _QUIET_SECONDS)
+            last = len(noted)
+            began = time.perf_counter()
+            await _resync(run, job, 1)
+            took, end = time.perf_counter() - began, len(noted)
+    return {
+        **_quantiles("", noted[first:last]),
+        **_quantiles("beside_", noted[last:end]),
+        "snapshot_rows_per_second": job["rows"] / took,
+    }
+
+
+def _quantiles(name: str, milliseconds: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(milliseconds, n=100)
+    return {f"{name}p50_ms": cuts[49], f"{name}p99_ms": cuts[98], f"{name}most_ms": max(milliseconds)}
