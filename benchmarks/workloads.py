@@ -13,6 +13,7 @@ _COLUMNS = (
     "id BIGINT AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3),"
     " note TEXT, flag TINYINT"
 )
+_COLUMNS_JSON = f"{_COLUMNS}, doc JSON"
 _NOTE = "开荒保洁与日常维护, booked online and paid on site; "
 
 
@@ -53,7 +54,7 @@ class Filler:
 
     def _begin(self, table: str, *, json: bool) -> tuple[str, str]:
         """A new table and a new binlog file; the file's name and the table's column list."""
-        columns = _COLUMNS + (", doc JSON" if json else "")
+        columns = _COLUMNS_JSON if json else _COLUMNS
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({columns})")
         self._cursor.execute("FLUSH BINARY LOGS")
         self._cursor.execute("SHOW BINARY LOG STATUS")
@@ -125,8 +126,8 @@ class Filler:
         """A table whose changes stand in the binlog, and which keeps no row; statements that write such transactions,
         as `bulk` does, and cost the server little."""
         seed, count = f"{table}_seed", 10
-        self.bulk(seed, count * rows_per_transaction, per_transaction=rows_per_transaction)
-        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS}) ENGINE = BLACKHOLE")
+        self.bulk(seed, count * rows_per_transaction, json=True, per_transaction=rows_per_transaction)
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_JSON}) ENGINE = BLACKHOLE")
         starts = range(0, count * rows_per_transaction, rows_per_transaction)
         return [
             f"INSERT INTO {SCHEMA}.{table} SELECT * FROM {SCHEMA}.{seed}"

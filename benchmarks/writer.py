@@ -40,13 +40,15 @@ def _steadily(rate: float) -> Iterator[None]:
 
 def main() -> None:
     """The job as JSON from the command line: `connection`, `statements` that are run in turn, each a transaction, and
-    `rate` a second, 0 for a statement a byte of standard input. Ends when standard input does."""
+    `rate` a second, 0 for a statement a byte of standard input. Prints a byte for each that is done; ends when standard
+    input does."""
     job = json.loads(sys.argv[1])
     connection = pymysql.connect(**job["connection"], autocommit=True)
     statements = cycle(job["statements"])
     with connection.cursor() as cursor:
         for _ in _steadily(job["rate"]) if job["rate"] else _told():
             cursor.execute(next(statements))
+            os.write(1, b".")
     connection.close()
 
 
