@@ -92,7 +92,11 @@ def _writer(job: dict[str, Any], rate: float) -> Iterator[_Writer]:
         if job["other_cores"]:
             os.sched_setaffinity(one.pid, job["other_cores"])
         os.set_blocking(one.stdout.fileno(), False)
-        yield _Writer(one.stdin.fileno(), one.stdout.fileno())
+        try:
+            yield _Writer(one.stdin.fileno(), one.stdout.fileno())
+        finally:
+            one.stdin.close()
+            one.wait()  # before the pipe of its answers is closed, which it may still write to
 
 
 @dataclass(frozen=True, slots=True)
