@@ -21,6 +21,7 @@ _UNITS = {
     "rss_mb": (" MB", 0),
     "_ms": (" ms", 1),
     "ratio": ("", 2),
+    "starved": ("", 2),
 }
 
 

@@ -101,6 +101,7 @@ def _beside(server: MysqlServer, stored: Workload, live: list[str], trickle: lis
         more(first, "the same stream beside a resync", "beside_rows_per_second"),
         more(first, "of its pace alone", "ratio", 0.75),
         more(first, "the resync meanwhile", "snapshot_rows_per_second"),
+        more(first, "share of the time in which nothing was left to stream", "beside_starved"),
         alone,
         more(alone, "99 of 100 below", "p99_ms"),
         more(alone, "beside a resync: median", "beside_p50_ms"),
