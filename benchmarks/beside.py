@@ -44,8 +44,9 @@ _QUIET_SECONDS = 10.0
 _RESYNC_SECONDS = 60.0
 """How long the snapshot is watched at most."""
 _LIMIT_SECONDS = 240.0
-_WINDOW = 64
-"""Transactions that are written and not confirmed: a fifth of a second of the stream."""
+_WINDOW = 16
+"""Transactions that are written and not confirmed: a tenth of a second of the stream. A chunk waits about so long, so more
+would hold the snapshot back, and with fewer the stream would wait for the writer."""
 _TOLD = 0.002
 _AT = re.compile(rb'"at_us":"?(\d+)')
 _SMALL = 1000
@@ -133,11 +134,16 @@ async def stream(job: dict[str, Any]) -> dict[str, float]:
                 await _pass(run, _ALONE_SECONDS)
                 moments.append(_Moment.of(run, writer))
     before, during, after = pairwise(moments)
-    alone, with_snapshot = (each * _share("transactions", "clock", spans) for spans in ((before, after), (during,)))
+    spans = (before, after), (during,)
+    alone, with_snapshot = (each * _share("transactions", "clock", some) for some in spans)
+    alone_cpu, with_snapshot_cpu = (each * _share("transactions", "cpu", some) for some in spans)
     return {
         "rows_per_second": alone,
         "beside_rows_per_second": with_snapshot,
         "ratio": with_snapshot / alone,
+        "rows_per_cpu_second": alone_cpu,
+        "beside_rows_per_cpu_second": with_snapshot_cpu,
+        "cpu_ratio": with_snapshot_cpu / alone_cpu,
         "snapshot_rows_per_second": given / (during[1].clock - during[0].clock),
         "busy": _share("cpu", "clock", (before, after)),
         "beside_busy": _share("cpu", "clock", (during,)),

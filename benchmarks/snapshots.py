@@ -100,6 +100,7 @@ def _beside(server: MysqlServer, stored: Workload, live: list[str], trickle: lis
         first,
         more(first, "the same stream beside a resync", "beside_rows_per_second"),
         more(first, "of its pace alone", "ratio", 0.75),
+        more(first, "the same by CPU time, whoever else uses the core", "cpu_ratio"),
         more(first, "the resync meanwhile", "snapshot_rows_per_second"),
         more(first, "share of the time in which nothing was left to stream", "beside_starved"),
         alone,
