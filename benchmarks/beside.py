@@ -45,8 +45,8 @@ _RESYNC_SECONDS = 60.0
 """How long the snapshot is watched at most."""
 _LIMIT_SECONDS = 240.0
 _WINDOW = 16
-"""Transactions that are written and not confirmed: a tenth of a second of the stream. A chunk waits about so long, so more
-would hold the snapshot back, and with fewer the stream would wait for the writer."""
+"""Transactions that are written and not confirmed: a tenth of a second of the stream. A chunk waits about so long, so
+more would hold the snapshot back, and with fewer the stream would wait for the writer."""
 _TOLD = 0.002
 _AT = re.compile(rb'"at_us":"?(\d+)')
 _SMALL = 1000
