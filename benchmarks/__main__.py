@@ -5,50 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
-import subprocess
 import sys
-import uuid
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from benchmarks.lines import Line, Servers, run_all, table
+from benchmarks.snapshots import ROWS, measure_snapshot
 from benchmarks.workloads import Filler, Workload
 from devstack import Stack
 
-Figures = dict[str, float]
 SLOW_SINK = 40_000_000
 """Bytes a second that the slow sink takes: about half of what one core makes."""
-ROCKETMQ_MESSAGES = 8_000
-RABBITMQ_MESSAGES = 60_000
 SEVERAL = {"live": 7, "rows": 200_000}
 """Destinations that stream the same table at the same time, and how many of its rows each."""
-
-
-@dataclass(slots=True)
-class Line:
-    """One line of the table: what is measured, on which workload, and what it should reach."""
-
-    name: str
-    kind: str
-    workload: Workload
-    figure: str
-    target: float | None = None
-    job: dict[str, Any] = field(default_factory=dict)
-    runs: list[Figures] = field(default_factory=list)
-
-    @property
-    def value(self) -> float:
-        """The median of the figure that counts."""
-        return statistics.median(run[self.figure] for run in self.runs)
-
-    @property
-    def met(self) -> str:
-        """Whether the target is reached; memory is to stay below its own."""
-        if self.target is None:
-            return ""
-        good = self.value <= self.target if self.figure == "rss_mb" else self.value >= self.target
-        return "yes" if good else "NO"
 
 
 def lines(w: dict[str, Workload]) -> list[Line]:
@@ -115,65 +83,32 @@ def large_lines(w: dict[str, Workload]) -> list[Line]:
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """What runs for the measurements."""
-
-    source: Any
-    kafka: Any = None
-    rabbitmq: Any = None
-    rocketmq: Any = None
-
-
-def run(line: Line, servers: Servers, sizes: dict[str, int]) -> None:
-    """One run in a process of its own."""
-    job = {"kind": line.kind, "source": servers.source.connection(), "topic": f"bench-{uuid.uuid4().hex[:8]}"}
-    job |= line.workload.to_dict() | line.job | {"bytes": sizes[line.workload.file]}
-    if line.kind == "kafka" or job.get("to_kafka"):
-        job["kafka"] = servers.kafka.bootstrap_servers
-    if line.kind == "rabbitmq":
-        address = (servers.rabbitmq.host, servers.rabbitmq.port)
-        job |= {"rabbitmq": address, "messages": RABBITMQ_MESSAGES, "value_bytes": 600}
-    if line.kind == "rocketmq":
-        servers.rocketmq.create_topic(job["topic"], 8, "FIFO")
-        job |= {"rocketmq": servers.rocketmq.endpoints, "messages": ROCKETMQ_MESSAGES, "value_bytes": 600}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.measure", json.dumps(job)], capture_output=True, text=True, timeout=600
-    )
-    if done.returncode:
-        raise SystemExit(f"bench: '{line.name}' failed:\n{done.stderr[-3000:]}")
-    line.runs.append(json.loads(done.stdout.splitlines()[-1]))
-
-
-def table(measured: list[Line]) -> str:
-    """Markdown, for docs/benchmarks.md and the eye."""
-    out = ["| measurement | median | least..most | target | met |", "|---|---:|---:|---:|---|"]
-    for line in measured:
-        values = [r[line.figure] for r in line.runs]
-        unit = {"rows_per_cpu_second": " rows/CPU s", "rows_per_second": " rows/s", "rss_mb": " MB"}[line.figure]
-        target = f"{line.target:,.0f}" if line.target else ""
-        span = f"{min(values):,.0f}..{max(values):,.0f}"
-        out.append(f"| {line.name} | {line.value:,.0f}{unit} | {span} | {target} | {line.met} |")
-    return "\n".join(out)
-
-
 def main() -> int:
     """The command; returns 1 when a target is missed."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default 3)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one run: does it work at all")
     parser.add_argument("--large", action="store_true", help="only the large transactions; minutes, and 15 GB of disk")
+    parser.add_argument(
+        "--snapshot", action="store_true", help="only the reading of tables, and what it costs the stream"
+    )
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table that is read (default %(default)s)")
     parser.add_argument("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures are written")
     options = parser.parse_args()
     scale, runs = (10, 1) if options.quick else (1, options.runs)
-    measured = measure_large(runs, scale) if options.large else measure_all(runs, scale)
-    text = table(measured)
+    measured, text = [], ""
+    if options.large:
+        measured = measure_large(runs, scale)
+    elif not options.snapshot:
+        measured = measure_all(runs, scale)
+        text = compared(measured)
     if not options.large:
-        text += compared(measured)
+        measured += measure_snapshot(runs, options.rows // scale)
+    text = table(measured) + text
     print(text)
     report = {
         "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
-        "lines": [{"name": m.name, "figure": m.figure, "target": m.target, "runs": m.runs} for m in measured],
+        "lines": [m.to_dict() for m in measured],
     }
     options.json.write_text(json.dumps(report, indent=1))
     return int(any(line.met == "NO" for line in measured))
@@ -217,17 +152,6 @@ def measure_large(runs: int, scale: int) -> list[Line]:
         measured = large_lines(w)
         run_all(measured, runs, Servers(server))
     return measured
-
-
-def run_all(measured: list[Line], runs: int, servers: Servers) -> None:
-    """All lines in turn, several times, so that a slow moment of the machine does not hit one line alone."""
-    sizes = {row[0]: int(row[1]) for row in servers.source.sql("SHOW BINARY LOGS")}
-    for number in range(runs):
-        for line in measured:
-            if len(line.runs) > number:
-                continue  # it shares the runs of the line before
-            print(f"bench: run {number + 1} of {runs}: {line.name}", flush=True)
-            run(line, servers, sizes)
 
 
 def compared(measured: list[Line]) -> str:

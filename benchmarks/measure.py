@@ -17,8 +17,10 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from benchmarks import beside, tables
+from benchmarks.destinations import running, settings_of
 from headrace.cli.run import spare_collector
-from headrace.cli.wiring import ADAPTERS, Wiring
+from headrace.cli.wiring import Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
 from headrace.model import Position
@@ -30,40 +32,12 @@ from headrace.mysql.values.column_types import DEFAULTS, JSON
 from headrace.mysql.values.jsonb import json_text
 from headrace.mysql.values.rowcode import RowDecoder, make_decoder
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.settings.daemon import DaemonSettings, StateSettings
+from headrace.settings.daemon import StateSettings
 from headrace.settings.destination import DestinationSettings, Settings
-from headrace.settings.load import Loader
 from headrace.supervisor.supervisor import Supervisor
 
 _LIMIT_SECONDS = 300.0
 _WRITE_ROWS = 30
-
-
-def _settings(job: dict[str, Any]) -> DestinationSettings:
-    sink: dict[str, Any] = {"type": "null"}
-    if job.get("pipe"):
-        sink = {"type": "jsonl", "path": job["pipe"]}
-    elif job.get("kafka"):
-        sink = {"type": "kafka", "bootstrap_servers": job["kafka"], **job.get("kafka_sink", {})}
-    source = {"start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000, **job["source"]}
-    return Loader(ADAPTERS, {}).make_destination(
-        {
-            # Each run's own: exactly once, the brokers remember where the last one came to.
-            "name": job.get("destination", job.get("topic", "bench")),
-            "source": source,
-            "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
-            "route": {"topic": job.get("topic", "bench"), **_spread(job)},
-            "filter": {"include": f"bench\\.{job['table']}", **job.get("filter", {})},
-            "sink": sink,
-        }
-    )
-
-
-def _spread(job: dict[str, Any]) -> dict[str, Any]:
-    """Over partitions by the primary key, where the job wants that."""
-    if not job.get("partitions"):
-        return {}
-    return {"partitions": job["partitions"], "partition_hash": r".*\..*:$pk$"}
 
 
 async def _make_topic(job: dict[str, Any]) -> None:
@@ -81,26 +55,12 @@ async def pipeline(job: dict[str, Any]) -> dict[str, float]:
         await _make_topic(job)
     with TemporaryDirectory() as folder:
         reader = _slow_reader(job, folder) if job.get("sink_bytes_per_second") else None
-        settings = _settings(job)
-        state = StateSettings(path=Path(folder) / "state.db")
-        wiring = Wiring(Settings(state=state, destinations={settings.name: settings}))
-        await wiring.open()
-        status = DestinationStatus("bench")
-        actor = Destination(settings, DaemonSettings(), wiring.parts(settings), status)
-        stop = asyncio.Event()
-        running = asyncio.create_task(actor.run(stop))
-        begun = cpu = 0.0
-        async with asyncio.timeout(_LIMIT_SECONDS):
-            while status.rows < job["rows"]:
-                await asyncio.sleep(0.002)
-                if running.done():
-                    running.result()
-                if not begun and status.rows:  # what the start costs is not what is measured
-                    begun, cpu, first = time.perf_counter(), time.process_time(), status.rows
-        elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
-        stop.set()
-        await running
-        await wiring.close()
+        async with running(job) as run, asyncio.timeout(_LIMIT_SECONDS):
+            status = run.status
+            await run.until(lambda: status.rows > 0)  # what the start costs is not what is measured
+            begun, cpu, first = time.perf_counter(), time.process_time(), status.rows
+            await run.until(lambda: status.rows >= job["rows"])
+            elapsed, used = time.perf_counter() - begun, time.process_time() - cpu
         if reader is not None:
             reader.wait(60)
     rows = status.rows - first
@@ -118,11 +78,11 @@ def _slow_reader(job: dict[str, Any], folder: str) -> subprocess.Popen[bytes]:
 async def several(job: dict[str, Any]) -> dict[str, float]:
     """Many destinations under one supervisor, all over the same table, some of which may never come to life."""
     names = [f"live{number}" for number in range(job["live"])]
-    made = {name: _settings({**job, "destination": name}) for name in names}
+    made = {name: settings_of({**job, "destination": name}) for name in names}
     ways: tuple[dict[str, Any], ...] = ({"password": "wrong"}, {"port": 1}, {"start": "no-such-bin.000001:4"})
     for number, way in enumerate(ways[: job["dead"]]):
         name = f"dead{number}"
-        made[name] = _settings({**job, "destination": name, "source": {**job["source"], **way}})
+        made[name] = settings_of({**job, "destination": name, "source": {**job["source"], **way}})
     for number, (name, one) in enumerate(made.items()):
         source = one.source.model_copy(update={"server_id": os.getpid() + 1000 + number})
         made[name] = one.model_copy(update={"source": source})
@@ -156,7 +116,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 async def packets(job: dict[str, Any]) -> dict[str, float]:
     """The limit of reading: the same stream, packets cut and counted, nothing decoded."""
-    settings = _settings(job)
+    settings = settings_of(job)
     connection = await SourceConnection.open(address_of(settings.source))
     await connection.register(settings.source.server_id, 5)
     stream = await connection.dump(settings.source.server_id, file=job["file"], offset=4, gtids=None, buffer=2 << 20)
@@ -179,7 +139,7 @@ async def packets(job: dict[str, Any]) -> dict[str, float]:
 
 async def json_documents(job: dict[str, Any]) -> dict[str, float]:
     """Binary JSON to text alone: the documents of this workload, as they stand in its binlog."""
-    settings = _settings(job)
+    settings = settings_of(job)
     connection = await SourceConnection.open(address_of(settings.source))
     await connection.register(settings.source.server_id, 5)
     stream = await connection.dump(settings.source.server_id, file=job["file"], offset=4, gtids=None, buffer=2 << 20)
@@ -341,11 +301,15 @@ def reference(job: dict[str, Any]) -> dict[str, float]:
 def main() -> None:
     """Reads the job as JSON from the command line."""
     job = json.loads(sys.argv[1])
+    job["other_cores"] = sorted(os.sched_getaffinity(0) - {0})
     os.sched_setaffinity(0, {0})
     spare_collector()
     kinds = {"pipeline": pipeline, "packets": packets, "kafka": kafka_only, "json": json_documents, "several": several}
     kinds |= {"rabbitmq": rabbitmq_only, "rocketmq": rocketmq_only}
-    figures = reference(job) if job["kind"] == "reference" else asyncio.run(kinds[job["kind"]](job))
+    kinds |= {"cursor": tables.cursor, "stream_beside": beside.stream, "latency_beside": beside.latency}
+    alone = {"reference": reference, "program": tables.program, "debezium": tables.debezium}
+    kind = job["kind"]
+    figures = alone[kind](job) if kind in alone else asyncio.run(kinds[kind](job))
     figures["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(figures))
 

@@ -13,6 +13,7 @@ _COLUMNS = (
     "id BIGINT AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3),"
     " note TEXT, flag TINYINT"
 )
+_COLUMNS_JSON = f"{_COLUMNS}, doc JSON"
 _NOTE = "开荒保洁与日常维护, booked online and paid on site; "
 
 
@@ -53,7 +54,7 @@ class Filler:
 
     def _begin(self, table: str, *, json: bool) -> tuple[str, str]:
         """A new table and a new binlog file; the file's name and the table's column list."""
-        columns = _COLUMNS + (", doc JSON" if json else "")
+        columns = _COLUMNS_JSON if json else _COLUMNS
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({columns})")
         self._cursor.execute("FLUSH BINARY LOGS")
         self._cursor.execute("SHOW BINARY LOG STATUS")
@@ -77,7 +78,7 @@ class Filler:
 
     def singles(self, table: str, rows: int) -> Workload:
         """One-row transactions: five events a row."""
-        self._cursor.execute("SET GLOBAL sync_binlog = 0, GLOBAL innodb_flush_log_at_trx_commit = 0")
+        self.relax()
         file, columns = self._begin(table, json=False)
         for value in _values(0, rows, json=False):
             self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {value}")
@@ -105,6 +106,47 @@ class Filler:
             )
         self._connection.commit()
         return Workload(table, table, rows // 10_000 * 10_000, file)
+
+    def stored(self, table: str, rows: int) -> Workload:
+        """Rows with a JSON column that no binlog has, repeated every 10,000."""
+        self._cursor.execute("SET sql_log_bin = OFF")
+        seed, each = f"{table}_seed", min(rows, 10_000)
+        self.bulk(seed, each, json=True)
+        _, columns = self._begin(table, json=True)
+        for _ in range(rows // each):
+            self._cursor.execute(
+                f"INSERT INTO {SCHEMA}.{table} ({columns}) SELECT {columns} FROM {SCHEMA}.{seed} ORDER BY id"
+            )
+        self._cursor.execute(f"ANALYZE TABLE {SCHEMA}.{table}")
+        self._cursor.fetchall()
+        self._cursor.execute("SET sql_log_bin = ON")
+        return Workload(table, table, rows // each * each)
+
+    def logged_only(self, table: str, rows_per_transaction: int) -> list[str]:
+        """A table whose changes stand in the binlog, and which keeps no row; statements that write such transactions,
+        as `bulk` does, and cost the server little."""
+        seed, count = f"{table}_seed", 10
+        self.bulk(seed, count * rows_per_transaction, json=True, per_transaction=rows_per_transaction)
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_JSON}) ENGINE = BLACKHOLE")
+        starts = range(0, count * rows_per_transaction, rows_per_transaction)
+        return [
+            f"INSERT INTO {SCHEMA}.{table} SELECT * FROM {SCHEMA}.{seed}"
+            f" WHERE id > {start} AND id <= {start + rows_per_transaction}"
+            for start in starts
+        ]
+
+    def stamped(self, table: str) -> list[str]:
+        """A table of rows that say when the server began with them, in microseconds since 1970 UTC; a statement that
+        adds one."""
+        self._cursor.execute(
+            f"CREATE TABLE {SCHEMA}.{table} (id BIGINT AUTO_INCREMENT PRIMARY KEY, at_us BIGINT NOT NULL, note TEXT)"
+        )
+        microseconds = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)"
+        return [f"INSERT INTO {SCHEMA}.{table} (at_us, note) VALUES ({microseconds}, '{_NOTE}')"]
+
+    def relax(self) -> None:
+        """Has the server leave it to the system when it writes to the disk, which is not what is measured."""
+        self._cursor.execute("SET GLOBAL sync_binlog = 0, GLOBAL innodb_flush_log_at_trx_commit = 0")
 
     def one_statement(self, table: str, rows: int) -> Workload:
         """Rows of 200 bytes in the binlog, all of one statement."""

@@ -12,6 +12,7 @@ from devstack.servers.sql import PASSWORD, ROOT_PASSWORD, USER, SqlKind, SqlServ
 SUITE = "sid"
 PACKAGES = ("mysql-server-core", "mysql-client-core")
 PROGRAM = "usr/sbin/mysqld"
+MYSQLDUMP = "usr/bin/mysqldump"
 
 
 class MysqlServer(SqlServer):
@@ -47,6 +48,14 @@ class MysqlServer(SqlServer):
     def mysqlbinlog_args(self) -> list[str]:
         """A whole command line of mysqlbinlog as root; append options and file names."""
         return [*self.prefix.argv("usr/bin/mysqlbinlog"), *self._login()]
+
+    @property
+    def mysqldump_args(self) -> list[str]:
+        """A whole command line of mysqldump as root; append options, a schema and tables. Raises Unavailable when the
+        packages have none."""
+        if not (self.prefix.root / MYSQLDUMP).is_file():
+            raise Unavailable("mysqldump: not found")
+        return [*self.prefix.argv(MYSQLDUMP), *self._login()]
 
 
 class Mysql(SqlKind[MysqlServer]):

@@ -1,0 +1,92 @@
+"""The destinations that are measured, by their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from headrace.cli.wiring import ADAPTERS, Wiring
+from headrace.destination.destination import Destination
+from headrace.destination.status import DestinationStatus
+from headrace.lease import Lease
+from headrace.ports.sink import Sink
+from headrace.settings.daemon import DaemonSettings, StateSettings
+from headrace.settings.destination import DestinationSettings, Settings
+from headrace.settings.load import Loader
+
+_LOOK = 0.002
+"""Seconds between two looks at a counter."""
+
+
+def settings_of(job: dict[str, Any]) -> DestinationSettings:
+    """The destination that does a job: from the start of its binlog file, unless its source says otherwise."""
+    sink: dict[str, Any] = {"type": "null"}
+    if job.get("pipe"):
+        sink = {"type": "jsonl", "path": job["pipe"]}
+    elif job.get("kafka"):
+        sink = {"type": "kafka", "bootstrap_servers": job["kafka"], **job.get("kafka_sink", {})}
+    source = {"start": f"{job['file']}:4", "tls": "disabled", "server_id": os.getpid() + 1000, **job["source"]}
+    return Loader(ADAPTERS, {}).make_destination(
+        {
+            # Each run's own: exactly once, the brokers remember where the last one came to.
+            "name": job.get("destination", job.get("topic", "bench")),
+            "source": source,
+            "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
+            "route": {"topic": job.get("topic", "bench"), **_spread(job)},
+            "filter": {"include": f"bench\\.{job['table']}", **job.get("filter", {})},
+            "sink": sink,
+            "heartbeat": {"enabled": job.get("heartbeat", True)},
+        }
+    )
+
+
+def _spread(job: dict[str, Any]) -> dict[str, Any]:
+    """Over partitions by the primary key, where the job wants that."""
+    if not job.get("partitions"):
+        return {}
+    return {"partitions": job["partitions"], "partition_hash": r".*\..*:$pk$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A destination that runs."""
+
+    status: DestinationStatus
+    task: asyncio.Task[None]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits; raises what has ended the destination, if anything has."""
+        while not condition():
+            await asyncio.sleep(_LOOK)  # a counter has no event
+            if self.task.done():
+                self.task.result()
+                raise AssertionError("nobody has told it to end")
+
+
+@asynccontextmanager
+async def running(job: dict[str, Any], new_sink: Callable[[Lease], Sink] | None = None) -> AsyncIterator[Running]:
+    """The destination of a job, in a process that has just begun, until the end of the block; `new_sink` makes its sink
+    in place of the one that the job names."""
+    with TemporaryDirectory() as folder:
+        settings = settings_of(job)
+        state = StateSettings(path=Path(folder) / "state.db")
+        wiring = Wiring(Settings(state=state, destinations={settings.name: settings}))
+        await wiring.open()
+        parts = wiring.parts(settings)
+        if new_sink is not None:
+            made = new_sink
+            parts = replace(parts, new_sink=lambda lease, parking: made(lease))
+        status, stop = DestinationStatus("bench"), asyncio.Event()
+        task = asyncio.create_task(Destination(settings, DaemonSettings(), parts, status).run(stop))
+        try:
+            yield Running(status, task)
+        finally:
+            stop.set()
+            await task
+            await wiring.close()

@@ -1,0 +1,118 @@
+"""The lines of the table: what each measures, how it is run, and how it is printed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.workloads import Workload
+
+Figures = dict[str, float]
+ROCKETMQ_MESSAGES = 8_000
+RABBITMQ_MESSAGES = 60_000
+_UNITS = {
+    "rows_per_cpu_second": (" rows/CPU s", 0),
+    "rows_per_second": (" rows/s", 0),
+    "rss_mb": (" MB", 0),
+    "_ms": (" ms", 1),
+    "ratio": ("", 2),
+    "starved": ("", 2),
+}
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of the table: what is measured, on which workload, and what it should reach."""
+
+    name: str
+    kind: str
+    workload: Workload
+    figure: str
+    target: float | None = None
+    job: dict[str, Any] = field(default_factory=dict)
+    runs: list[Figures] = field(default_factory=list)
+    missing: str = ""
+    """Why it can't be measured here."""
+
+    @property
+    def value(self) -> float:
+        """The median of the figure that counts."""
+        return statistics.median(run[self.figure] for run in self.runs)
+
+    @property
+    def met(self) -> str:
+        """Whether the target is reached; memory is to stay below its own."""
+        if self.target is None or self.missing:
+            return ""
+        good = self.value <= self.target if self.figure == "rss_mb" else self.value >= self.target
+        return "yes" if good else "NO"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        made = {"name": self.name, "figure": self.figure, "target": self.target, "runs": self.runs}
+        return made | ({"missing": self.missing} if self.missing else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What runs for the measurements."""
+
+    source: Any
+    kafka: Any = None
+    rabbitmq: Any = None
+    rocketmq: Any = None
+
+
+def run(line: Line, servers: Servers, sizes: dict[str, int]) -> None:
+    """One run in a process of its own."""
+    job = {"kind": line.kind, "source": servers.source.connection(), "topic": f"bench-{uuid.uuid4().hex[:8]}"}
+    job |= line.workload.to_dict() | line.job | {"bytes": sizes.get(line.workload.file, 0)}
+    if line.kind == "kafka" or job.get("to_kafka"):
+        job["kafka"] = servers.kafka.bootstrap_servers
+    if line.kind == "rabbitmq":
+        address = (servers.rabbitmq.host, servers.rabbitmq.port)
+        job |= {"rabbitmq": address, "messages": RABBITMQ_MESSAGES, "value_bytes": 600}
+    if line.kind == "rocketmq":
+        servers.rocketmq.create_topic(job["topic"], 8, "FIFO")
+        job |= {"rocketmq": servers.rocketmq.endpoints, "messages": ROCKETMQ_MESSAGES, "value_bytes": 600}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.measure", json.dumps(job)], capture_output=True, text=True, timeout=600
+    )
+    if done.returncode:
+        raise SystemExit(f"bench: '{line.name}' failed:\n{done.stderr[-3000:]}")
+    line.runs.append(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _shown(figure: str) -> tuple[str, int]:
+    """Unit and decimal places, by the end of a figure's name."""
+    return next(shown for end, shown in _UNITS.items() if figure.endswith(end))
+
+
+def table(measured: list[Line]) -> str:
+    """Markdown, for docs/benchmarks.md and the eye."""
+    out = ["| measurement | median | least..most | target | met |", "|---|---:|---:|---:|---|"]
+    for line in measured:
+        if line.missing:
+            out.append(f"| {line.name} | {line.missing} |  |  |  |")
+            continue
+        values, (unit, digits) = [r[line.figure] for r in line.runs], _shown(line.figure)
+        target = f"{line.target:,.{digits}f}" if line.target else ""
+        span = f"{min(values):,.{digits}f}..{max(values):,.{digits}f}"
+        out.append(f"| {line.name} | {line.value:,.{digits}f}{unit} | {span} | {target} | {line.met} |")
+    return "\n".join(out)
+
+
+def run_all(measured: list[Line], runs: int, servers: Servers) -> None:
+    """All lines in turn, several times, so that a slow moment of the machine does not hit one line alone."""
+    sizes = {row[0]: int(row[1]) for row in servers.source.sql("SHOW BINARY LOGS")}
+    for number in range(runs):
+        for line in measured:
+            if line.missing or len(line.runs) > number:
+                continue  # or it shares the runs of the line before
+            print(f"bench: run {number + 1} of {runs}: {line.name}", flush=True)
+            run(line, servers, sizes)

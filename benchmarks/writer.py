@@ -1,0 +1,56 @@
+"""Writes to MySQL beside a measurement, in a process of its own: as often as it is told to, or at a steady rate."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import cycle
+
+import pymysql
+
+_READ = 4096
+
+
+def _told() -> Iterator[None]:
+    """Once for each byte on standard input."""
+    while orders := os.read(0, _READ):
+        for _ in orders:
+            yield
+
+
+def _steadily(rate: float) -> Iterator[None]:
+    """So many times a second, until standard input ends; what was late is made up for."""
+    ended = threading.Event()
+
+    def wait_for_end() -> None:
+        while os.read(0, _READ):
+            """Nothing is told to one that keeps its own time."""
+        ended.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    begun, count = time.monotonic(), 0
+    while not ended.wait(max(0.0, begun + count / rate - time.monotonic())):
+        count += 1
+        yield
+
+
+def main() -> None:
+    """The job as JSON from the command line: `connection`, `statements` that are run in turn, each a transaction, and
+    `rate` a second, 0 for a statement a byte of standard input. Prints a byte for each that is done; ends when standard
+    input does."""
+    job = json.loads(sys.argv[1])
+    connection = pymysql.connect(**job["connection"], autocommit=True)
+    statements = cycle(job["statements"])
+    with connection.cursor() as cursor:
+        for _ in _steadily(job["rate"]) if job["rate"] else _told():
+            cursor.execute(next(statements))
+            os.write(1, b".")
+    connection.close()
+
+
+if __name__ == "__main__":
+    main()
