@@ -80,6 +80,7 @@ class Run:
                 signal=lambda signal: self._control.signal(signal),
                 begin=builder.tick,
                 full=builder.full,
+                between=lambda: merge.busy and merge.wants(self._source, rows=self._credit >= _TURN / 2),
             )
         )
         self._merge, merge.wake = merge, self._source.wake
@@ -188,12 +189,9 @@ class Run:
     async def _give_snapshot(self, streamed: float | None) -> None:
         """The turn of a snapshot, behind one of the stream that took so many seconds of CPU; None: the stream is
         idle."""
+        self._credit = _TURN if streamed is None else min(_TURN, self._credit + _SHARE * streamed)
         if self._source.in_transaction():
             return
-        if streamed is None:
-            self._credit = _TURN
-        else:
-            self._credit = min(_TURN, self._credit + _SHARE * streamed)
         began = time.perf_counter()
         if self._merge.turn(self._source, max(0.0, self._credit)):
             self._credit -= time.perf_counter() - began

@@ -71,14 +71,19 @@ class MysqlStream(ChangeStream):
             if self._schemas.history.version != version:
                 decoder.refresh()
             await asyncio.sleep(0)
-            self._receiver.begin()
-            self._at, self._more = decoder.feed(self._data, self._at, self._receiver.full)
+            receiver = self._receiver
+            receiver.begin()
+            eager = decoder.cutter.eager = receiver.between()
+            self._at, self._more = decoder.feed(self._data, self._at, self._stops if eager else receiver.full)
         except HeadraceError as error:
             if isinstance(error, ServerIdTaken):
                 self._disconnected()
             if not decoder.cutter.refused:
                 raise
             self._end = error  # the server's word: what came before it was given whole
+
+    def _stops(self) -> bool:
+        return self._receiver.full() or not self._decoder.transactions.in_group
 
     async def _receive(self) -> None:
         packets, rest = self._dump.packets, self._data[self._at :]

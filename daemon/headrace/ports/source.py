@@ -79,6 +79,8 @@ class Receiver:
     """Something may be given from now on: called once each read(), behind its waits."""
     full: Callable[[], bool] = lambda: False
     """Whether read() is to return before it gives more. Asked after each few events."""
+    between: Callable[[], bool] = lambda: False
+    """Whether read() is to return as soon as it is between two transactions. Asked once each read()."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,12 +180,13 @@ class SnapshotMerge:
             if not future.done():
                 future.set_result((position, table.touched.open(schema)))
         new, self._new = self._new, False
-        return self._give(stream, position, time.perf_counter() + seconds) or new
+        return (seconds > 0 and self._give(stream, position, time.perf_counter() + seconds)) or new
 
-    @property
-    def ready(self) -> bool:
-        """Whether there are chunks, which may wait for the stream."""
-        return any(table.chunks for table in self.tables.values())
+    def wants(self, stream: ChangeStream, *, rows: bool) -> bool:
+        """Whether turn() has something to do at once: windows to open, or, with `rows`, rows to give out."""
+        return bool(self._asked) or (
+            rows and any(one.chunks and stream.passed(one.chunks[0].chunk.high) for one in self.tables.values())
+        )
 
     def _give(self, stream: ChangeStream, position: Position, end: float) -> bool:
         gave = False

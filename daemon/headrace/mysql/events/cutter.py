@@ -91,6 +91,8 @@ class EventCutter:
         self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
         self._keep_large, self._spool = keep_large, spool
         self.events, self.need, self.refused = 0, 4, False
+        self.eager = False
+        """Whether feed() asks after each event whether it is to stop."""
         self._inner: list[EnterInner] = []
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
@@ -99,8 +101,9 @@ class EventCutter:
         """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
 
         Stops when the data ends (`need` then says how many bytes the next packet has at least), when a handler needs a
-        table schema, when `enough()` says so after an event, or after 8 ms, so that the event loop breathes. Raises
-        NotUnderstood, BinlogCorrupt, and what the server says instead of an event.
+        table schema, when `enough()` says so, or after 8 ms, so that the event loop breathes. `enough` is asked after
+        each 16 events, and after each one while `eager`. Raises NotUnderstood, BinlogCorrupt, and what the server says
+        instead of an event.
         """
         try:
             if self._inner:
@@ -133,7 +136,7 @@ class EventCutter:
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
         cursor, deadline = self._cursor, time.monotonic() + _SLICE_SECONDS
-        count = 0
+        count, asks = 0, 0 if self.eager else 15
         while True:
             high, checked = cursor.high, cursor.checksums
             try:
@@ -174,7 +177,7 @@ class EventCutter:
                         cursor.end = start + length
                     at = end
                     count += 1
-                    if not count & 15 and (enough() or time.monotonic() > deadline):
+                    if not count & asks and (enough() or time.monotonic() > deadline):
                         self.events += count
                         return at, size - at >= 4
                 self.events += count
