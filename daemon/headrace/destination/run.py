@@ -30,7 +30,7 @@ _BLOCKED = 5.0
 """After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
 _LOOK = 1.0
 """Seconds between two looks at the clock."""
-_TURN = 0.01
+_TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
 _SHARE = 0.25
 """Of the time that the stream takes, what a snapshot may take beside it while the stream always has more."""
