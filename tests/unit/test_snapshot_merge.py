@@ -273,7 +273,7 @@ def test_a_table_that_gets_another_name_is_read_under_that() -> None:
 
     def rename(old: str, new: str) -> Snapshot:
         change = TableChange(DdlKind.RENAME, "shop", new, renamed_from=("shop", old))
-        return plan.renamed(snapshot, (change,), lambda _, table: table != "hidden")
+        return plan.altered(snapshot, (change,), lambda _, table: table != "hidden")
 
     assert rename("k", "b").open == (TableProgress("shop", "b", ("5",), 5),)
     assert rename("k", "hidden").open == ()
@@ -281,6 +281,21 @@ def test_a_table_that_gets_another_name_is_read_under_that() -> None:
     assert rename("x", "b").open == (*snapshot.open, TableProgress("shop", "b"))
     assert rename("x", "y").open == snapshot.open
     assert rename("hidden", "b").open == (*snapshot.open, TableProgress("shop", "b"))
+
+
+def test_a_table_that_takes_the_name_of_one_that_was_dropped_is_read_as_itself() -> None:
+    snapshot = Snapshot(
+        "s",
+        "initial",
+        begun=("shop", "m"),
+        open=(TableProgress("shop", "k", ("5",), 5), TableProgress("shop", "l", ("2",), 2)),
+    )
+    drop = TableChange(DdlKind.ERASE, "shop", "k")
+    rename = TableChange(DdlKind.RENAME, "shop", "k", renamed_from=("shop", "l"))
+    later = TableChange(DdlKind.RENAME, "shop", "k", renamed_from=("shop", "x"))
+    assert plan.altered(snapshot, (drop, rename), lambda *_: True).open == (TableProgress("shop", "k", ("2",), 2),)
+    other = TableProgress("shop", "l", ("2",), 2)
+    assert plan.altered(snapshot, (drop, later), lambda *_: True).open == (other, TableProgress("shop", "k"))
 
 
 def test_tables_follow_each_other_by_name() -> None:

@@ -64,6 +64,8 @@ class SnapshotCommand:
     def apply(self, snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
         """The snapshots behind the command. Raises SnapshotRefused."""
         if self.command == "resync":
+            if any(one.id == self.id for one in snapshots):
+                raise SnapshotRefused(f"there is a snapshot {self.id} already")
             if len(snapshots) >= _WAITING:
                 raise SnapshotRefused(f"{len(snapshots)} snapshots wait already")
             made = Snapshot(

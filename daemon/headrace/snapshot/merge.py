@@ -92,8 +92,12 @@ class SnapshotMerge:
         for name, table in self.tables.items():
             if names is None or name in names:
                 table.forget()
-        if self.snapshots and any(change.renamed_from is not None for change in changes):
-            self._update(*(plan.renamed(one, changes, plan.wanted(one, self.captures)) for one in self.snapshots))
+        if not changes or not self.snapshots:
+            return
+        before = self.snapshots
+        after = tuple(plan.altered(one, changes, plan.wanted(one, self.captures)) for one in before)
+        if after != before:
+            self._update(*after)
             if self.current is not None:
                 stale = self.tables.keys() - {one.name for one in self.current.open}
                 for name in stale:

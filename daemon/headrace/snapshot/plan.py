@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from headrace.model import TableChange
+from headrace.model import DdlKind, TableChange
 from headrace.ports.tables import TableFacts
 from headrace.rules.patterns import compile_filter
 from headrace.snapshots import Snapshot, TableName, TableProgress
@@ -62,10 +62,13 @@ def progress_of(snapshot: Snapshot, name: TableName) -> TableProgress | None:
     return next((one for one in snapshot.open if one.name == name), None)
 
 
-def renamed(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures) -> Snapshot:
-    """The snapshot behind statements that gave tables other names: a table that is not done goes on, or begins anew,
-    under its new name, unless its turn is still to come."""
+def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures) -> Snapshot:
+    """The snapshot behind statements that dropped tables, or gave them other names: a table that is not done goes on,
+    or begins anew, under its new name, unless its turn is still to come. What has the name of one that was dropped is
+    another table."""
     for change in changes:
+        if change.kind is DdlKind.ERASE and progress_of(snapshot, (change.schema, change.table)) is not None:
+            snapshot = end_table(snapshot, (change.schema, change.table))
         old, new = change.renamed_from, (change.schema, change.table)
         if old is None or old == new:
             continue
@@ -77,7 +80,7 @@ def renamed(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures)
             continue
         if progress is not None:
             moved = replace(progress, schema=new[0], table=new[1])
-            snapshot = replace(snapshot, open=(*snapshot.open, moved), begun=snapshot.begun)
+            snapshot = replace(snapshot, open=(*snapshot.open, moved))
         elif new <= snapshot.begun:
             snapshot = replace(snapshot, open=(*snapshot.open, TableProgress(*new)))
     return snapshot
