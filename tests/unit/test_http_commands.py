@@ -76,14 +76,21 @@ async def test_another_node_is_named_where_that_runs_the_destination(url: str, s
     assert "run by relay-2: give the command there" in page["error"]
 
 
-async def test_other_machines_are_not_heard(status: DestinationStatus) -> None:
+@pytest.mark.parametrize(("client", "code"), [("192.0.2.7", 403), ("192.0.2.8", 409), ("127.0.0.1", 409)])
+async def test_other_machines_are_not_heard(status: DestinationStatus, client: str, code: int) -> None:
+    status.command = None
     scope = {
         "path": PATH,
-        "client": ("192.0.2.7", 4711),
+        "client": (client, 4711),
+        "server": ("192.0.2.8", 9180),
         "headers": [(b"host", b"localhost:9180"), (b"content-type", b"application/json")],
     }
-    code, page = await take_command(scope, None, {"shop": status})
-    assert (code, "this machine only" in page["error"]) == (403, True)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    answered, page = await take_command(scope, receive, {"shop": status})
+    assert (answered, "this machine only" in page["error"]) == (code, code == 403)
 
 
 def resync(**more: Any) -> SnapshotCommand:

@@ -62,13 +62,17 @@ def _not_here(status: DestinationStatus) -> str:
 
 
 def _is_here(scope: Mapping[str, Any], host: str) -> bool:
-    """Whether the request comes from this machine, and is meant for it."""
-    client = scope.get("client")
+    """Whether the request comes from this machine, and is meant for it: a connection to an own address has that at both
+    ends."""
+    client, server = scope.get("client"), scope.get("server")
+    if client is None or server is None:
+        return False
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     try:
-        return client is not None and ipaddress.ip_address(client[0]).is_loopback and name.lower() in _HERE
+        near = ipaddress.ip_address(client[0]).is_loopback or client[0] == server[0]
     except ValueError:
         return False
+    return near and name.lower() in {*_HERE, server[0]}
 
 
 async def _body(receive: Any) -> bytes | None:
