@@ -84,8 +84,10 @@ class Snapshotting:
             self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=str(error))
 
     def tell(self) -> None:
-        """Tells status and log how far it is; called each second."""
-        facts = self._status.snapshot = self._rate.facts(self._merge.snapshots, self._throttle.reason)
+        """Tells status and log how far it is; called each second. A snapshot is done once that is stored."""
+        position = self._status.position
+        shown = self._merge.snapshots or (position.snapshots if position is not None else ())
+        facts = self._status.snapshot = self._rate.facts(shown, self._throttle.reason)
         now = time.monotonic()
         if facts is not None and facts["state"] != "paused" and now - self._told_at > _TELL:
             self._told_at = now

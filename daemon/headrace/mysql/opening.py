@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import SourceMisconfigured
-from headrace.model import POS_SHIFT, Gap, Position
+from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.checks import require_complete
 from headrace.mysql.events.dump_start import DumpStart, dump_position
 from headrace.mysql.events.gtid import GtidSet
@@ -131,9 +131,11 @@ async def _first_start(connection: SourceConnection, server: Server, us: str) ->
         return Position(us, "", 4, str(GtidSet(start.gtid_set)))
     if isinstance(start, StartLatest):
         file, offset, gtids = await connection.binlog_end()
-        # Rows of a snapshot are numbered behind what an earlier life of the destination may have given out.
-        (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP(NOW(6)) * 1000000"))[0]
-        return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=int(clock) << POS_SHIFT)
+        # Rows of a snapshot are numbered behind what an earlier life of the destination may have given out, and before
+        # what is committed from now on: its time may have no more than seconds.
+        (clock,) = (await connection.execute("SELECT UNIX_TIMESTAMP(NOW())"))[0]
+        last_pos = (int(clock) * 1_000_000 << POS_SHIFT) - POS_ROOM - 1
+        return Position(us, file, offset, gtids if server.gtid_mode else "", last_pos=last_pos)
     inventory = await take_inventory(connection)
     oldest = inventory.files[0].name
     if isinstance(start, StartTime):
