@@ -58,6 +58,8 @@ class Transactions:
         self.own_events = 0
         """Rows events of the present transaction that change headrace's own tables only."""
         self.last_pos, self.commit_time_us = begin.last_pos, begin.commit_time_us
+        self._roomed = -1
+        """`last_pos` with the room before the group, as long as no number was given since."""
         self._last_commit_us, self._tx_last_pos = begin.commit_time_us, begin.last_pos
         self.count = self.events_done = self.skip_events = 0
         self.gtid, self.start = "", begin.offset
@@ -98,7 +100,7 @@ class Transactions:
         start = cursor.start
         self.start, self.events_done = start if start >= 0 else cursor.end, 0
         self.in_group, self.captured_rows, self._in_xa, self.holding = True, False, False, False
-        self._tx_last_pos, self.skip_events = self.last_pos, 0
+        self._tx_last_pos, self.skip_events = self._given, 0
         self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
         if self._skip_to is not None:
             self._find_start()
@@ -107,9 +109,9 @@ class Transactions:
             self._reread()
         elif self._resume is not None:
             self._resume_inside()
-        # Behind a position within the group the stored number has the room already; before the position none is given.
-        if not self.skip_events and not self._awaited:
-            self.last_pos += POS_ROOM
+        # Not behind a position within the group, where a number of the group was given, nor before the position.
+        if not self.skip_events and not self._awaited and self.last_pos != self._roomed:
+            self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
     def _find_start(self) -> None:
         """On the way to where the stream is to begin."""
@@ -420,6 +422,11 @@ class Transactions:
         if self._skip_to is not None and not self.in_group:
             self._group_end = self._group_end or self._cursor.end
 
+    @property
+    def _given(self) -> int:
+        """The last number that was given out."""
+        return self.last_pos - POS_ROOM if self.last_pos == self._roomed else self.last_pos
+
     def position(self) -> Position:
         """From where reading would go on if everything given out so far were confirmed."""
         if self._skip_to is not None or self._awaited:
@@ -427,10 +434,10 @@ class Transactions:
         if self._resume is not None:
             return self._resume  # nothing came yet: what was done of the transaction under way still holds
         gtids = str(self.gtids) if self.gtids else ""
-        last_pos, done = self.last_pos, 0
+        last_pos, done = self._given, 0
         if self.in_group:
             offset, when = self.start, self._last_commit_us
-            if self._mark is None:
+            if self._mark is None and self.last_pos != self._roomed:
                 done = self.events_done if self.passing else max(self.events_done, self.skip_events)
             if not done:  # all of the group is numbered again
                 last_pos = self._tx_last_pos
