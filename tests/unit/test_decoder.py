@@ -71,6 +71,42 @@ def test_a_resume_inside_a_transaction_skips_what_was_done_and_keeps_the_numbers
     assert [(c.rows, c.pos) for c in resumed] == [(c.rows, c.pos) for c in whole[1:]]
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.booleans(), min_size=1, max_size=4)), min_size=1, max_size=8))
+def test_a_resume_at_any_event_gives_the_numbers_that_the_first_reading_gave(
+    groups: list[tuple[int, list[bool]]],
+) -> None:
+    """Commit times often have seconds only, and transactions that nobody wants stand between others."""
+    log = Binlog().begin_file()
+    head = len(log.packets)
+    starts, ends, when = dict[int, int](), [head], 1_700_000_000
+    for number, (seconds, wanted) in enumerate(groups, 1):
+        starts[log.at] = len(log.packets)
+        when += seconds // 2
+        log.gtid(number, when * 1_000_000)
+        log.query("BEGIN")
+        for one in wanted:
+            log.table("t" if one else "dropped")
+            log.insert((number, "x"), (number, "y"))
+            ends.append(len(log.packets))
+        log.event(16, struct.pack("<Q", number))
+        ends.append(len(log.packets))
+    starts[log.at] = len(log.packets)
+    first: list[RowsChange] = []
+    reading = decoder(first)
+    places: list[tuple[Position, int]] = []
+    for begin, end in zip([0, *ends], ends, strict=False):
+        feed(reading, bytes(log.packets[begin:end]))
+        places.append((reading.position(), len(first)))
+    numbers = [change.pos for change in first]
+    assert numbers == sorted(set(numbers))
+    for position, done in places:
+        again: list[RowsChange] = []
+        resumed = decoder(again, position)
+        feed(resumed, bytes(log.packets[starts[position.offset] :]) if position.offset in starts else b"")
+        assert [change.pos for change in again] == numbers[done:]
+    close_all()
+
+
 def test_the_position_inside_a_transaction_is_its_start_and_the_events_done() -> None:
     log = Binlog().begin_file()
     begin = log.at
