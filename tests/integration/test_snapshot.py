@@ -342,3 +342,42 @@ def test_reading_waits_while_the_server_is_busy_and_says_so(mysql_site: Site, da
         thread.join()
     process.wait("shop", done)
     assert len(snapshot_rows(out)) == 5_000
+
+
+def test_long_keys_and_sets_of_64_members_are_read_in_one_order(site: Site, daemon: Any, out: Path) -> None:
+    """Servers sort by the beginnings of values, and compare some numbers with a sign."""
+    fill(site, 2_000)
+    members = ", ".join(f"'m{number}'" for number in range(64))
+    site.run(
+        "CREATE TABLE long_keys (id TEXT, PRIMARY KEY (id(700))) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        "INSERT INTO long_keys SELECT CONCAT(REPEAT('x', 600), LPAD(id * 7919 % 100003, 6, '0'), id) FROM t",
+        f"CREATE TABLE sets (id SET({members}) PRIMARY KEY)",
+        "INSERT INTO sets SELECT CAST(id AS UNSIGNED) FROM t",
+        "INSERT INTO sets SELECT CAST(id + 9223372036854775808 AS UNSIGNED) FROM t",
+        "DROP TABLE t",
+    )
+    sink = f'type = "jsonl"\npath = "{out}"'
+    text = destination_toml(site.server, site.schema, sink, snapshot="initial", source=slowly(20_000))
+    process = daemon(shop=text).start()
+    process.wait("shop", done)
+    for table, rows in (("long_keys", 2_000), ("sets", 4_000)):
+        ids = [row["id"] for one in read_jsonl(out) if one["table"] == table for row in one["data"]]
+        assert (len(ids), len(set(ids))) == (rows, rows)
+
+
+def test_a_statement_that_is_given_up_ends_on_the_server_too(mysql_site: Site, start: Any) -> None:
+    fill(mysql_site, 1_000)
+    process = start(mysql_site)
+    wait_for_table(mysql_site, "headrace.signal")
+    condition = f'{{"tables": "{mysql_site.schema}.t", "where": "SLEEP(0.1) = 1"}}'
+    mysql_site.run(
+        f"INSERT INTO headrace.signal (destination, command, arguments) VALUES ('shop', 'resync', '{condition}')"
+    )
+
+    def runs() -> bool:
+        rows = mysql_site.run("SELECT INFO FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP(0.1)%'")
+        return any("PROCESSLIST" not in row[0] for row in rows)
+
+    eventually(runs)
+    assert process.command("snapshot", "cancel", "shop")[0] == 0
+    eventually(lambda: not runs())

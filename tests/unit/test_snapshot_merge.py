@@ -273,7 +273,8 @@ def test_a_table_that_gets_another_name_is_read_under_that() -> None:
 
     def rename(old: str, new: str) -> Snapshot:
         change = TableChange(DdlKind.RENAME, "shop", new, renamed_from=("shop", old))
-        return plan.altered(snapshot, (change,), lambda _, table: table != "hidden")
+        captures = lambda _, table: table != "hidden"  # noqa: E731
+        return plan.altered(snapshot, (change,), captures, captures)
 
     assert rename("k", "b").open == (TableProgress("shop", "b", ("5",), 5),)
     assert rename("k", "hidden").open == ()
@@ -281,6 +282,22 @@ def test_a_table_that_gets_another_name_is_read_under_that() -> None:
     assert rename("x", "b").open == (*snapshot.open, TableProgress("shop", "b"))
     assert rename("x", "y").open == snapshot.open
     assert rename("hidden", "b").open == (*snapshot.open, TableProgress("shop", "b"))
+
+
+def _any(schema: str, table: str) -> bool:
+    return True
+
+
+def test_a_table_that_a_resync_is_about_stays_that_under_another_name() -> None:
+    wants = lambda _, table: table == "t"  # noqa: E731
+    rename = TableChange(DdlKind.RENAME, "shop", "x", renamed_from=("shop", "t"))
+    waiting = Snapshot("s", "resync", tables="shop.t")
+    assert plan.altered(waiting, (rename,), wants, _any).open == (TableProgress("shop", "x"),)
+    half = Snapshot("s", "resync", tables="shop.t", begun=("shop", "t"), open=(TableProgress("shop", "t", ("5",), 5),))
+    assert plan.altered(half, (rename,), wants, _any).open == (TableProgress("shop", "x", ("5",), 5),)
+    done = Snapshot("s", "resync", tables="shop.t", begun=("shop", "t"))
+    assert plan.altered(done, (rename,), wants, _any).open == ()
+    assert plan.altered(waiting, (rename,), wants, wants).open == ()
 
 
 def test_a_table_that_takes_the_name_of_one_that_was_dropped_is_read_as_itself() -> None:
@@ -293,9 +310,9 @@ def test_a_table_that_takes_the_name_of_one_that_was_dropped_is_read_as_itself()
     drop = TableChange(DdlKind.ERASE, "shop", "k")
     rename = TableChange(DdlKind.RENAME, "shop", "k", renamed_from=("shop", "l"))
     later = TableChange(DdlKind.RENAME, "shop", "k", renamed_from=("shop", "x"))
-    assert plan.altered(snapshot, (drop, rename), lambda *_: True).open == (TableProgress("shop", "k", ("2",), 2),)
+    assert plan.altered(snapshot, (drop, rename), _any, _any).open == (TableProgress("shop", "k", ("2",), 2),)
     other = TableProgress("shop", "l", ("2",), 2)
-    assert plan.altered(snapshot, (drop, later), lambda *_: True).open == (other, TableProgress("shop", "k"))
+    assert plan.altered(snapshot, (drop, later), _any, _any).open == (other, TableProgress("shop", "k"))
 
 
 def test_tables_follow_each_other_by_name() -> None:

@@ -49,6 +49,7 @@ class Control:
         before = {one.id for one in self._merge.snapshots}
         self._put(command)
         wanted = self._merge.snapshots
+        new = [one.id for one in wanted if one.id not in before]
         try:
             async with asyncio.timeout(_STORED_WITHIN):
                 while not self._stored(wanted):
@@ -59,7 +60,6 @@ class Control:
                 f"it was taken, but not stored within {_STORED_WITHIN:g} s: a restart of the daemon forgets it",
                 remedy="look at /health whether the sink and the state store can be reached",
             ) from None
-        new = [one.id for one in self._merge.snapshots if one.id not in before]
         return {"id": new[0] if new else "", "snapshots": [one.to_dict() for one in wanted]}
 
     def signal(self, signal: Signal) -> None:
@@ -68,8 +68,6 @@ class Control:
             return
         try:
             command = SnapshotCommand.of({**signal.arguments(), "command": signal.command})
-            if not command.id and command.command == "resync":
-                command = SnapshotCommand.of({**signal.arguments(), "command": "resync", "id": f"signal-{signal.id}"})
             self._put(command)
         except (HeadraceError, ValueError) as error:
             self._refused_at = time.monotonic()

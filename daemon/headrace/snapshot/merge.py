@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import structlog
+
 from headrace.model import (
     POS_ROOM,
     Operation,
@@ -27,6 +29,8 @@ from headrace.ports.tables import Chunk
 from headrace.snapshot import plan
 from headrace.snapshot.table_read import TableRead, Waiting
 from headrace.snapshots import Snapshot, TableName
+
+log = structlog.get_logger(__name__)
 
 _MESSAGE_BYTES = 8192
 """Bytes of rows in one change, as they came from the source: what a rows event of the binlog has by default."""
@@ -84,6 +88,9 @@ class SnapshotMerge:
             except LookupError:
                 table.forget()
             if len(table.touched) > _MOST_TOUCHED:
+                log.warning(
+                    "so many rows change while a table is read that it is read again", table=".".join(table.name)
+                )
                 table.forget()
         self._emit(change)
 
@@ -95,7 +102,7 @@ class SnapshotMerge:
         if not changes or not self.snapshots:
             return
         before = self.snapshots
-        after = tuple(plan.altered(one, changes, plan.wanted(one, self.captures)) for one in before)
+        after = tuple(plan.altered(one, changes, plan.wanted(one, self.captures), self.captures) for one in before)
         if after != before:
             self._update(*after)
             if self.current is not None:

@@ -62,10 +62,10 @@ def progress_of(snapshot: Snapshot, name: TableName) -> TableProgress | None:
     return next((one for one in snapshot.open if one.name == name), None)
 
 
-def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures) -> Snapshot:
+def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures, captures: Captures) -> Snapshot:
     """The snapshot behind statements that dropped tables, or gave them other names: a table that is not done goes on,
     or begins anew, under its new name, unless its turn is still to come. What has the name of one that was dropped is
-    another table."""
+    another table. A table that a resync is about stays that under any captured name."""
     for change in changes:
         if change.kind is DdlKind.ERASE and progress_of(snapshot, (change.schema, change.table)) is not None:
             snapshot = end_table(snapshot, (change.schema, change.table))
@@ -76,11 +76,12 @@ def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures)
         done = progress is None and old <= snapshot.begun and wants(*old)
         if progress is not None:
             snapshot = replace(snapshot, open=tuple(one for one in snapshot.open if one.name != old))
-        if done or not wants(*new) or progress_of(snapshot, new) is not None:
+        taken = progress is not None or wants(*old)
+        if done or not (wants(*new) or (taken and captures(*new))) or progress_of(snapshot, new) is not None:
             continue
         if progress is not None:
             moved = replace(progress, schema=new[0], table=new[1])
             snapshot = replace(snapshot, open=(*snapshot.open, moved))
-        elif new <= snapshot.begun:
+        elif new <= snapshot.begun or not wants(*new):  # nobody would come to it
             snapshot = replace(snapshot, open=(*snapshot.open, TableProgress(*new)))
     return snapshot

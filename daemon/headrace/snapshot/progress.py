@@ -42,7 +42,7 @@ class SnapshotRate:
         while len(self._seen) > 2 and now - self._seen[0][0] > _SPAN:
             self._seen.popleft()
         (since, before), open_tables = self._seen[0], {one.name: one.rows for one in snapshot.open}
-        speed = (snapshot.rows - before) / (now - since) if now > since else 0.0
+        speed = max(0, snapshot.rows - before) / (now - since) if now > since else 0.0
         left = sum(
             max(0, rows - open_tables.get(name, 0))
             for name, rows in self._estimates.items()

@@ -105,7 +105,7 @@ class SnapshotReading:
 
     async def _read_table(self, reader: TableReader, table: TableRead) -> None:
         """Until its last chunk is given out, or it is gone."""
-        rows, changes = _FIRST_ROWS, 0
+        rows, changes = int(min(_FIRST_ROWS, max(_FEWEST, self._throttle.largest))), 0
         while not table.ended and self._merge.tables.get(table.name) is table:
             table.changed.clear()
             if table.chunks and (table.chunks[-1].chunk.last or len(table.chunks) >= _AHEAD):
@@ -127,7 +127,7 @@ class SnapshotReading:
                 return
             if generation == table.generation:
                 changes = 0
-                rows = _rows_of_next(chunk, rows, self._seconds)
+                rows = int(min(_rows_of_next(chunk, rows, self._seconds), max(_FEWEST, self._throttle.largest)))
 
     async def _read_chunk(self, reader: TableReader, table: TableRead, rows: int) -> Chunk | None:
         schema = self._stream.table(*table.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from headrace.ports.tables import TableReader
 from headrace.settings.snapshot import SnapshotSettings
@@ -34,6 +35,11 @@ class Throttle:
             else:
                 await asyncio.sleep(_LOOK)  # the server has no event to wait for
         self.reason = ""
+
+    @property
+    def largest(self) -> float:
+        """Rows of a chunk at most, so that the limit holds for each second."""
+        return self._settings.snapshot_max_rows_per_second or math.inf
 
     def note(self, rows: int) -> None:
         """Rows were read."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import NotUnderstood, SourceError, SourceMisconfigured
+from headrace.errors import HeadraceError, NotUnderstood, SourceError, SourceMisconfigured
 from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
@@ -33,12 +33,15 @@ _IDLE_SECONDS = 28_800
 _SYNTAX, _NO_COLUMN = 1064, 1054
 _CHANGED = frozenset({1049, _NO_COLUMN, 1146, 1412})
 """No such database, column or table, and a definition that changed since the snapshot was taken."""
+_SORT_LENGTH = 1 << 16
+"""Bytes of a value that rows are sorted by: a key has 3,072 at most, and some collations make several of each."""
 _SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", OWN_SCHEMA)
 _TABLES = (
     "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COALESCE(TABLE_ROWS, 0) AS n, COALESCE(DATA_LENGTH, 0) AS size"
     " FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
     f" AND TABLE_SCHEMA NOT IN ({', '.join(map(repr, _SYSTEM))})"
 )
+_KILL_LIMIT = 3.0
 _KEPT = 100
 """Tables whose decoders are kept."""
 
@@ -78,6 +81,8 @@ class MysqlTableReader(TableReader):
         self._lock = asyncio.Lock()
         self._control: SourceConnection | None = None
         self._data: QueryStream | None = None
+        self._thread = 0
+        """The server's number of that connection."""
         self._visibility: Visibility | None = None
         self._scan: _Scan | None = None
         self._prepared: dict[tuple[str, str], _Prepared] = {}
@@ -210,7 +215,7 @@ class MysqlTableReader(TableReader):
     async def _meaning(self, error: QueryFailed, request: ChunkRequest) -> Exception:
         """What a refused SELECT means."""
         table, chosen = request.table.name, bool(request.where)
-        if chosen and (error.errno == _SYNTAX or (error.errno == _NO_COLUMN and await self._passes(request))):
+        if chosen and (error.errno == _SYNTAX or await self._passes(request)):
             return _no_condition(table, str(error))
         return TableChanged(f"{table}: {error}") if error.errno in _CHANGED else error
 
@@ -253,7 +258,7 @@ class MysqlTableReader(TableReader):
             except BaseException:
                 await connection.close()
                 raise
-            self._data = data
+            self._data, self._thread = data, connection.thread
             for statement in _session(control.variables):
                 await data.query(statement, self._source.connect_timeout)
             await self._require_same(control, data)
@@ -268,8 +273,14 @@ class MysqlTableReader(TableReader):
 
     async def _drop_data(self) -> None:
         data, self._data = self._data, None
-        if data is not None:
-            await data.close()
+        if data is None:
+            return
+        runs = data.running
+        await data.close()
+        if runs:  # a server that finds no row to send does not notice that nobody listens
+            with contextlib.suppress(HeadraceError, TimeoutError):
+                async with asyncio.timeout(_KILL_LIMIT), await SourceConnection.open(address_of(self._source)) as other:
+                    await other.query(f"KILL {self._thread}")
 
     async def close(self) -> None:
         self._scan = None
@@ -313,6 +324,8 @@ def _session(variables: Mapping[str, str]) -> list[str]:
     settings = [
         *("time_zone = '+00:00'", "sql_mode = ''", "character_set_results = NULL", "net_write_timeout = 600"),
         *(f"lock_wait_timeout = {_LOCK_SECONDS}", f"wait_timeout = {_IDLE_SECONDS}", "sql_select_limit = DEFAULT"),
+        # Where rows are sorted, as by a key of a column's beginning, the order is that of all of a key.
+        *(f"max_sort_length = {_SORT_LENGTH}", f"sort_buffer_size = {64 * _SORT_LENGTH}"),
     ]
     settings += [f"{name} = 0" for name in ("max_execution_time", "max_statement_time") if name in variables]
     return [f"SET SESSION {', '.join(settings)}", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"]

@@ -34,7 +34,7 @@ class TableSelect:
         self.present: Sequence[int] = wanted or [0]
         self._places = [self.present.index(i) for i in table.keys]
         self._from = f"{quoted(table.schema)}.{quoted(table.table)}"
-        self._keys = [f"{quoted(table.table)}.{quoted(table.columns[i].name)}" for i in table.keys]
+        self._keys = [_compared(table.table, table.columns[i]) for i in table.keys]
         self._where = where
 
     def sql(self, after: Key | None, rows: int) -> str:
@@ -81,6 +81,12 @@ class TableSelect:
             enter = _greater(name, column, literal, also_equal=True)
             condition = f"{enter} AND ({greater} OR ({name} = {literal} AND {condition}))"
         return f"({condition})"
+
+
+def _compared(table: str, column: Column) -> str:
+    """A column as it is sorted and compared: a SET of 64 members is a signed number in one, and not in the other."""
+    name = f"{quoted(table)}.{quoted(column.name)}"
+    return f"CAST({name} AS UNSIGNED)" if column.kind == "set" else name
 
 
 def _greater(name: str, column: Column, literal: str, *, also_equal: bool = False) -> str:

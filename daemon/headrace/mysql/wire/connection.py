@@ -171,6 +171,11 @@ class SourceConnection:
         """aiomysql 0.3 can't write bytes."""
         return f"x'{value.hex()}'" if isinstance(value, bytes) else str(self._connection.escape(value))
 
+    @property
+    def thread(self) -> int:
+        """The server's number of the session, for KILL."""
+        return int(self._connection.thread_id())
+
     async def binlog_end(self) -> tuple[str, int, str]:
         """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
         and is the old one in MariaDB."""
