@@ -220,6 +220,22 @@ async def test_a_table_that_stays_another_one_is_an_error_and_one_that_is_gone_i
         await site.run()
 
 
+@pytest.mark.parametrize(
+    ("resync", "words"),
+    [
+        (Snapshot("r", "resync", tables="other"), "no captured table matches 'other'"),
+        (Snapshot("r", "resync", columns=("colour", "id")), r"shop\.a has no column colour"),
+    ],
+)
+async def test_a_resync_of_what_is_not_there_is_an_error_that_no_waiting_mends(resync: Snapshot, words: str) -> None:
+    site = Site(parallel=1)
+    site.merge.snapshots = (resync,)
+    with pytest.raises(SourceError, match=words) as caught:
+        await site.run()
+    assert not caught.value.retriable
+    assert not site.out
+
+
 COMMANDS: dict[str, Callable[[Snapshot], tuple[Snapshot, ...]]] = {
     "cancelled": lambda _: (),
     "cancelled before another": lambda _: (Snapshot("t", "resync", tables="shop.b"),),

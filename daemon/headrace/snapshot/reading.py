@@ -24,6 +24,8 @@ _GROWTH = 4
 _CHUNK_BYTES = 8 << 20
 _AHEAD = 2
 """Chunks of one table that are read and not given out."""
+_WORTH_A_LINE = 1.0
+"""Seconds that a table has to take for a line of the log: there may be thousands."""
 _CHANGED_TRIES = 5
 """Reads of a table that the stream knows otherwise, before that is an error."""
 _CHANGED_WAIT = 1.0
@@ -74,7 +76,9 @@ class SnapshotReading:
     async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
         wants = plan.wanted(snapshot, self._merge.captures)
         facts = [one for one in await reader.tables() if wants(one.schema, one.table)]
-        if not facts:
+        if not facts and not snapshot.open:
+            if snapshot.kind == "resync":
+                raise SourceError(f"no captured table matches {snapshot.tables!r}", retriable=False)
             self._log.warning(
                 "no table is there to be read",
                 remedy="look at [filter], and whether the account has SELECT on the tables: it sees no others",
@@ -100,8 +104,8 @@ class SnapshotReading:
             if self._merge.tables.get(table.name) is table:
                 self._merge.end(table)
                 took = asyncio.get_running_loop().time() - began
-                name = ".".join(table.name)
-                self._log.info("table read", table=name, rows=table.progress.rows, seconds=round(took, 1))
+                tell = self._log.info if took >= _WORTH_A_LINE else self._log.debug
+                tell("table read", table=".".join(table.name), rows=table.progress.rows, seconds=round(took, 1))
 
     async def _read_table(self, reader: TableReader, table: TableRead) -> None:
         """Until its last chunk is given out, or it is gone."""
@@ -143,6 +147,8 @@ class SnapshotReading:
         snapshot, generation = self._merge.current, table.generation
         if snapshot is None or self._merge.tables.get(table.name) is not table:
             return None
+        if unknown := set(snapshot.columns) - {column.name.lower() for column in schema.columns}:
+            raise SourceError(f"the table {schema.name} has no column {min(unknown)}", retriable=False)
         table.scanned = generation
         await self._throttle.wait(reader)
         seen, window = await self._merge.window(table, schema)
