@@ -309,7 +309,8 @@ def test_a_replica_is_read_instead_of_the_source(stack: Stack, daemon: Any, out:
         f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={source.port}, SOURCE_USER='root',"
         " SOURCE_PASSWORD='root', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1; START REPLICA"
     )
-    eventually(lambda: replica.sql("SELECT COUNT(*) FROM replicated.t") == [("20000",)])
+    written = source.sql("SELECT @@GLOBAL.gtid_executed")[0][0].replace("\\n", "")
+    assert replica.sql(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{written}', 30)") == [("0",)]
     work = writers(site)
     sink = f'type = "jsonl"\npath = "{out}"'
     where = f'snapshot_source = {{ host = "{replica.host}", port = {replica.port} }}\n'
