@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
@@ -15,6 +15,10 @@ from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.ports.tables import Chunk, ChunkRequest
 from headrace.settings.destination import SourceSettings
+from tests.binlogs import declared
+
+if TYPE_CHECKING:
+    from tests.type_bench import Bench
 
 LIMIT = 10_000
 """Chunks after which a table that never ends fails its test."""
@@ -72,3 +76,24 @@ async def rows_of(server: Any, table: TableSchema, options: ValueOptions | None 
 def rows_now(server: Any, table: TableSchema, options: ValueOptions | None = None, **request: Any) -> list[Row]:
     """The same, for tests without a loop."""
     return asyncio.run(rows_of(server, table, options, **request))
+
+
+def table(bench: Bench, columns: str, *values: str, more: str = "") -> TableSchema:
+    """Makes a table anew, with a row for each of the values."""
+    bench.run("DROP TABLE IF EXISTS t", f"CREATE TABLE t ({columns}) DEFAULT CHARSET utf8mb4 {more}")
+    for value in values:
+        bench.run(f"INSERT INTO t VALUES ({value})")
+    return declared(bench.cursor, "types", "t")
+
+
+def numbered(bench: Bench, count: int) -> TableSchema:
+    """A table of so many rows with the keys 0, 1, 2 and so on."""
+    made = table(bench, "id INT PRIMARY KEY, v VARCHAR(100)")
+    bench.run("INSERT INTO t VALUES " + ", ".join(f"({i}, REPEAT('v', 100))" for i in range(count)))
+    return made
+
+
+def end_of(bench: Bench) -> tuple[str, int]:
+    bench.cursor.execute("SHOW BINARY LOGS")
+    file, size = bench.cursor.fetchall()[-1][:2]
+    return file, int(size)

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.model import Position
+from headrace.mysql.snapshot.reader import MysqlTableReader
 from tests import versions
 from tests.site import Site
 from tests.snapshots import Writers
 from tests.support import DaemonProcess, destination_toml
+from tests.table_reads import reader_of
 from tests.type_bench import Bench
 from tests.zookeeper_bench import Ensemble
 
@@ -80,3 +83,17 @@ def writers() -> Iterator[Callable[..., Writers]]:
     yield go
     for one in made:
         one.stop()
+
+
+@pytest.fixture
+async def reading(bench: Bench) -> AsyncIterator[Callable[..., Any]]:
+    made: list[MysqlTableReader] = []
+
+    async def open_one(**settings: Any) -> tuple[MysqlTableReader, Position]:
+        reader, end = await reader_of(bench.server, **settings)
+        made.append(reader)
+        return reader, end
+
+    yield open_one
+    for reader in made:
+        await reader.close()

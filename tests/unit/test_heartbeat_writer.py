@@ -51,6 +51,9 @@ class Server:
     async def load_variables(self) -> None:
         pass
 
+    async def limit_waits(self, seconds: int) -> None:
+        pass
+
     async def query(self, sql: str) -> list[Any]:
         self.statements.append(sql)
         if sql.startswith("CREATE"):

@@ -41,6 +41,25 @@ def test_a_key_of_several_columns_is_entered_by_its_first() -> None:
     assert made.key_of([b"10", None, b"30"]) == hexed(b"30", b"10", b"")
 
 
+def test_a_range_of_keys_has_its_last_and_not_the_one_before_its_first() -> None:
+    made = select(ID, column("b", "int"), keys=(0, 1), where="b = 3")
+    assert made.boundary(None, 10) == "SELECT `id`, `b` FROM `shop`.`t` ORDER BY `t`.`id`, `t`.`b` LIMIT 9, 1"
+    first, last = hexed(b"1", b"2"), hexed(b"5", b"6")
+    assert " WHERE (`t`.`id` >= 1 AND " in made.boundary(first, 10)
+    assert made.within(first, last) == (
+        "SELECT `id`, `b` FROM `shop`.`t` WHERE (b = 3\n)"
+        " AND (`t`.`id` >= 1 AND (`t`.`id` > 1 OR (`t`.`id` = 1 AND `t`.`b` > 2)))"
+        " AND (`t`.`id` <= 5 AND (`t`.`id` < 5 OR (`t`.`id` = 5 AND `t`.`b` <= 6)))"
+        " ORDER BY `t`.`id`, `t`.`b`"
+    )
+
+
+def test_a_range_by_an_enum_has_the_number_of_no_member() -> None:
+    made = select(column("e", "enum('a','b','c')", "utf8mb4", ("a", "b", "c")))
+    assert "(`t`.`e` IN (0, 1, 2))" in made.within(None, hexed(b"2"))
+    assert "(`t`.`e` IN (0))" in made.within(None, hexed(b"0"))
+
+
 def test_a_table_without_a_key_is_selected_as_a_whole() -> None:
     assert select(ID, keys=()).sql(None, 5) == "SELECT `id` FROM `shop`.`t`"
 

@@ -141,6 +141,11 @@ def _exchange(address: tuple[str, int], name: str, command: dict[str, Any] | Non
         response = connection.getresponse()
         answer = orjson.loads(response.read())
         return response.status, answer if isinstance(answer, dict) else {}
+    except TimeoutError as error:
+        raise CommandRefused(
+            f"the daemon at {host}:{port} has not answered within {_ANSWER:g} s: it may still do what it was asked",
+            remedy=f"look at 'headrace snapshot status {name}'",
+        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise CommandRefused(
             f"no daemon answers at {host}:{port} ({error})",

@@ -18,9 +18,9 @@ from headrace.mysql.snapshot.select import among, between
 from headrace.mysql.source import MysqlSource
 from headrace.pipeline.projection import Projections
 from headrace.ports.documents import IndexAccess
-from headrace.rules.patterns import compile_filter
 from headrace.rules.templates import Template
 from headrace.settings.destination import DestinationSettings, Settings
+from headrace.snapshot.plan import matching
 from headrace.verify.comparison import Limits, compare
 from headrace.verify.documents import KEY, DocumentNames, document_forms
 from headrace.verify.hashes import row_hash
@@ -117,14 +117,9 @@ async def _tables(
 ) -> list[TableSchema]:
     """Those that are meant, by name. Raises ConfigError when there is none."""
     try:
-        patterns = compile_filter(wanted, "TABLE")
+        wants = matching(wanted, projections.captures)
     except ValueError as error:
         raise ConfigError([f"TABLE: {error}"]) from error
-
-    def wants(schema: str, table: str) -> bool:
-        named = not patterns or any(pattern.fullmatch(f"{schema}.{table}") for pattern in patterns)
-        return named and projections.captures(schema, table)
-
     found = await schemas_now(source.settings, wants)
     if not found:
         raise ConfigError([f"{chosen.name} captures no table {wanted}" if wanted else f"{chosen.name} has no table"])

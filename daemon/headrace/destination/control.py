@@ -15,7 +15,6 @@ from headrace.ports.tables import ChunkRequest, TableChanged, TableReader
 from headrace.snapshot import plan
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
-from headrace.snapshots import Snapshot
 
 _STORED_WITHIN = 10.0
 _LOOK = 0.05
@@ -52,7 +51,7 @@ class Control:
         new = [one.id for one in wanted if one.id not in before]
         try:
             async with asyncio.timeout(_STORED_WITHIN):
-                while not self._stored(wanted):
+                while not self._stored():
                     self._checkpointer.due.set()
                     await asyncio.sleep(_LOOK)  # what a sink has stored by itself has no event
         except TimeoutError:
@@ -90,8 +89,8 @@ class Control:
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
 
-    def _stored(self, wanted: tuple[Snapshot, ...]) -> bool:
-        """Whether these snapshots, or their later progress, stand in the store."""
+    def _stored(self) -> bool:
+        """Whether the snapshots that there are stand in the store, be it with earlier progress."""
         position = self._status.position
         stored = {(one.id, one.paused) for one in position.snapshots} if position is not None else set()
         now = {(one.id, one.paused) for one in self._merge.snapshots}
@@ -101,7 +100,7 @@ class Control:
         """Raises SnapshotRefused for a resync that matches no table, or that a table does not take."""
         reader = self._new_reader()
         try:
-            wants = plan.wanted(Snapshot("", "resync", tables=command.tables), self._merge.captures)
+            wants = plan.matching(command.tables, self._merge.captures)
             found = [one for one in await reader.tables() if wants(one.schema, one.table)]
             if not found:
                 raise SnapshotRefused(
@@ -118,7 +117,7 @@ class Control:
                 position = self._stream.position()
                 try:
                     await reader.read(
-                        ChunkRequest(table, position, rows=1, where=command.where, columns=frozenset(command.columns))
+                        ChunkRequest(table, position, rows=0, where=command.where, columns=frozenset(command.columns))
                     )
                 except (TableChanged, HeadraceError) as error:
                     raise SnapshotRefused(f"the table {table.name} can't be read so: {error}") from error

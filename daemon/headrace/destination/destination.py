@@ -161,8 +161,18 @@ class Destination:
                 epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
                 builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
                 merge = SnapshotMerge(snapshots, builder.captures, builder.emit, builder.full, epoch=epoch)
-                parts = self._checkpointer, heartbeats, stalls, self._unconfirmed
-                await Run(self._context, source, builder, publisher, *parts, merge).run(stop)
+                run = Run(
+                    self._context,
+                    source,
+                    builder,
+                    publisher,
+                    self._checkpointer,
+                    heartbeats,
+                    stalls,
+                    self._unconfirmed,
+                    merge,
+                )
+                await run.run(stop)
             finally:
                 await second.close()
                 await source.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.errors import SourceError
 from headrace.model import Column, TableSchema
 from headrace.mysql.wire.connection import SourceConnection
@@ -55,9 +57,10 @@ SIGNAL_SCHEMA = TableSchema(
 )
 
 
-def setup_sql(account: str) -> str:
-    """What somebody who may is to run, so that the table is there and the account may write it."""
-    making = " ".join(f"{statement};" for statement in CREATE_SQL)
+def setup_sql(account: str, statements: Sequence[str] = CREATE_SQL) -> str:
+    """What somebody who may is to run, so that the table that `statements` make is there and the account may write
+    it."""
+    making = " ".join(f"{statement};" for statement in statements)
     return f"{making} GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
 
 

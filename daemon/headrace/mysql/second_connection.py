@@ -107,10 +107,7 @@ class MysqlSecondConnection(SecondConnection):
             connection = await SourceConnection.open(address_of(self._source))
             try:
                 await connection.load_variables()
-                waits = f"innodb_lock_wait_timeout = {_LOCK_WAIT}, lock_wait_timeout = {_LOCK_WAIT}"
-                # what MariaDB 11.8 warns of when it is set has been replaced there
-                notes = "note_verbosity = ''" if "note_verbosity" in connection.variables else "sql_notes = 0"
-                await connection.query(f"SET SESSION {waits}, {notes}")
+                await connection.limit_waits(_LOCK_WAIT)
             except BaseException:
                 await connection.close()
                 raise

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from headrace.errors import NotUnderstood
+
 PublishedRow = dict[str, Any]
 """A row as a message has it: JSON values by column."""
 
@@ -38,6 +40,22 @@ class RowTold(NamedTuple):
     """Whether the row lacks columns that its table had then."""
     before: PublishedRow | None = None
     """The row that is not there any more, of a table without a key."""
+
+
+def parsed(value: bytes) -> Any:
+    """A message's JSON. Raises NotUnderstood."""
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise NotUnderstood(f"a message is no JSON: {error}") from error
+
+
+def of_another_format(table: str, format: str, error: Exception) -> NotUnderstood:
+    """The error for a message about a table that is not of the format that is configured."""
+    return NotUnderstood(
+        f"a message about {table} is none of {format} format ({type(error).__name__})",
+        remedy="look whether [message] format is that with which the destination's messages were published",
+    )
 
 
 class MessageReader(ABC):

@@ -51,7 +51,8 @@ class ChunkRequest:
     again: bool = False
     """Of a table without a key: from the first row on, rather than behind the chunk before."""
     rows: int = 1_000
-    """Rows at most."""
+    """Rows at most, with a condition also of those that are looked at, where a server takes long to find so many; 0 to
+    find out whether the source takes the request."""
     size: int = 8 << 20
     """Bytes, as they come from the source, behind which the chunk ends; by one row more at most."""
     where: str = ""
@@ -76,7 +77,8 @@ class Chunk(ABC):
     seconds: float
     """How long the source took to give it."""
     end: Key | None
-    """The key of its last row, where the next chunk begins; that which the request began after, when it has no row."""
+    """Where the next chunk begins: the key of its last row, or of the last one that did not meet the condition; that
+    which the request began after, when there is none."""
     order: str
     """What the order of the keys hangs on, such as the collations of their columns."""
 
@@ -87,7 +89,8 @@ class Chunk(ABC):
     @property
     @abstractmethod
     def key(self) -> Key | None:
-        """Of the last row taken, or that the request began after; None for a table without a key."""
+        """Of the last row taken, or that the request began after; `end` when no row is left. None for a table without a
+        key."""
 
 
 class TableChanged(Exception):

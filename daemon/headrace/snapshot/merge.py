@@ -102,7 +102,9 @@ class SnapshotMerge:
         if not changes or not self.snapshots:
             return
         before = self.snapshots
-        after = tuple(plan.altered(one, changes, plan.wanted(one, self.captures), self.captures) for one in before)
+        after = tuple(
+            plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures) for one in before
+        )
         if after != before:
             self._update(*after)
             if self.current is not None:

@@ -20,11 +20,11 @@ def first_snapshot() -> Snapshot:
     return Snapshot(uuid4().hex[:12], "initial", asked_us=time.time_ns() // 1000)
 
 
-def wanted(snapshot: Snapshot, captures: Captures) -> Captures:
-    """Whether a table is one that the snapshot is about."""
-    if not snapshot.tables:
+def matching(tables: str, captures: Captures) -> Captures:
+    """Whether a captured table is one that a filter means; "" means all. Raises ValueError for what is no filter."""
+    if not tables:
         return captures
-    patterns = compile_filter(snapshot.tables, "tables")
+    patterns = compile_filter(tables, "tables")
 
     def wants(schema: str, table: str) -> bool:
         name = f"{schema}.{table}"

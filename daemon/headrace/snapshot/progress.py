@@ -20,7 +20,6 @@ class SnapshotRate:
     def __init__(self) -> None:
         self._id = ""
         self._estimates: dict[TableName, int] = {}
-        self._done_before = 0
         self._seen: deque[tuple[float, int]] = deque()
 
     def begin(self, snapshot: Snapshot, facts: Sequence[TableFacts]) -> None:
@@ -48,7 +47,7 @@ class SnapshotRate:
             for name, rows in self._estimates.items()
             if name > snapshot.begun or name in open_tables
         )
-        known = snapshot.id == self._id
+        known = snapshot.id == self._id and not snapshot.where  # how many rows meet a condition nobody knows
         total = snapshot.rows + left
         return {
             "id": snapshot.id,
@@ -57,7 +56,7 @@ class SnapshotRate:
             "reason": waits,
             "tables": [f"{schema}.{table}" for schema, table in open_tables],
             "tables_done": snapshot.tables_done,
-            "tables_left": sum(name > snapshot.begun for name in self._estimates) if known else None,
+            "tables_left": sum(name > snapshot.begun for name in self._estimates) if snapshot.id == self._id else None,
             "rows": snapshot.rows,
             "rows_left": left if known else None,
             "percent": round(100 * snapshot.rows / total, 1) if known and total else None,

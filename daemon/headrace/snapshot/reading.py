@@ -74,7 +74,7 @@ class SnapshotReading:
                 await reader.close()
 
     async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
-        wants = plan.wanted(snapshot, self._merge.captures)
+        wants = plan.matching(snapshot.tables, self._merge.captures)
         facts = [one for one in await reader.tables() if wants(one.schema, one.table)]
         if not facts and not snapshot.open:
             if snapshot.kind == "resync":
@@ -175,8 +175,9 @@ class SnapshotReading:
 
 def _rows_of_next(chunk: Chunk, rows: int, seconds: float) -> int:
     """How many rows the next chunk is to have, so that the source takes `seconds` for it."""
-    if not chunk.rows or chunk.last:
+    if chunk.last:
         return rows
     fit = rows * seconds / max(chunk.seconds, seconds / 100)
-    fit = min(fit, _CHUNK_BYTES * chunk.rows / max(1, chunk.size))
+    # With a condition more rows were looked at than came. A chunk that its bytes have ended has the next one be less.
+    fit = min(fit, 0.9 * rows * _CHUNK_BYTES / max(1, chunk.size))
     return int(max(_FEWEST, min(_MOST, fit, rows * _GROWTH)))

@@ -8,8 +8,7 @@ from typing import Any
 
 import orjson
 
-from headrace.errors import NotUnderstood
-from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text, of_another_format, parsed
 
 _COMMITTED = re.compile(rb'[,{]"es":([0-9]{1,15})[,}]')
 _ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
@@ -27,34 +26,25 @@ class CanalReader(MessageReader):
         value = message.value
         if not value or self._mark not in value:
             return ()
-        parsed = self._parsed(value)
-        kind = parsed.get("type")
-        if (parsed.get("database"), parsed.get("table")) != (self._schema, self._table) or kind not in _ROWS:
+        told = parsed(value)
+        if not isinstance(told, dict) or told.get("type") not in _ROWS:
+            return ()
+        if (told.get("database"), told.get("table")) != (self._schema, self._table):
             return ()
         try:
-            return self._told(parsed, message)
+            return self._told(told, message)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-            raise NotUnderstood(
-                f"a message about {self._schema}.{self._table} is none of Canal's format ({type(error).__name__})",
-                remedy="look whether [message] format is that with which the destination's messages were published",
-            ) from error
+            raise of_another_format(f"{self._schema}.{self._table}", "Canal's", error) from error
 
     def committed_ms(self, message: Published) -> int:
         found = _COMMITTED.search(message.value or b"")
         return int(found[1]) if found is not None else 0
 
-    def _parsed(self, value: bytes) -> dict[str, Any]:
-        try:
-            parsed = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise NotUnderstood(f"a message is no JSON: {error}") from error
-        return parsed if isinstance(parsed, dict) else {}
-
-    def _told(self, parsed: dict[str, Any], message: Published) -> list[RowTold]:
-        rows: list[PublishedRow] = parsed["data"]
-        first = int(parsed["_pos"]) if "_pos" in parsed else message.version
-        kind, columns = parsed["type"], parsed.get("mysqlType") or {}
-        olds: Sequence[PublishedRow | None] = parsed.get("old") or [None] * len(rows)
+    def _told(self, change: dict[str, Any], message: Published) -> list[RowTold]:
+        rows: list[PublishedRow] = change["data"]
+        first = int(change["_pos"]) if "_pos" in change else message.version
+        kind, columns = change["type"], change.get("mysqlType") or {}
+        olds: Sequence[PublishedRow | None] = change.get("old") or [None] * len(rows)
         told = []
         for i, row in enumerate(rows):
             version = None if first is None else first + i

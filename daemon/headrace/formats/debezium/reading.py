@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from headrace.errors import NotUnderstood
-from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text
+from headrace.ports.replay import MessageReader, Published, PublishedRow, RowTold, key_text, of_another_format, parsed
 
 _COMMITTED = re.compile(rb'"source":\{[^{}]{0,300}?"ts_ms":([0-9]{1,15})[,}]')
 
@@ -34,10 +33,7 @@ class DebeziumReader(MessageReader):
             return self._tombstone(message)
         if self._mark not in value:
             return ()
-        try:
-            whole = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise NotUnderstood(f"a message is no JSON: {error}") from error
+        whole = parsed(value)
         try:
             event = whole.get("payload", whole)
             source, op = event["source"], event.get("op")
@@ -45,10 +41,7 @@ class DebeziumReader(MessageReader):
                 return ()
             return self._told(event, op, message, _columns(whole))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise NotUnderstood(
-                f"a message about {self._schema}.{self._table} is none of Debezium's format ({type(error).__name__})",
-                remedy="look whether [message] format is that with which the destination's messages were published",
-            ) from error
+            raise of_another_format(f"{self._schema}.{self._table}", "Debezium's", error) from error
 
     def committed_ms(self, message: Published) -> int:
         found = _COMMITTED.search(message.value or b"")

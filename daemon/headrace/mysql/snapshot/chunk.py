@@ -23,6 +23,8 @@ class ReadFacts:
     seconds: float
     after: Key | None
     order: str
+    upto: Key | None = None
+    """The key up to which the table was read, whether a row with it came or not; None: that of the last row."""
 
 
 class MysqlChunk(Chunk):
@@ -36,7 +38,9 @@ class MysqlChunk(Chunk):
         """Where the next row of the first part begins, and how many rows are before it."""
         self._last_row: bytes | None = None
         self._key = self.end = facts.after if select.table.keys else None
-        if select.table.keys and block.parts:
+        if facts.upto is not None:
+            self.end = facts.upto
+        elif select.table.keys and block.parts:
             last = block.parts[-1]
             self.end = select.key_of(row_values(last.data[last.last + 4 :]))
 
@@ -69,6 +73,8 @@ class MysqlChunk(Chunk):
 
     @property
     def key(self) -> Key | None:
+        if not self.rows:
+            return self.end
         if self._last_row is not None and self._select.table.keys:
             self._key, self._last_row = self._select.key_of(row_values(self._last_row)), None
         return self._key

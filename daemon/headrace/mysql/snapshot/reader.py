@@ -14,24 +14,23 @@ from headrace.mysql.heartbeat import SCHEMA as OWN_SCHEMA
 from headrace.mysql.role import server_role
 from headrace.mysql.snapshot.chunk import MysqlChunk, ReadFacts
 from headrace.mysql.snapshot.fit import differing
-from headrace.mysql.snapshot.select import TableSelect
+from headrace.mysql.snapshot.select import TableSelect, key_alone
 from headrace.mysql.snapshot.visibility import Visibility, visibility_of
 from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.sql.tokens import NotParsed, tokenize
 from headrace.mysql.values.charsets import UnknownType
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
-from headrace.mysql.wire.connection import QueryFailed, Server, SourceConnection, address_of
+from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, Server, SourceConnection, address_of
 from headrace.mysql.wire.query_stream import QueryStream, ResultColumn, RowBlock
-from headrace.ports.tables import Chunk, ChunkRequest, TableChanged, TableFacts, TableReader, Watermark
+from headrace.ports.tables import Chunk, ChunkRequest, Key, TableChanged, TableFacts, TableReader, Watermark
 from headrace.settings.destination import SourceSettings
 
 _LOCK_SECONDS = 5
 """How long a read waits for a table that a statement holds locked."""
 _IDLE_SECONDS = 28_800
 """How long the server keeps our connections between two reads, whatever its own limit is."""
-_SYNTAX, _NO_COLUMN = 1064, 1054
-_CHANGED = frozenset({1049, _NO_COLUMN, 1146, 1412})
+_CHANGED = frozenset({1049, 1054, 1146, 1412})
 """No such database, column or table, and a definition that changed since the snapshot was taken."""
 _SORT_LENGTH = 1 << 16
 """Bytes of a value that rows are sorted by: a key has 3,072 at most, and some collations make several of each."""
@@ -42,23 +41,41 @@ _TABLES = (
     f" AND TABLE_SCHEMA NOT IN ({', '.join(map(repr, _SYSTEM))})"
 )
 _KILL_LIMIT = 3.0
+"""Seconds."""
+_SEARCH_SECONDS = 2.0
+"""How long a server may look for a chunk of rows that meet a condition; an index that serves it finds them at once."""
+_SEARCH_AGAIN = 20
+"""So many times as long it is not tried again: what it takes then is little beside what was saved."""
 _KEPT = 100
 """Tables whose decoders are kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Prepared:
     """What reading one table as it is asked for takes."""
 
     request: ChunkRequest
     select: TableSelect
     decode: TextDecoder
+    search_from: float = 0.0
+    """Until then (time.monotonic) the server is not asked for the next rows that meet the condition, because it takes
+    long to find them."""
 
     def fits(self, request: ChunkRequest) -> bool:
         """Whether it is for the same table, columns and condition."""
         ours = self.request
         same = ours.table is request.table or ours.table == request.table
         return same and (ours.columns, ours.where) == (request.columns, request.where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows that came, and the columns that the result showed. `upto`: see ReadFacts."""
+
+    shown: Sequence[ResultColumn]
+    block: RowBlock
+    last: bool
+    upto: Key | None = None
 
 
 @dataclass(slots=True)
@@ -122,22 +139,58 @@ class MysqlTableReader(TableReader):
                 raise
 
     async def _read(self, request: ChunkRequest, prepared: _Prepared) -> Chunk:
-        data, visibility = await self._connect()
-        await visibility.begin(data, request.seen, request.table)
-        began = time.monotonic()
-        limit = self._limit(request)
-        shown = await self._start(data, request, prepared, limit)
-        block = await self._rows(data, request, limit + 1)  # one more than can come, so that the end is read too
+        data, visibility = await self._begin(request)
+        began, read = time.monotonic(), None
+        if began >= prepared.search_from:
+            read = await self._search(data, request, prepared)
+            if read is None:
+                data, visibility = await self._begin(request)
+                began = time.monotonic()
+        if read is None:
+            read = await self._next_range(data, request, prepared.select)
         seconds = time.monotonic() - began
-        self._note_size(request, block)
-        if block.ended:
+        self._note_size(request, read.block)
+        if read.block.ended:
             await visibility.end(data)
         else:
             await self._drop_data()
-        last = block.ended and block.rows < limit
-        order = prepared.select.order_of(shown)
-        facts = ReadFacts(last, await visibility.high(), False, seconds, request.after, order)
-        return MysqlChunk(block, prepared.select, prepared.decode, facts)
+        order = prepared.select.order_of(read.shown)
+        facts = ReadFacts(read.last, await visibility.high(), False, seconds, request.after, order, read.upto)
+        return MysqlChunk(read.block, prepared.select, prepared.decode, facts)
+
+    async def _begin(self, request: ChunkRequest) -> tuple[QueryStream, Visibility]:
+        """Ready for a statement that sees what it has to."""
+        data, visibility = await self._connect()
+        await visibility.begin(data, request.seen, request.table)
+        return data, visibility
+
+    async def _search(self, data: QueryStream, request: ChunkRequest, prepared: _Prepared) -> _Read | None:
+        """The next rows; None when the server takes long to find those that meet the condition, and `data` is closed
+        then."""
+        limit = _SEARCH_SECONDS if request.where and request.rows else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                return await self._next_rows(data, request, prepared.select)
+        prepared.search_from = time.monotonic() + _SEARCH_AGAIN * _SEARCH_SECONDS
+        await self._drop_data()
+        return None
+
+    async def _next_rows(self, data: QueryStream, request: ChunkRequest, select: TableSelect) -> _Read:
+        limit = self._limit(request)
+        shown = await self._start(data, request, select, select.sql(request.after, limit))
+        block = await self._rows(data, request, limit + 1)  # one more than can come, so that the end is read too
+        return _Read(shown, block, block.ended and block.rows < limit)
+
+    async def _next_range(self, data: QueryStream, request: ChunkRequest, select: TableSelect) -> _Read:
+        """Those of the next rows that meet the condition, so that the server looks at no more than a chunk of them."""
+        try:
+            boundary = await data.query(select.boundary(request.after, request.rows))
+        except QueryFailed as error:
+            raise await self._meaning(error, request) from error
+        upto = key_alone(boundary[0]) if boundary else None
+        shown = await self._start(data, request, select, select.within(request.after, upto))
+        block = await self._rows(data, request, request.rows + 1)
+        return _Read(shown, block, block.ended and upto is None, upto if block.ended else None)
 
     def _limit(self, request: ChunkRequest) -> int:
         """Rows to ask for: what does not fit is sent in vain, and costs a connection."""
@@ -159,10 +212,9 @@ class MysqlTableReader(TableReader):
         going_on = scan is not None and scan.prepared.fits(request) and not request.again
         if scan is None or not going_on or data is None or visibility is None:
             self._scan = None
-            data, visibility = await self._connect()
-            await visibility.begin(data, request.seen, request.table)
+            data, visibility = await self._begin(request)
             began = time.monotonic()
-            await self._start(data, request, prepared, request.rows)
+            await self._start(data, request, prepared.select, prepared.select.sql(request.after, request.rows))
             block = await self._rows(data, request, request.rows)
             scan = self._scan = _Scan(prepared, await visibility.high())
         else:
@@ -192,13 +244,13 @@ class MysqlTableReader(TableReader):
         return made
 
     async def _start(
-        self, data: QueryStream, request: ChunkRequest, prepared: _Prepared, limit: int
+        self, data: QueryStream, request: ChunkRequest, select: TableSelect, sql: str
     ) -> list[ResultColumn]:
-        """Runs the SELECT up to its first row, and compares the columns of its result, which it returns, with the table
+        """Runs a SELECT up to its first row, and compares the columns of its result, which it returns, with the table
         schema."""
-        table, select = request.table, prepared.select
+        table = request.table
         try:
-            shown = await data.start(select.sql(request.after, limit))
+            shown = await data.start(sql)
         except QueryFailed as error:
             raise await self._meaning(error, request) from error
         why = differing([table.columns[i] for i in select.present], shown)
@@ -215,7 +267,7 @@ class MysqlTableReader(TableReader):
     async def _meaning(self, error: QueryFailed, request: ChunkRequest) -> Exception:
         """What a refused SELECT means."""
         table, chosen = request.table.name, bool(request.where)
-        if chosen and (error.errno == _SYNTAX or await self._passes(request)):
+        if chosen and (error.errno == NOT_KNOWN or await self._passes(request)):
             return _no_condition(table, str(error))
         return TableChanged(f"{table}: {error}") if error.errno in _CHANGED else error
 
@@ -232,10 +284,8 @@ class MysqlTableReader(TableReader):
         if self._control is None:
             control = await SourceConnection.open(address_of(self._source))
             try:
-                variables = await control.load_variables()
-                waits = f"innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}"
-                notes = "note_verbosity = ''" if "note_verbosity" in variables else "sql_notes = 0"
-                await control.query(f"SET SESSION {waits}, wait_timeout = {_IDLE_SECONDS}, {notes}")
+                await control.load_variables()
+                await control.limit_waits(_LOCK_SECONDS, f"wait_timeout = {_IDLE_SECONDS}")
             except BaseException:
                 await control.close()
                 raise

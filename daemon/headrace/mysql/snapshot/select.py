@@ -39,12 +39,31 @@ class TableSelect:
 
     def sql(self, after: Key | None, rows: int) -> str:
         """The rows behind a key, `rows` at most; of a table without a key all rows."""
+        limit = f" LIMIT {rows}" if self._keys else ""
+        return f"SELECT {self._list} FROM {self._from}{self._chosen(after)}{self._order}{limit}"
+
+    def boundary(self, after: Key | None, rows: int) -> str:
+        """The key of the last of the next `rows` rows, whether they meet the condition or not; no row when there are
+        fewer."""
+        keys = ", ".join(expression_of(self.table.columns[i]) for i in self.table.keys)
+        where = f" WHERE {self._beyond(after, '>')}" if after is not None else ""
+        return f"SELECT {keys} FROM {self._from}{where}{self._order} LIMIT {rows - 1}, 1"
+
+    def within(self, after: Key | None, last: Key | None) -> str:
+        """The rows behind a key, up to and with that of another key; None: up to the table's end."""
+        return f"SELECT {self._list} FROM {self._from}{self._chosen(after, last)}{self._order}"
+
+    def _chosen(self, after: Key | None, last: Key | None = None) -> str:
         conditions = [f"({self._where}\n)"] if self._where else []  # a comment at its end ends with the line
         if after is not None:
-            conditions.append(self._behind(after))
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        order = f" ORDER BY {', '.join(self._keys)} LIMIT {rows}" if self._keys else ""
-        return f"SELECT {self._list} FROM {self._from}{where}{order}"
+            conditions.append(self._beyond(after, ">"))
+        if last is not None:
+            conditions.append(self._beyond(last, "<", also_equal=True))
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+    @property
+    def _order(self) -> str:
+        return f" ORDER BY {', '.join(self._keys)}" if self._keys else ""
 
     def probe(self) -> str:
         """The same without a condition, and without a row."""
@@ -56,7 +75,7 @@ class TableSelect:
 
     def key_of(self, values: Sequence[bytes | None]) -> Key:
         """The key of a row, of which these are the values as they came."""
-        return tuple((values[place] or b"").hex() for place in self._places)
+        return key_alone([values[place] for place in self._places])
 
     def order_of(self, shown: Sequence[ResultColumn]) -> str:
         """What the order of the keys hangs on: their columns' types and collations, as a result shows them."""
@@ -65,22 +84,27 @@ class TableSelect:
         facts = [f"{name}:{one.kind}:{one.collation}:{int(one.unsigned)}" for name, one in columns]
         return ",".join(facts + [f"{crc32(repr(labels).encode()):x}" for labels in members if labels])
 
-    def _behind(self, after: Key) -> str:
-        """That a row's key is greater. The first comparison holds for every such row, and is what an index is entered
-        by on servers that do not see through the rest."""
+    def _beyond(self, key: Key, side: str, *, also_equal: bool = False) -> str:
+        """That a row's key is greater (`side` is ">") or less. The first comparison holds for every such row, and is
+        what an index is entered by on servers that do not see through the rest."""
         columns = [self.table.columns[i] for i in self.table.keys]
-        if len(after) != len(columns):
-            raise KeyOutdated(f"a key of {self.table.name} has {len(after)} parts, its table {len(columns)}")
+        if len(key) != len(columns):
+            raise KeyOutdated(f"a key of {self.table.name} has {len(key)} parts, its table {len(columns)}")
         condition = ""
-        for name, column, part in list(zip(self._keys, columns, after, strict=True))[::-1]:
+        for name, column, part in list(zip(self._keys, columns, key, strict=True))[::-1]:
             literal = key_literal(column, part)
-            greater = _greater(name, column, literal)
             if not condition:
-                condition = greater
+                condition = _beyond(name, column, literal, side, also_equal=also_equal)
                 continue
-            enter = _greater(name, column, literal, also_equal=True)
-            condition = f"{enter} AND ({greater} OR ({name} = {literal} AND {condition}))"
+            enter = _beyond(name, column, literal, side, also_equal=True)
+            beyond = _beyond(name, column, literal, side)
+            condition = f"{enter} AND ({beyond} OR ({name} = {literal} AND {condition}))"
         return f"({condition})"
+
+
+def key_alone(values: Sequence[bytes | None]) -> Key:
+    """The key that these are the values of, as they came; see TableSelect.boundary()."""
+    return tuple((value or b"").hex() for value in values)
 
 
 def _compared(table: str, column: Column) -> str:
@@ -89,12 +113,14 @@ def _compared(table: str, column: Column) -> str:
     return f"CAST({name} AS UNSIGNED)" if column.kind == "set" else name
 
 
-def _greater(name: str, column: Column, literal: str, *, also_equal: bool = False) -> str:
-    """That a column has a greater value, in the form in which an index serves: an ENUM's numbers are looked up in one
-    only by what they equal."""
+def _beyond(name: str, column: Column, literal: str, side: str, *, also_equal: bool = False) -> str:
+    """That a column has a greater value (`side` is ">") or a lesser one, in the form in which an index serves: an
+    ENUM's numbers are looked up in one only by what they equal."""
     if column.kind != "enum" or len(column.labels) > _LISTED:
-        return f"{name} {'>=' if also_equal else '>'} {literal}"
-    numbers = range(int(literal) + (not also_equal), len(column.labels) + 1)
+        return f"{name} {side}{'=' if also_equal else ''} {literal}"
+    known = range(len(column.labels) + 1)
+    at = int(literal)
+    numbers = known[at + (not also_equal) :] if side == ">" else known[: at + also_equal]
     return f"{name} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"
 
 

@@ -19,12 +19,6 @@ _WRITE = (
 )
 
 
-def setup_sql(user: str) -> str:
-    """What somebody who may is to run, so that the table is there and the account may write it."""
-    making = " ".join(f"{statement};" for statement in CREATE_SQL)
-    return f"{making} GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO '{user}'@'%';"
-
-
 async def write_watermark(connection: SourceConnection, destination: str, user: str) -> None:
     """Commits a change of the destination's row, and makes the table when it is missing. Raises GrantMissing when the
     account may not, SourceError when the table is another one, and other SourceErrors."""
@@ -41,7 +35,7 @@ async def write_watermark(connection: SourceConnection, destination: str, user: 
     except GrantMissing as error:
         raise GrantMissing(
             f"tables are read behind a row that our account may not write in headrace.watermark: {error.args[0]}",
-            remedy=setup_sql(user),
+            remedy=heartbeat.setup_sql(f"'{user}'@'%'", CREATE_SQL),
         ) from error
     except QueryFailed as error:
         if error.errno != _NO_COLUMN:

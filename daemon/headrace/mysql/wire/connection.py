@@ -176,6 +176,14 @@ class SourceConnection:
         """The server's number of the session, for KILL."""
         return int(self._connection.thread_id())
 
+    async def limit_waits(self, seconds: int, *more: str) -> None:
+        """Has the session wait so long for locks, and make no notes; `more` are further settings. Behind
+        load_variables(). Raises as query()."""
+        waits = f"innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
+        # what MariaDB 11.8 warns of when it is set has been replaced there
+        notes = "note_verbosity = ''" if "note_verbosity" in self.variables else "sql_notes = 0"
+        await self.query(f"SET SESSION {', '.join((waits, notes, *more))}")
+
     async def binlog_end(self) -> tuple[str, int, str]:
         """File, offset and executed GTIDs at the end of the server's binlog; the statement's name changed in MySQL 8.2
         and is the old one in MariaDB."""
