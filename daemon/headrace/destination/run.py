@@ -32,7 +32,7 @@ _LOOK = 1.0
 """Seconds between two looks at the clock."""
 _TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
-_SHARE = 0.25
+_SHARE = 0.2
 """Of the time that the stream takes, what a snapshot may take beside it while the stream always has more."""
 
 
