@@ -225,6 +225,21 @@ def test_without_gtids_a_row_that_is_written_shows_how_far_commits_are_seen(
     site.close()
 
 
+def test_check_says_where_a_source_without_gtids_can_not_give_a_first_snapshot(plain: Any, daemon: Any) -> None:
+    process = daemon(shop=destination_toml(plain, "written", 'type = "null"', snapshot="initial"))
+    plain.sql("SET GLOBAL read_only = 1")
+    try:
+        done = process.run("check")
+    finally:
+        plain.sql("SET GLOBAL read_only = 0")
+    assert done.returncode == 1
+    (line,) = (one for one in done.stdout.splitlines() if "shop: WRONG" in one)
+    assert "is read-only: tables are read behind a row that headrace writes" in line
+    assert "set gtid_mode = ON" in done.stdout
+    plain.sql("CREATE DATABASE IF NOT EXISTS written; CREATE TABLE written.u (id INT PRIMARY KEY)")
+    assert "snapshot: the first start publishes about" in process.run("check").stdout
+
+
 def test_tables_are_taken_anew_from_the_source_where_the_schema_history_went_wrong(
     plain: Any, daemon: Any, out: Path
 ) -> None:

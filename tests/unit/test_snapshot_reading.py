@@ -144,6 +144,9 @@ class Reader(TableReader):
                 break
         return ToyChunk(rows, request, last=len(rows) < request.rows, continues=not fresh)
 
+    async def require(self) -> None:
+        pass
+
     async def load(self) -> tuple[float, int]:
         return 0.0, 0
 

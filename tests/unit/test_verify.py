@@ -83,6 +83,9 @@ class Table(TableReader):
             self.behind_read()
         return chunk
 
+    async def require(self) -> None:
+        pass
+
     async def load(self) -> tuple[float, int]:
         return 0.0, 0
 

@@ -17,20 +17,19 @@ from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
 from headrace.destination.lost_state import sign_of_life, state_lost
-from headrace.errors import HeadraceError, named
+from headrace.errors import HeadraceError, SourceMisconfigured, named
 from headrace.model import RowsChange
 from headrace.mysql.checks import check_source
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.second_opinion import Opinion, second_opinion
-from headrace.mysql.snapshot.reader import table_facts
-from headrace.mysql.source import addresses
-from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.mysql.source import MysqlSource, addresses
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
 from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink
 from headrace.ports.state import Stored
+from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest
@@ -91,7 +90,7 @@ async def command(settings: Settings) -> int:
                 position=stored[name].stored.position if name in stored else None,
             )
             well &= _tell(name, await _limited("source", checking), where)
-        well &= _tell(name, await _limited("state", _check_state(destination, stored.get(name))))
+        well &= _tell(name, await _limited("state", _check_state(settings.daemon, destination, stored.get(name))))
         well &= _tell(name, await _limited("rules", _check_rules(destination)))
         well &= _tell(name, await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
     print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
@@ -126,7 +125,7 @@ async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _K
     return well
 
 
-async def _check_state(destination: DestinationSettings, kept: _Kept | None) -> list[Finding]:
+async def _check_state(daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None) -> list[Finding]:
     """Where the destination would begin."""
     source, known = destination.source, kept.stored if kept is not None else None
     if known is not None and known.position is not None:
@@ -145,14 +144,24 @@ async def _check_state(destination: DestinationSettings, kept: _Kept | None) -> 
     begins = "nothing is stored: it begins at the end of the binlog"
     if source.snapshot_mode not in READS_ROWS or not destination.filter.rows:
         return [Finding("position", True, f"{begins}; rows that are there already are not published", note=True)]
-    return [Finding("position", True, f"{begins}, and publishes the rows that are there"), *await _tables(destination)]
+    return [
+        Finding("position", True, f"{begins}, and publishes the rows that are there"),
+        *await _tables(daemon, destination),
+    ]
 
 
-async def _tables(destination: DestinationSettings) -> list[Finding]:
-    """What a first start would read."""
+async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> list[Finding]:
+    """What a first start would read, or why it can't."""
     captures = Projections(destination).captures
-    async with await SourceConnection.open(address_of(destination.source)) as connection:
-        facts = [one for one in await table_facts(connection) if captures(one.schema, one.table)]
+    reader = await MysqlSource(destination, daemon, captures, named=False).reader_now()
+    try:
+        await reader.require()
+        facts = [one for one in await reader.tables() if captures(one.schema, one.table)]
+    except SourceMisconfigured as error:
+        remedy = error.remedy and f'{error.remedy}; or set [source] snapshot = "never"'
+        return [Finding("snapshot", False, str(error.args[0]), remedy)]
+    finally:
+        await reader.close()
     if not facts:
         remedy = "look at [filter], and grant SELECT on the tables: the account sees no others"
         return [Finding("snapshot", True, "no captured table is to be seen", remedy, note=True)]

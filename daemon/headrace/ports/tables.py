@@ -116,6 +116,11 @@ class TableReader(ABC):
         value can't be what the column says. Cancelled, it may be called again."""
 
     @abstractmethod
+    async def require(self) -> None:
+        """Nothing is read or written. Raises SourceMisconfigured where the server can't be read beside a stream, and
+        other SourceErrors."""
+
+    @abstractmethod
     async def load(self) -> tuple[float, int]:
         """What a throttle goes by: the replication lag of the server that is read in seconds (0 for no replica), and
         its running threads. Raises SourceError."""

@@ -108,7 +108,13 @@ class MysqlTableReader(TableReader):
 
     async def tables(self) -> Sequence[TableFacts]:
         async with self._turn():
-            return await table_facts(await self._ask())
+            rows = await (await self._ask()).query(_TABLES)
+        facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
+        return sorted(facts, key=lambda fact: (fact.schema, fact.table))
+
+    async def require(self) -> None:
+        async with self._turn():
+            await (await self._way()).require()
 
     async def load(self) -> tuple[float, int]:
         async with self._turn():
@@ -294,11 +300,7 @@ class MysqlTableReader(TableReader):
 
     async def _connect(self) -> tuple[QueryStream, Visibility]:
         """Both connections, ready for a read."""
-        control = await self._ask()
-        if self._visibility is None:
-            self._visibility = visibility_of(
-                control, self._source, self._server, self._destination, stream_is_here=self._stream_is_here
-            )
+        control, visibility = await self._ask(), await self._way()
         if self._data is not None and not self._data.idle:
             await self._drop_data()
         if self._data is None:
@@ -312,7 +314,15 @@ class MysqlTableReader(TableReader):
             for statement in _session(control.variables):
                 await data.query(statement, self._source.connect_timeout)
             await self._require_same(control, data)
-        return self._data, self._visibility
+        return self._data, visibility
+
+    async def _way(self) -> Visibility:
+        """The way in which the server is asked."""
+        if self._visibility is None:
+            self._visibility = visibility_of(
+                await self._ask(), self._source, self._server, self._destination, stream_is_here=self._stream_is_here
+            )
+        return self._visibility
 
     async def _require_same(self, control: SourceConnection, data: QueryStream) -> None:
         """An address behind which servers are switched may give one for each connection."""
@@ -346,13 +356,6 @@ class MysqlTableReader(TableReader):
 def _no_condition(table: str, why: str) -> SourceMisconfigured:
     """Of what an operator has asked for: trying again helps nothing."""
     return SourceMisconfigured(f"the condition on {table} is none that the source takes: {why}", retriable=False)
-
-
-async def table_facts(connection: SourceConnection) -> list[TableFacts]:
-    """The tables that the account may see; see TableReader.tables()."""
-    rows = await connection.query(_TABLES)
-    facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
-    return sorted(facts, key=lambda fact: (fact.schema, fact.table))
 
 
 def _is_one(condition: str, dialect: Dialect) -> bool:

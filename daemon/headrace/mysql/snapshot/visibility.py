@@ -39,6 +39,9 @@ class Visibility(ABC):
     def __init__(self, control: SourceConnection, source: SourceSettings) -> None:
         self._control, self._source = control, source
 
+    async def require(self) -> None:  # noqa: B027 - most ways need nothing that may be missing
+        """Raises SourceMisconfigured where the server can't be asked in this way, and other SourceErrors."""
+
     @abstractmethod
     async def begin(self, data: QueryStream, seen: Position, table: TableSchema) -> None:
         """Waits until every transaction before `seen` is visible to the next statement on `data`. Raises SourceError,
@@ -147,14 +150,14 @@ class ByBarrier(Visibility):
         if not seen.file:  # beside no stream: any state of the table will do
             return
         self._require_same(seen)
-        await self._require_writable()
+        await self.require()
         await write_watermark(self._control, self._destination, self._source.user)
 
     async def high(self) -> Watermark:
         file, offset, _ = await self._control.binlog_end()
         return Watermark(file, offset)
 
-    async def _require_writable(self) -> None:
+    async def require(self) -> None:
         if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
             await self._require_ordered()
             self._role, self._role_at = await server_role(self._control), time.monotonic()
