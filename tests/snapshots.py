@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.site import Site
+from tests.support import eventually, read_jsonl, replay, replay_by_pos
 
 
 class Writers:
@@ -58,6 +60,17 @@ def fill(site: Site, rows: int = 20_000, table: str = "t") -> None:
         f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40)) CHARACTER SET utf8mb4",
         f"INSERT INTO {table} SELECT 2 * ({number}), 'first' FROM {sources} WHERE {number} < {rows}",
     )
+
+
+def assert_equal(site: Site, out: Path, table: str = "t") -> None:
+    """By the order of the messages, and by `_pos` alone."""
+    wanted = site.table(table)
+
+    def messages() -> list[dict[str, Any]]:
+        return [one for one in read_jsonl(out) if one["table"] == table]
+
+    eventually(lambda: replay(messages()) == wanted)
+    assert replay_by_pos(messages()) == wanted
 
 
 def done(status: dict[str, Any]) -> bool:

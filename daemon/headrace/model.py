@@ -76,6 +76,7 @@ class Position:
     `last_transaction` is `file:offset` of where the transaction with that commit time begins, "" when none was read: a
     server whose binlog has another one there was reset or restored.
     `snapshots` are those under way, the first of which is read; what they have given is confirmed too.
+    `snapshot_pos` is the highest `_pos` that rows of snapshots may have.
     """
 
     server_uuid: str
@@ -89,6 +90,7 @@ class Position:
     own_gtids: str = ""
     last_transaction: str = ""
     snapshots: tuple[Snapshot, ...] = ()
+    snapshot_pos: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
@@ -96,8 +98,13 @@ class Position:
             **asdict(self),
             "open_xa": [list(astuple(xa)) for xa in self.open_xa],
             "last_pos": str(self.last_pos),
+            "snapshot_pos": str(self.snapshot_pos),
             "snapshots": [snapshot.to_dict() for snapshot in self.snapshots],
         }
+
+    def shown(self) -> dict[str, Any]:
+        """The same without what rows hold."""
+        return {**self.to_dict(), "snapshots": [snapshot.shown() for snapshot in self.snapshots]}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Position:
@@ -114,6 +121,7 @@ class Position:
             own_gtids=str(raw["own_gtids"]),
             last_transaction=str(raw["last_transaction"]),
             snapshots=tuple(Snapshot.from_dict(one) for one in raw.get("snapshots", ())),
+            snapshot_pos=int(raw.get("snapshot_pos", 0)),
         )
 
     def __str__(self) -> str:

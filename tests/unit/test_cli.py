@@ -163,7 +163,7 @@ async def test_check_prints_findings_with_their_remedies(
     monkeypatch.setattr(check, "check_source", check_source)
     monkeypatch.setattr(check, "schemas_now", schemas_now)
 
-    async def tables(_: object) -> list[Finding]:
+    async def tables(*_: object) -> list[Finding]:
         return [Finding("snapshot", True, "the first start publishes about 7 rows")]
 
     monkeypatch.setattr(check, "MysqlSecondConnection", WithoutRow)

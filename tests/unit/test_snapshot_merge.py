@@ -268,6 +268,38 @@ async def test_a_statement_about_a_table_makes_its_chunks_void_and_no_others() -
     assert not any(table.chunks for table in tables)
 
 
+async def test_a_snapshot_gives_no_row_as_long_as_its_numbers_may_be_another_ones() -> None:
+    out: list[RowsChange] = []
+    stored = Snapshot("s", "resync", open=(TableProgress("shop", "item"),))
+    used = 2 * POS_ROOM + 5
+    merge = SnapshotMerge((stored,), lambda *_: True, out.append, lambda: False, snapshot_pos=used)
+    database = Database(states=[{}, {}], commits=[(Operation.INSERT, 0, 0)], given=1)
+    table = merge.begin(stored, ("shop", "item"))
+    window = await _opened(merge, table, database)
+    merge.add(table, Rows([(1, 1), (2, 2)], 0, last=False, after=None), window, SCHEMA)
+    assert not merge.turn(database, 1.0)  # type: ignore[arg-type]
+    assert (out, merge.wanted_pos) == ([], used)
+    database.given, merge.wanted_pos = 2, 0
+    assert merge.turn(database, 1.0)  # type: ignore[arg-type]
+    assert [change.pos for change in out] == [4 * POS_ROOM + 1]
+    assert merge.snapshot_pos == 5 * POS_ROOM
+    window = await _opened(merge, table, database)
+    merge.add(table, Rows([(3, 3)], 0, last=True, after=("2",)), window, SCHEMA)
+    assert merge.turn(database, 1.0)  # type: ignore[arg-type]  # its own numbers are no hindrance
+    assert (len(out), merge.wanted_pos, merge.snapshots[0].base) == (2, 0, 4 * POS_ROOM)
+
+
+async def test_the_first_rows_of_a_snapshot_are_numbered_by_the_source_s_clock() -> None:
+    out: list[RowsChange] = []
+    merge, database = _merge(out, Snapshot("s", "initial")), Database()
+    merge.clock_pos = 7_000
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    window = await _opened(merge, table, database)
+    merge.add(table, Rows([(1, 1)], 0, last=True, after=None), window, SCHEMA)
+    assert not merge.turn(database, 1.0)  # type: ignore[arg-type]
+    assert (out, merge.wanted_pos) == ([], 7_000)
+
+
 def test_a_table_that_gets_another_name_is_read_under_that() -> None:
     snapshot = Snapshot("s", "initial", begun=("shop", "m"), open=(TableProgress("shop", "k", ("5",), 5),))
 
@@ -280,7 +312,7 @@ def test_a_table_that_gets_another_name_is_read_under_that() -> None:
     assert rename("k", "hidden").open == ()
     assert rename("b", "a").open == snapshot.open
     assert rename("x", "b").open == (*snapshot.open, TableProgress("shop", "b"))
-    assert rename("x", "y").open == snapshot.open
+    assert rename("x", "y").open == (*snapshot.open, TableProgress("shop", "y"))
     assert rename("hidden", "b").open == (*snapshot.open, TableProgress("shop", "b"))
 
 

@@ -22,6 +22,7 @@ from headrace.ports.tables import (
     KeyOutdated,
     TableChanged,
     TableFacts,
+    TableList,
     TableReader,
     Watermark,
 )
@@ -116,8 +117,9 @@ class Reader(TableReader):
         self._site, self._scan = site, iter(())
         site.readers += 1
 
-    async def tables(self) -> list[TableFacts]:
-        return [TableFacts("shop", name, rows, 1) for name, rows in self._site.tables.items()]
+    async def tables(self) -> TableList:
+        facts = [TableFacts("shop", name, rows, 1) for name, rows in self._site.tables.items()]
+        return TableList(facts, Watermark(), 0)
 
     async def read(self, request: ChunkRequest) -> Chunk:
         site = self._site

@@ -153,10 +153,10 @@ async def _check_state(daemon: DaemonSettings, destination: DestinationSettings,
 async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> list[Finding]:
     """What a first start would read, or why it can't."""
     captures = Projections(destination).captures
-    reader = await MysqlSource(destination, daemon, captures, named=False).reader_now()
+    reader = await MysqlSource(destination, daemon, captures, named=False).reader_now(of_snapshots=True)
     try:
         await reader.require()
-        facts = [one for one in await reader.tables() if captures(one.schema, one.table)]
+        facts = [one for one in (await reader.tables()).tables if captures(one.schema, one.table)]
     except SourceMisconfigured as error:
         remedy = error.remedy and f'{error.remedy}; or set [source] snapshot = "never"'
         return [Finding("snapshot", False, str(error.args[0]), remedy)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.tasks import finish, set_within
 
 _NO_GUARD = Guard(0, 0)
+_LOOK = 0.02
+"""Seconds between two looks at what is stored."""
 
 
 class Checkpointer:
@@ -92,6 +94,12 @@ class Checkpointer:
             self.due.clear()
             self._transactions = 0
             await self.checkpoint()
+
+    async def until(self, holds: Callable[[Position], bool]) -> None:
+        """Has the position stored as soon as it is confirmed, until this holds for the stored one."""
+        while (position := self._status.position) is None or not holds(position):
+            self.due.set()
+            await asyncio.sleep(_LOOK)  # what a sink has stored by itself has no event
 
     async def checkpoint(self) -> None:
         """Stores what is confirmed by now, if anything is new. Raises Fenced or StateStoreError; cancelled, it has

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.parts import Context
 from headrace.errors import HeadraceError
+from headrace.model import Position
 from headrace.ports.source import ChangeStream, Signal
 from headrace.ports.tables import ChunkRequest, TableChanged, TableReader
 from headrace.snapshot import plan
@@ -17,7 +18,6 @@ from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshot.merge import SnapshotMerge
 
 _STORED_WITHIN = 10.0
-_LOOK = 0.05
 _REFUSED = "signal"
 _REFUSED_SECONDS = 3600.0
 """How long a refused signal is shown as a trouble."""
@@ -51,15 +51,13 @@ class Control:
         new = [one.id for one in wanted if one.id not in before]
         try:
             async with asyncio.timeout(_STORED_WITHIN):
-                while not self._stored():
-                    self._checkpointer.due.set()
-                    await asyncio.sleep(_LOOK)  # what a sink has stored by itself has no event
+                await self._checkpointer.until(self._is_stored)
         except TimeoutError:
             raise SnapshotRefused(
                 f"it was taken, but not stored within {_STORED_WITHIN:g} s: a restart of the daemon forgets it",
                 remedy="look at /health whether the sink and the state store can be reached",
             ) from None
-        return {"id": new[0] if new else "", "snapshots": [one.to_dict() for one in wanted]}
+        return {"id": new[0] if new else "", "snapshots": [one.shown() for one in wanted]}
 
     def signal(self, signal: Signal) -> None:
         """A row of the signal table came by. One that can't be done is told, and changes nothing."""
@@ -89,10 +87,9 @@ class Control:
         facts = {"tables": command.tables, "where": command.where, "columns": list(command.columns), "id": command.id}
         self._log.info(f"snapshot: {command.command}", **{key: value for key, value in facts.items() if value})
 
-    def _stored(self) -> bool:
-        """Whether the snapshots that there are stand in the store, be it with earlier progress."""
-        position = self._status.position
-        stored = {(one.id, one.paused) for one in position.snapshots} if position is not None else set()
+    def _is_stored(self, position: Position) -> bool:
+        """Whether the snapshots that there are stand in it, be it with earlier progress."""
+        stored = {(one.id, one.paused) for one in position.snapshots}
         now = {(one.id, one.paused) for one in self._merge.snapshots}
         return stored == now
 
@@ -101,7 +98,7 @@ class Control:
         reader = self._new_reader()
         try:
             wants = plan.matching(command.tables, self._merge.captures)
-            found = [one for one in await reader.tables() if wants(one.schema, one.table)]
+            found = [one for one in (await reader.tables()).tables if wants(one.schema, one.table)]
             if not found:
                 raise SnapshotRefused(
                     f"no captured table matches {command.tables or '[filter] include'!r}",

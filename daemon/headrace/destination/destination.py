@@ -32,7 +32,6 @@ from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
-from headrace.snapshots import Snapshot
 from headrace.tasks import beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
@@ -155,12 +154,20 @@ class Destination:
             heartbeats = HeartbeatWriter(self._context, second)
             try:
                 await self._begin(store, heartbeats)
-                snapshots = await self._store_start(store, stored, source)
+                begin = await self._store_start(store, stored, source)
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
                 epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
                 builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
-                merge = SnapshotMerge(snapshots, builder.captures, builder.emit, builder.full, epoch=epoch)
+                merge = SnapshotMerge(
+                    begin.snapshots,
+                    builder.captures,
+                    builder.emit,
+                    builder.full,
+                    epoch=epoch,
+                    snapshot_pos=begin.snapshot_pos,
+                    rows=self._settings.filter.rows,
+                )
                 run = Run(
                     self._context,
                     source,
@@ -218,24 +225,24 @@ class Destination:
         self.status.server_id = source.server_id
         return source
 
-    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> tuple[Snapshot, ...]:
+    async def _store_start(self, store: StateStore, stored: Stored, source: OpenSource) -> Position:
         """The first start, so that a crash before the first change does not begin elsewhere; and a start that passes
-        over a divergence, with what it gives up. Returns the snapshots under way."""
+        over a divergence, with what it gives up. Returns the stored position."""
         start, mode = source.start, self._settings.source.snapshot_mode
         recovers = stored.position is not None and mode == "schema_only_recovery"
         if stored.position is not None and source.gap is None and not recovers:
-            return stored.position.snapshots
+            return stored.position
         entries = source.take_entries()
         if source.gap is not None:
             await self._store_move(store, source.start, entries, source.gap)
-            return source.start.snapshots
+            return source.start
         if stored.position is not None:
             await self._checkpointer.store_now(store, StateChange(stored.position, entries, actor="operator"))
             self._log.warning(
                 "the tables' schemas are those that the source shows now, not those that were stored",
                 remedy='once is enough: set [source] snapshot to another value, such as "initial"',
             )
-            return stored.position.snapshots
+            return stored.position
         if mode in READS_ROWS and self._settings.filter.rows:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))
@@ -250,7 +257,7 @@ class Destination:
                 remedy=f"to publish them: headrace resync {self.name} --all",
                 **facts,
             )
-        return start.snapshots
+        return start
 
     # -- a lost position ---------------------------------------------------------------------------------------------
 

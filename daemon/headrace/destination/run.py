@@ -197,6 +197,21 @@ class Run:
             self._credit -= time.perf_counter() - began
             await self._take(asyncio.get_running_loop().time())
             self._source.wake()
+        if self._merge.wanted_pos:
+            await self._pass_numbers()
+
+    async def _pass_numbers(self) -> None:
+        """Rows of a snapshot need numbers that no other snapshot has used. The stream's own follow from its position,
+        so the one that leaves room is stored before anything behind it is read, or a restart would use the room."""
+        last_pos, self._merge.wanted_pos = self._merge.wanted_pos, 0
+        if not self._source.pass_numbers(last_pos):
+            return
+        began = time.monotonic()
+        await self._take()
+        await self._checkpointer.until(lambda stored: stored.last_pos >= last_pos)
+        if time.monotonic() - began > _BLOCKED:
+            self._blocked_until = time.monotonic()
+        self._source.wake()
 
     async def _take(self, at: float = 0.0) -> None:
         """What the stream gave, or a snapshot at a time on the loop's clock, into the queue; waits when that is

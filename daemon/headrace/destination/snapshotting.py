@@ -9,6 +9,7 @@ from headrace.destination.parts import Context
 from headrace.errors import HeadraceError, SourceError
 from headrace.ports.source import ChangeStream
 from headrace.ports.tables import TableReader
+from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.progress import SnapshotRate
 from headrace.snapshot.reading import SnapshotReading
@@ -60,10 +61,10 @@ class Snapshotting:
             self._told_at = time.monotonic()
             try:
                 ended = await first({"read": self._reading.run(snapshot), "changed": self._merge.changed.wait()})
-            except SourceError as error:
-                self._fail(snapshot, error)
-                await set_within(self._merge.changed, wait)
-                wait = min(2 * wait, _AGAIN[1])
+            except (SourceError, PatternTooSlow) as error:
+                if self._fail(snapshot, error):
+                    await set_within(self._merge.changed, wait)
+                    wait = min(2 * wait, _AGAIN[1])
                 continue
             wait = _AGAIN[0]
             self._status.clear(_TROUBLE)
@@ -73,15 +74,17 @@ class Snapshotting:
                 self._merge.finish(done)
                 self._log.info("all tables are read", **_named(done), tables=done.tables_done, rows=done.rows)
 
-    def _fail(self, snapshot: Snapshot, error: HeadraceError) -> None:
-        """A resync that can't be made is given up, since an operator has asked for it and can ask again; what a
-        destination begins with is not."""
+    def _fail(self, snapshot: Snapshot, error: HeadraceError) -> bool:
+        """Whether it is to be tried again. A resync that can't be made is given up, since an operator has asked for it
+        and can ask again; what a destination begins with is not."""
         if snapshot.kind == "resync" and not error.retriable:
             self._merge.finish(snapshot)
             self._status.note_error(error)
             self._log.error("the resync is given up", **_named(snapshot), error=str(error))
-        elif self._status.trouble(_TROUBLE, f"tables can't be read: {error}"):
+            return False
+        if self._status.trouble(_TROUBLE, f"tables can't be read: {error}"):
             self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=str(error))
+        return True
 
     def tell(self) -> None:
         """Tells status and log how far it is; called each second. A snapshot is done once that is stored."""

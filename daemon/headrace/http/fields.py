@@ -95,7 +95,7 @@ FIELDS = (
     _plain("reason"),
     _plain("message"),
     _age("state_seconds", "state_seconds", "since", "Seconds in the present state."),
-    Field("position", lambda status: status.position.to_dict() if status.position else None),
+    Field("position", lambda status: status.position.shown() if status.position else None),
     Field(
         "",
         lambda status: status.position.offset if status.position else None,

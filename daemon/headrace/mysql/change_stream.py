@@ -110,6 +110,9 @@ class MysqlStream(ChangeStream):
     def position(self) -> Position:
         return self._decoder.position()
 
+    def pass_numbers(self, last_pos: int) -> bool:
+        return self._decoder.transactions.pass_numbers(last_pos)
+
     def progress(self) -> Progress:
         decoder, before = self._decoder, self._before
         cursor, transactions = decoder.cursor, decoder.transactions

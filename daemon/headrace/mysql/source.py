@@ -23,6 +23,7 @@ from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondC
 from headrace.ports.tables import TableReader
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
+from headrace.settings.snapshot import SnapshotSourceSettings
 
 _Opening = TypeVar("_Opening")
 
@@ -131,11 +132,10 @@ class MysqlSource(Source):
             take_entries=lambda: (*ours, *schemas.history.take_entries()),
             stream=stream,
             close=dump.close,
-            reader=lambda: self._table_reader(server),
+            reader=lambda: self._table_reader(server, self._destination.source.snapshot_source),
         )
 
-    def _table_reader(self, server: Server) -> TableReader:
-        replica = self._destination.source.snapshot_source
+    def _table_reader(self, server: Server, replica: SnapshotSourceSettings | None) -> TableReader:
         settings = self.settings
         if replica is not None:
             settings = settings.model_copy(update={"host": replica.host, "port": replica.port})
@@ -143,9 +143,11 @@ class MysqlSource(Source):
             settings, server, self._destination.name, self._options.values, stream_is_here=replica is None
         )
 
-    async def reader_now(self) -> TableReader:
-        """A reader beside no stream, for a command: requests are for NOWHERE. Raises SourceError."""
-        return self._table_reader(await open_any(addresses(self._destination.source), self._server_now))
+    async def reader_now(self, *, of_snapshots: bool = False) -> TableReader:
+        """A reader beside no stream, for a command: requests are for NOWHERE. It reads the source itself, or with
+        `of_snapshots` what snapshots read. Raises SourceError."""
+        replica = self._destination.source.snapshot_source if of_snapshots else None
+        return self._table_reader(await open_any(addresses(self._destination.source), self._server_now), replica)
 
     async def now_ms(self) -> int:
         """The source's clock, in milliseconds since 1970. Raises SourceError."""

@@ -134,6 +134,12 @@ class ChangeStream(ABC):
         """From where reading would go on if everything given so far were confirmed."""
 
     @abstractmethod
+    def pass_numbers(self, last_pos: int) -> bool:
+        """Between two transactions: what comes next is numbered above this, and position() says so, which has to be
+        stored before anything else is read. False when that is not possible yet, because what the stream began within
+        has not come."""
+
+    @abstractmethod
     def progress(self) -> Progress:
         """How far it has come."""
 

@@ -33,6 +33,17 @@ class Watermark:
     gtid_set: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TableList:
+    """All base tables that the account may see, system schemas left out, by name."""
+
+    tables: Sequence[TableFacts]
+    high: Watermark
+    """What statements did to tables behind it, the list may lack."""
+    clock_us: int
+    """Microseconds since 1970 UTC, as the server has them."""
+
+
 NOWHERE = Position("", "", 0)
 """Stands for no stream: any state of a table will do, and nothing is written on the source."""
 
@@ -107,8 +118,8 @@ class TableReader(ABC):
     may be used again. No lock is taken, and no transaction is older than a chunk, except of a table without a key."""
 
     @abstractmethod
-    async def tables(self) -> Sequence[TableFacts]:
-        """All base tables that the account may see, system schemas left out, by name. Raises SourceError."""
+    async def tables(self) -> TableList:
+        """The tables of the stream's server, whichever is read. Raises SourceError."""
 
     @abstractmethod
     async def read(self, request: ChunkRequest) -> Chunk:

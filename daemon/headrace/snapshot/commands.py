@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+import orjson
+
 from headrace.errors import HeadraceError
 from headrace.rules.patterns import compile_filter
 from headrace.snapshots import Snapshot
@@ -17,6 +19,8 @@ _WAITING = 50
 """Snapshots that may wait, the present one included."""
 _LONGEST = 4_000
 """Characters of a filter or a condition."""
+_STORED_BYTES = 300_000
+"""Of all snapshots as they are stored with each position: a node of ZooKeeper takes no more than 1 MB."""
 
 
 class SnapshotRefused(HeadraceError):
@@ -76,6 +80,8 @@ class SnapshotCommand:
                 columns=self.columns,
                 asked_us=time.time_ns() // 1000,
             )
+            if (size := sum(len(orjson.dumps(one.to_dict())) for one in (*snapshots, made))) > _STORED_BYTES:
+                raise SnapshotRefused(f"what waits would take {size:,} bytes, of {_STORED_BYTES:,} that may be stored")
             return (*snapshots, made)
         if not snapshots:
             raise SnapshotRefused("no snapshot is under way")

@@ -25,10 +25,11 @@ from headrace.model import (
     TableSchema,
 )
 from headrace.ports.source import ChangeStream
-from headrace.ports.tables import Chunk
+from headrace.ports.tables import Chunk, Watermark
+from headrace.rules.patterns import PatternTooSlow
 from headrace.snapshot import plan
 from headrace.snapshot.table_read import TableRead, Waiting
-from headrace.snapshots import Snapshot, TableName
+from headrace.snapshots import Snapshot, TableName, TableProgress
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,8 @@ Emit = Callable[[RowsChange], None]
 
 class SnapshotMerge:
     """The first of `snapshots` is under way, the others wait. `emit` takes what goes out, `full` says when it should be
-    taken from there first; `epoch` makes ids unique.
+    taken from there first; `epoch` makes ids unique. `snapshot_pos`: see Position. Without `rows`, because none are
+    published, all wait.
 
     The reader's tasks add tables and chunks; the task that reads the stream calls all else. rows() and altered() are
     called from within the stream's read().
@@ -56,10 +58,17 @@ class SnapshotMerge:
         full: Callable[[], bool],
         *,
         epoch: int = 0,
-        partial: bool = False,
+        snapshot_pos: int = 0,
+        rows: bool = True,
     ) -> None:
         self.snapshots = tuple(snapshots)
         """As they are stored with what was given so far."""
+        self.snapshot_pos, self._rows = snapshot_pos, rows
+        self.clock_pos = 0
+        """What the source's clock says of numbers: no row that was given before this run has a higher one."""
+        self.wanted_pos = 0
+        """Where not 0: numbers up to here are taken, so ChangeStream.pass_numbers() has to come before a row is
+        given."""
         self.captures, self._emit, self._full, self._epoch = captures, emit, full, epoch
         self.tables: dict[TableName, TableRead] = {}
         """Those under way."""
@@ -70,13 +79,14 @@ class SnapshotMerge:
         self.wake: Callable[[], None] = lambda: None
         """Has the task that reads the stream look here."""
         self._asked: list[tuple[TableRead, TableSchema, asyncio.Future[tuple[Position, int]]]] = []
+        self._marks: list[tuple[Watermark, asyncio.Future[None]]] = []
         self._number = 0
         self._new = False
 
     @property
     def current(self) -> Snapshot | None:
-        """The one under way; None while there is none, or it is paused."""
-        return self.snapshots[0] if self.snapshots and not self.snapshots[0].paused else None
+        """The one under way; None while there is none, or it has to wait."""
+        return self.snapshots[0] if self.snapshots and not self.snapshots[0].paused and self._rows else None
 
     # -- the stream's ---------------------------------------------------------------------------------------------
 
@@ -101,17 +111,21 @@ class SnapshotMerge:
                 table.forget()
         if not changes or not self.snapshots:
             return
-        before = self.snapshots
-        after = tuple(
-            plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures) for one in before
-        )
+        before, after = self.snapshots, tuple[Snapshot, ...]()
+        for one in before:
+            try:
+                after += (plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures),)
+            except PatternTooSlow as error:  # an operator's, of a resync: the stream goes on without it
+                log.error("the resync is given up", id=one.id, only=one.tables, error=str(error))
         if after != before:
             self._update(*after)
-            if self.current is not None:
-                stale = self.tables.keys() - {one.name for one in self.current.open}
-                for name in stale:
+            current = self.current
+            if current is None or current.id != before[0].id:
+                self.stop()
+            else:
+                for name in self.tables.keys() - {one.name for one in current.open}:
                     del self.tables[name]
-                self.changed.set()  # what is to be read now is another set of tables
+            self.changed.set()  # what is to be read now is another set of tables
 
     # -- the readers' ---------------------------------------------------------------------------------------------
 
@@ -123,12 +137,28 @@ class SnapshotMerge:
         self.wake()
         return await asked
 
+    async def passed(self, high: Watermark) -> None:
+        """Returns once the stream has come to a watermark, between two transactions."""
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._marks.append((high, reached))
+        self.wake()
+        await reached
+
     def add(self, table: TableRead, chunk: Chunk, window: int, schema: TableSchema) -> None:
         """A chunk was read."""
         together = _MESSAGE_BYTES * chunk.rows // max(1, chunk.size)
         table.chunks.append(Waiting(chunk, window, schema, max(1, min(POS_ROOM, together))))
         table.changed.clear()
         self.wake()
+
+    def leave(self, snapshot: Snapshot) -> list[TableProgress]:
+        """Tables of the snapshot under way that are not captured any more are not gone on with; returns those."""
+        gone = [one for one in snapshot.open if not self.captures(*one.name)]
+        for one in gone:
+            snapshot = plan.end_table(snapshot, one.name)
+        if gone:
+            self._set(snapshot)
+        return gone
 
     def begin(self, snapshot: Snapshot, name: TableName) -> TableRead:
         """The reading of a table begins, or goes on."""
@@ -165,6 +195,7 @@ class SnapshotMerge:
             table.forget()
         self.tables.clear()
         self._asked.clear()
+        self._marks.clear()
 
     # -- operators' -----------------------------------------------------------------------------------------------
 
@@ -181,13 +212,19 @@ class SnapshotMerge:
     @property
     def busy(self) -> bool:
         """Whether turn() has anything to do."""
-        return bool(self._asked or self.tables or self._new)
+        return bool(self._asked or self._marks or self.tables or self._new)
 
     def turn(self, stream: ChangeStream, seconds: float) -> bool:
         """Between two transactions: opens the windows that are asked for, and gives out rows for so long at most.
         Whether progress was made, or a snapshot was added or ended, so that what is given out, and the position, are to
         be taken; rows that can go out at once may be left. Raises NotUnderstood."""
         position = stream.position()
+        marks, self._marks = self._marks, []
+        for high, reached in marks:
+            if not stream.passed(high):
+                self._marks.append((high, reached))
+            elif not reached.done():
+                reached.set_result(None)
         asked, self._asked = self._asked, []
         for table, schema, future in asked:
             if not future.done():
@@ -197,8 +234,10 @@ class SnapshotMerge:
 
     def wants(self, stream: ChangeStream, *, rows: bool) -> bool:
         """Whether turn() has something to do at once: windows to open, or, with `rows`, rows to give out."""
-        return bool(self._asked) or (
-            rows and any(one.chunks and stream.passed(one.chunks[0].chunk.high) for one in self.tables.values())
+        return (
+            any(stream.passed(high) for high, _ in self._marks)
+            or bool(self._asked)
+            or (rows and any(one.chunks and stream.passed(one.chunks[0].chunk.high) for one in self.tables.values()))
         )
 
     def _give(self, stream: ChangeStream, position: Position, end: float) -> bool:
@@ -214,11 +253,18 @@ class SnapshotMerge:
                 if first.chunk.order != table.progress.order and table.progress.key is not None:
                     self.restart(table)
                     break
+                if (taken := self._taken()) > position.last_pos and self.snapshots[0].base != position.last_pos:
+                    self.wanted_pos = taken
+                    return gave
                 gave = True
                 self._give_chunk(table, first, position, end)
                 if time.perf_counter() >= end:
                     return True
         return gave
+
+    def _taken(self) -> int:
+        """Numbers up to here may have been given by another snapshot, or before the state was lost."""
+        return max(self.snapshot_pos, self.clock_pos if self.snapshots[0].base < 0 else 0)
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
@@ -233,7 +279,8 @@ class SnapshotMerge:
                 break
         progress = table.progress
         table.progress = replace(progress, key=chunk.key, rows=progress.rows + passed, order=chunk.order)
-        self._set(plan.advance(self.snapshots[0], table.progress))
+        self._set(replace(plan.advance(self.snapshots[0], table.progress), base=position.last_pos))
+        self.snapshot_pos = max(self.snapshot_pos, position.last_pos + POS_ROOM)
         if not chunk.rows:
             table.given()
 
@@ -282,4 +329,6 @@ class SnapshotMerge:
 
     def stamped(self, position: Position) -> Position:
         """A position of the stream, with what was given of snapshots before it."""
-        return position if position.snapshots == self.snapshots else replace(position, snapshots=self.snapshots)
+        if (position.snapshots, position.snapshot_pos) == (self.snapshots, self.snapshot_pos):
+            return position
+        return replace(position, snapshots=self.snapshots, snapshot_pos=self.snapshot_pos)

@@ -35,7 +35,8 @@ def matching(tables: str, captures: Captures) -> Captures:
 
 def following(snapshot: Snapshot, tables: Iterable[TableFacts]) -> list[TableName]:
     """The tables that are not begun yet, in the order in which they will be."""
-    return sorted(name for one in tables if (name := (one.schema, one.table)) > snapshot.begun)
+    begun = {one.name for one in snapshot.open}
+    return sorted(name for one in tables if (name := (one.schema, one.table)) > snapshot.begun and name not in begun)
 
 
 def begin_table(snapshot: Snapshot, name: TableName) -> Snapshot:
@@ -64,7 +65,7 @@ def progress_of(snapshot: Snapshot, name: TableName) -> TableProgress | None:
 
 def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures, captures: Captures) -> Snapshot:
     """The snapshot behind statements that dropped tables, or gave them other names: a table that is not done goes on,
-    or begins anew, under its new name, unless its turn is still to come. What has the name of one that was dropped is
+    or begins, under its new name, which no list of tables may have. What has the name of one that was dropped is
     another table. A table that a resync is about stays that under any captured name."""
     for change in changes:
         if change.kind is DdlKind.ERASE and progress_of(snapshot, (change.schema, change.table)) is not None:
@@ -82,6 +83,6 @@ def altered(snapshot: Snapshot, changes: Sequence[TableChange], wants: Captures,
         if progress is not None:
             moved = replace(progress, schema=new[0], table=new[1])
             snapshot = replace(snapshot, open=(*snapshot.open, moved))
-        elif new <= snapshot.begun or not wants(*new):  # nobody would come to it
+        else:
             snapshot = replace(snapshot, open=(*snapshot.open, TableProgress(*new)))
     return snapshot

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import SourceError
+from headrace.model import POS_SHIFT
 from headrace.ports.source import ChangeStream
 from headrace.ports.tables import Chunk, ChunkRequest, KeyOutdated, TableChanged, TableReader
 from headrace.snapshot import plan
@@ -74,8 +75,18 @@ class SnapshotReading:
                 await reader.close()
 
     async def _find_tables(self, snapshot: Snapshot, reader: TableReader) -> None:
+        listed = await reader.tables()
+        self._merge.clock_pos = listed.clock_us << POS_SHIFT
+        # A statement before the list that the stream has yet to come to would give a listed table another name.
+        await self._merge.passed(listed.high)
+        snapshot = self._merge.current or snapshot
+        if snapshot.id != self._id:
+            return
+        for progress in self._merge.leave(snapshot):
+            self._log.warning("a table is read no more: [filter] leaves it out", table=".".join(progress.name))
+        snapshot = self._merge.snapshots[0]
         wants = plan.matching(snapshot.tables, self._merge.captures)
-        facts = [one for one in await reader.tables() if wants(one.schema, one.table)]
+        facts = [one for one in listed.tables if wants(one.schema, one.table)]
         if not facts and not snapshot.open:
             if snapshot.kind == "resync":
                 raise SourceError(f"no captured table matches {snapshot.tables!r}", retriable=False)

@@ -6,6 +6,7 @@ import contextlib
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -426,6 +427,17 @@ class Transactions:
     def _given(self) -> int:
         """The last number that was given out."""
         return self.last_pos - POS_ROOM if self.last_pos == self._roomed else self.last_pos
+
+    def pass_numbers(self, last_pos: int) -> bool:
+        """See ChangeStream.pass_numbers()."""
+        resume = self._resume
+        if self.in_group or self._awaited or (resume is not None and resume.events_done):
+            return False
+        self.last_pos, self._roomed = max(self._given, last_pos), -1
+        self._begin = replace(self._begin, last_pos=max(self._begin.last_pos, last_pos))
+        if resume is not None:
+            self._resume = replace(resume, last_pos=self.last_pos)
+        return True
 
     def position(self) -> Position:
         """From where reading would go on if everything given out so far were confirmed."""

@@ -247,6 +247,7 @@ class _Mover:
             commit_time_us=min(commit_time_us, first) if first else commit_time_us,
             own_gtids=str(own) if own else "",
             snapshots=stored.snapshots if stored is not None else (),
+            snapshot_pos=stored.snapshot_pos if stored is not None else 0,
         )
         self._note_more(backward, again)
         gap = self._gap(position, backward, given_up, again)

@@ -23,7 +23,7 @@ from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.textcode import TextDecoder, make_text_decoder
 from headrace.mysql.wire.connection import NOT_KNOWN, QueryFailed, Server, SourceConnection, address_of
 from headrace.mysql.wire.query_stream import QueryStream, ResultColumn, RowBlock
-from headrace.ports.tables import Chunk, ChunkRequest, Key, TableChanged, TableFacts, TableReader, Watermark
+from headrace.ports.tables import Chunk, ChunkRequest, Key, TableChanged, TableFacts, TableList, TableReader, Watermark
 from headrace.settings.destination import SourceSettings
 
 _LOCK_SECONDS = 5
@@ -106,11 +106,14 @@ class MysqlTableReader(TableReader):
         self._row_sizes: dict[tuple[str, str], float] = {}
         """Bytes of a row in the last chunk of a table, so that the next one asks for no more than it may take."""
 
-    async def tables(self) -> Sequence[TableFacts]:
+    async def tables(self) -> TableList:
         async with self._turn():
-            rows = await (await self._ask()).query(_TABLES)
-        facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
-        return sorted(facts, key=lambda fact: (fact.schema, fact.table))
+            if self._stream_is_here:
+                return await _list_tables(await self._ask())
+            # What a replica does not have yet, or not any more, would be left out in silence.
+            async with await SourceConnection.open(address_of(self._server.settings)) as connection:
+                await connection.load_variables()
+                return await _list_tables(connection)
 
     async def require(self) -> None:
         async with self._turn():
@@ -356,6 +359,14 @@ class MysqlTableReader(TableReader):
 def _no_condition(table: str, why: str) -> SourceMisconfigured:
     """Of what an operator has asked for: trying again helps nothing."""
     return SourceMisconfigured(f"the condition on {table} is none that the source takes: {why}", retriable=False)
+
+
+async def _list_tables(connection: SourceConnection) -> TableList:
+    (clock,) = (await connection.execute("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)"))[0]
+    rows = await connection.query(_TABLES)
+    file, offset, _ = await connection.binlog_end()
+    facts = [TableFacts(str(row["s"]), str(row["t"]), int(row["n"]), int(row["size"])) for row in rows]
+    return TableList(sorted(facts, key=lambda fact: (fact.schema, fact.table)), Watermark(file, offset), int(clock))
 
 
 def _is_one(condition: str, dialect: Dialect) -> bool:
