@@ -49,9 +49,9 @@ def test_a_killed_snapshot_goes_on_behind_the_last_row_that_was_stored(
 ) -> None:
     fill(mysql_site)
     sink = f'type = "jsonl"\npath = "{out}"'
-    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(15_000))
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot="initial", source=slowly(6_000))
     process = daemon(shop=text).start()
-    for rows in (3_000, 9_000, 15_000):
+    for rows in (3_000, 6_000, 9_000):
         seen = process.wait("shop", reading(rows))
         assert seen["state"] == "SNAPSHOTTING"
         (table,) = seen["position"]["snapshots"][0]["open"]
