@@ -34,6 +34,7 @@ class Snapshotting:
     ) -> None:
         source = context.settings.source
         self._merge, self._status, self._log = merge, context.status, context.log
+        self._rows = context.settings.filter.rows
         self._throttle, self._rate = Throttle(source), SnapshotRate()
         self._reading = SnapshotReading(
             merge,
@@ -65,6 +66,8 @@ class Snapshotting:
                 if self._fail(snapshot, error):
                     await set_within(self._merge.changed, wait)
                     wait = min(2 * wait, _AGAIN[1])
+                else:
+                    wait = _AGAIN[0]
                 continue
             wait = _AGAIN[0]
             self._status.clear(_TROUBLE)
@@ -90,7 +93,8 @@ class Snapshotting:
         """Tells status and log how far it is; called each second. A snapshot is done once that is stored."""
         position = self._status.position
         shown = self._merge.snapshots or (position.snapshots if position is not None else ())
-        facts = self._status.snapshot = self._rate.facts(shown, self._throttle.reason)
+        waits = self._throttle.reason if self._rows else "[filter] rows is off"
+        facts = self._status.snapshot = self._rate.facts(shown, waits)
         now = time.monotonic()
         if facts is not None and facts["state"] != "paused" and now - self._told_at > _TELL:
             self._told_at = now
