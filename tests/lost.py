@@ -185,7 +185,8 @@ class LostPlace:
         assert " -> " in status["last_error"], "it says what to do"
         assert "Traceback" not in self.daemon.log.read_text()
         assert self.daemon.health()[0] == 503
-        assert self.metric(f'headrace_state{{destination="shop",state="{state}"}}') == 1
+        # What is tried again is in another state for a moment.
+        eventually(lambda: self.metric(f'headrace_state{{destination="shop",state="{state}"}}') == 1)
         assert self.metric('headrace_healthy{destination="shop"}') == 0
         if state != "FAILED":  # what trying again may mend is tried at growing intervals
             assert self.metric('headrace_restarts_total{destination="shop"}') == 1, "it does not try again in a loop"
