@@ -76,7 +76,7 @@ class Position:
     `last_transaction` is `file:offset` of where the transaction with that commit time begins, "" when none was read: a
     server whose binlog has another one there was reset or restored.
     `snapshots` are those under way, the first of which is read; what they have given is confirmed too.
-    `snapshot_pos` is the highest `_pos` that rows of snapshots may have.
+    `snapshot_pos` is up to where numbers were passed for a snapshot last (see ChangeStream.pass_numbers()).
     """
 
     server_uuid: str

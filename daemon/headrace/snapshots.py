@@ -50,12 +50,10 @@ class Snapshot:
     """Passed in all tables."""
     asked_us: int = 0
     """When it was asked for, in microseconds since 1970 UTC."""
-    base: int = -1
-    """The `_pos` behind which its rows were numbered last; -1 as long as it has given none."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {**asdict(self), "base": str(self.base)}
+        return asdict(self)
 
     def shown(self) -> dict[str, Any]:
         """The same without the keys of rows, which may be what a mask hides."""
@@ -89,5 +87,4 @@ class Snapshot:
             tables_done=int(raw["tables_done"]),
             rows=int(raw["rows"]),
             asked_us=int(raw["asked_us"]),
-            base=int(raw.get("base", -1)),
         )

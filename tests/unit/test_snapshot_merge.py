@@ -51,6 +51,8 @@ class Database:
     commits: list[tuple[Operation, int, int]] = field(default_factory=list)
     given: int = 0
     """Commits that the stream has given."""
+    passed_numbers: int = 0
+    """In all, for snapshots."""
 
     def commit(self, key: int, wish: int, to: int) -> None:
         """An insert, an update, a delete or a change of key, whichever the table allows."""
@@ -72,7 +74,17 @@ class Database:
     # -- as a stream ----------------------------------------------------------------------------------------------
 
     def position(self) -> Position:
-        return Position("u", "bin.000001", self.given, last_pos=self.given * 2 * POS_ROOM)
+        return Position("u", "bin.000001", self.given, last_pos=self.given * 2 * POS_ROOM + self.passed_numbers)
+
+    def turn(self, merge: SnapshotMerge) -> bool:
+        """A turn of the snapshot; where it asks for numbers, they are passed."""
+        stream: Any = self
+        gave = merge.turn(stream, 1.0)
+        if merge.wanted_pos:
+            self.passed_numbers += merge.wanted_pos - self.position().last_pos
+            merge.numbered()
+            gave |= merge.turn(stream, 1.0)
+        return gave
 
     def passed(self, watermark: Watermark) -> bool:
         return self.given >= watermark.offset
@@ -91,7 +103,8 @@ class Database:
         elif operation is Operation.UPDATE:
             assert rows[0][0] in after
             old = [(key, before[key])]
-        merge.rows(RowsChange(SCHEMA, operation, rows, old, self.given * 2 * POS_ROOM, 0, ""))
+        pos = self.given * 2 * POS_ROOM + self.passed_numbers
+        merge.rows(RowsChange(SCHEMA, operation, rows, old, pos, 0, ""))
 
 
 class Consumer:
@@ -158,7 +171,7 @@ async def _play(steps: list[Any]) -> None:
     windows: list[asyncio.Task[tuple[Position, int]]] = []
     opened: list[tuple[int, int]] = []
     """Position and window of each that was opened and not read by."""
-    stored = database.given, merge.snapshots
+    stored = database.given, merge.snapshots, database.passed_numbers
     for step in [*steps, *_ENDING]:
         kind, *arguments = step
         if kind == "commit":
@@ -172,18 +185,18 @@ async def _play(steps: list[Any]) -> None:
         elif kind == "read" and opened and not (table.chunks and table.chunks[-1].chunk.last):
             _read(database, merge, table, *opened.pop(0), *arguments)
         elif kind == "turn":
-            merge.turn(database, 1.0)  # type: ignore[arg-type]
+            database.turn(merge)
             for task in windows:
                 position, window = await task
                 opened.append((position.offset, window))
             windows.clear()
-            stored = database.given, merge.snapshots
+            stored = database.given, merge.snapshots, database.passed_numbers
         elif kind == "crash":  # what was given since is given again, from the stored position, by another node
             for task in windows:
                 task.cancel()
             windows.clear()
             opened.clear()
-            database.given = stored[0]
+            database.given, database.passed_numbers = stored[0], stored[2]
             consumer._seen.clear()
             merge = SnapshotMerge(stored[1], lambda *_: True, consumer.take, lambda: False)
             ended = table.ended
@@ -226,7 +239,7 @@ def _merge(out: list[RowsChange], *snapshots: Snapshot) -> SnapshotMerge:
 async def _opened(merge: SnapshotMerge, table: TableRead, database: Database) -> int:
     asked = asyncio.create_task(merge.window(table, SCHEMA))
     await asyncio.sleep(0)
-    merge.turn(database, 1.0)  # type: ignore[arg-type]
+    database.turn(merge)
     return (await asked)[1]
 
 
@@ -238,7 +251,7 @@ async def test_the_first_and_the_last_row_of_tables_are_marked() -> None:
         merge.left = 1 if name == "a" else 0
         window = await _opened(merge, table, database)
         merge.add(table, Rows([(1, 1), (2, 2), (3, 3)], 0, last=True, after=None), window, SCHEMA)
-        assert merge.turn(database, 1.0)  # type: ignore[arg-type]
+        assert database.turn(merge)
         merge.end(table)
     markers = [(change.snapshot.marker, len(change.rows)) for change in out if change.snapshot]
     assert markers == [
@@ -268,35 +281,45 @@ async def test_a_statement_about_a_table_makes_its_chunks_void_and_no_others() -
     assert not any(table.chunks for table in tables)
 
 
-async def test_a_snapshot_gives_no_row_as_long_as_its_numbers_may_be_another_ones() -> None:
+async def test_the_first_rows_of_each_run_and_snapshot_wait_until_numbers_are_passed() -> None:
     out: list[RowsChange] = []
-    stored = Snapshot("s", "resync", open=(TableProgress("shop", "item"),))
-    used = 2 * POS_ROOM + 5
-    merge = SnapshotMerge((stored,), lambda *_: True, out.append, lambda: False, snapshot_pos=used)
-    database = Database(states=[{}, {}], commits=[(Operation.INSERT, 0, 0)], given=1)
-    table = merge.begin(stored, ("shop", "item"))
-    window = await _opened(merge, table, database)
-    merge.add(table, Rows([(1, 1), (2, 2)], 0, last=False, after=None), window, SCHEMA)
-    assert not merge.turn(database, 1.0)  # type: ignore[arg-type]
-    assert (out, merge.wanted_pos) == ([], used)
-    database.given, merge.wanted_pos = 2, 0
-    assert merge.turn(database, 1.0)  # type: ignore[arg-type]
-    assert [change.pos for change in out] == [4 * POS_ROOM + 1]
-    assert merge.snapshot_pos == 5 * POS_ROOM
-    window = await _opened(merge, table, database)
-    merge.add(table, Rows([(3, 3)], 0, last=True, after=("2",)), window, SCHEMA)
-    assert merge.turn(database, 1.0)  # type: ignore[arg-type]  # its own numbers are no hindrance
-    assert (len(out), merge.wanted_pos, merge.snapshots[0].base) == (2, 0, 4 * POS_ROOM)
+    merge, database = _merge(out, Snapshot("s", "resync"), Snapshot("next", "resync")), Database(given=1)
+    stream: Any = database
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+
+    async def add(rows: list[Row], after: Key | None) -> None:
+        window = await _opened(merge, table, database)
+        merge.add(table, Rows(rows, 0, last=False, after=after), window, SCHEMA)
+
+    await add([(1, 1)], None)
+    merge.wanted_pos = 0
+    assert not merge.turn(stream, 1.0)
+    assert (out, merge.wanted_pos) == ([], 3 * POS_ROOM)  # behind all that may have been given at this place before
+    assert database.turn(merge)
+    assert [change.pos for change in out] == [3 * POS_ROOM + 1]
+    await add([(2, 2)], ("1",))
+    assert merge.turn(stream, 1.0)
+    assert [change.pos for change in out] == [3 * POS_ROOM + 1] * 2
+    merge.restart(table)
+    await add([(1, 1)], None)
+    assert database.turn(merge)
+    assert out[-1].pos == 4 * POS_ROOM + 1  # a row that is given again has a higher number
+    merge.put(merge.snapshots[1])
+    table = merge.begin(merge.snapshots[0], ("shop", "item"))
+    await add([(1, 1)], None)
+    assert database.turn(merge)
+    assert out[-1].pos == 5 * POS_ROOM + 1
 
 
 async def test_the_first_rows_of_a_snapshot_are_numbered_by_the_source_s_clock() -> None:
     out: list[RowsChange] = []
     merge, database = _merge(out, Snapshot("s", "initial")), Database()
+    stream: Any = database
     merge.clock_pos = 7_000
     table = merge.begin(merge.snapshots[0], ("shop", "item"))
     window = await _opened(merge, table, database)
     merge.add(table, Rows([(1, 1)], 0, last=True, after=None), window, SCHEMA)
-    assert not merge.turn(database, 1.0)  # type: ignore[arg-type]
+    assert not merge.turn(stream, 1.0)
     assert (out, merge.wanted_pos) == ([], 7_000)
 
 

@@ -105,6 +105,9 @@ class Site:
             self.wakes.clear()
             if self.merge.busy and self.merge.turn(stream, 0.001):
                 self.wakes.set()
+            if self.merge.wanted_pos:
+                self.merge.numbered()
+                self.wakes.set()
             await asyncio.sleep(0)
 
     async def run(self) -> Snapshot:

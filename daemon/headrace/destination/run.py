@@ -201,14 +201,16 @@ class Run:
             await self._pass_numbers()
 
     async def _pass_numbers(self) -> None:
-        """Rows of a snapshot need numbers that no other snapshot has used. The stream's own follow from its position,
-        so the one that leaves room is stored before anything behind it is read, or a restart would use the room."""
-        last_pos, self._merge.wanted_pos = self._merge.wanted_pos, 0
+        """Rows of a snapshot need numbers that no other snapshot has used, nor the same one in an earlier run. The
+        stream's own follow from its position, so the one that leaves room is stored before anything behind it is read,
+        or a restart would use the room."""
+        last_pos = self._merge.wanted_pos
         if not self._source.pass_numbers(last_pos):
             return
-        began = time.monotonic()
+        began, self._merge.snapshot_pos = time.monotonic(), last_pos
         await self._take()
-        await self._checkpointer.until(lambda stored: stored.last_pos >= last_pos)
+        await self._checkpointer.until(lambda stored: stored.snapshot_pos >= last_pos)
+        self._merge.numbered()
         if time.monotonic() - began > _BLOCKED:
             self._blocked_until = time.monotonic()
         self._source.wake()

@@ -65,10 +65,13 @@ class SnapshotMerge:
         """As they are stored with what was given so far."""
         self.snapshot_pos, self._rows = snapshot_pos, rows
         self.clock_pos = 0
-        """What the source's clock says of numbers: no row that was given before this run has a higher one."""
+        """What the source's clock says of numbers: where the position or the state was lost, no row that was given
+        before has a higher one."""
         self.wanted_pos = 0
-        """Where not 0: numbers up to here are taken, so ChangeStream.pass_numbers() has to come before a row is
-        given."""
+        """Where not 0: ChangeStream.pass_numbers() has to pass those up to here, and numbered() to be called, before a
+        row is given."""
+        self._numbered = ""
+        """The snapshot for which that was done."""
         self.captures, self._emit, self._full, self._epoch = captures, emit, full, epoch
         self.tables: dict[TableName, TableRead] = {}
         """Those under way."""
@@ -176,6 +179,7 @@ class SnapshotMerge:
         if self.tables.get(table.name) is not table:
             return
         table.progress = replace(table.progress, key=None, order="", rows=0)
+        self._numbered = ""  # its rows come again, perhaps at other places of their messages
         self._set(plan.advance(self.snapshots[0], table.progress))
 
     def end(self, table: TableRead) -> None:
@@ -232,6 +236,11 @@ class SnapshotMerge:
         new, self._new = self._new, False
         return (seconds > 0 and self._give(stream, position, time.perf_counter() + seconds)) or new
 
+    def numbered(self) -> None:
+        """The numbers up to `wanted_pos` are passed, and the position that says so is stored: no row that was given
+        before has any of those that follow."""
+        self.wanted_pos, self._numbered = 0, self.snapshots[0].id if self.snapshots else ""
+
     def wants(self, stream: ChangeStream, *, rows: bool) -> bool:
         """Whether turn() has something to do at once: windows to open, or, with `rows`, rows to give out."""
         return (
@@ -253,18 +262,14 @@ class SnapshotMerge:
                 if first.chunk.order != table.progress.order and table.progress.key is not None:
                     self.restart(table)
                     break
-                if (taken := self._taken()) > position.last_pos and self.snapshots[0].base != position.last_pos:
-                    self.wanted_pos = taken
+                if self._numbered != self.snapshots[0].id:
+                    self.wanted_pos = max(self.clock_pos, position.last_pos + POS_ROOM)
                     return gave
                 gave = True
                 self._give_chunk(table, first, position, end)
                 if time.perf_counter() >= end:
                     return True
         return gave
-
-    def _taken(self) -> int:
-        """Numbers up to here may have been given by another snapshot, or before the state was lost."""
-        return max(self.snapshot_pos, self.clock_pos if self.snapshots[0].base < 0 else 0)
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
@@ -279,8 +284,7 @@ class SnapshotMerge:
                 break
         progress = table.progress
         table.progress = replace(progress, key=chunk.key, rows=progress.rows + passed, order=chunk.order)
-        self._set(replace(plan.advance(self.snapshots[0], table.progress), base=position.last_pos))
-        self.snapshot_pos = max(self.snapshot_pos, position.last_pos + POS_ROOM)
+        self._set(plan.advance(self.snapshots[0], table.progress))
         if not chunk.rows:
             table.given()
 

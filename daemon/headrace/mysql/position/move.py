@@ -229,6 +229,9 @@ class _Mover:
         if rewinds:
             trail = [earlier for earlier in trail if earlier.server_uuid == inventory.server_uuid and earlier.file]
             last_pos = self._rewound(boundary, first, trail)
+            if stored is not None and last_pos < stored.snapshot_pos:
+                # Numbers that were passed for a snapshot are not passed again, and what follows would fall below them.
+                last_pos = self._last_pos
             last_pos, sure = _schema_pos(entries, trail, boundary, last_pos)
             learned = (back_entry(last_pos, str(boundary)),)
             if not sure:
