@@ -72,6 +72,7 @@ class Site:
         self.errors: list[Exception] = []
         self.out: dict[str, list[int]] = {}
         self.readers = 0
+        self.behind = False
         self.asked = asyncio.Event()
         self.wakes = asyncio.Event()
         self.schemas: dict[str, Any] = {name: schema(name, key=name not in keyless) for name in self.tables}
@@ -93,7 +94,7 @@ class Site:
         return Position("u", "b.1", 4)
 
     def passed(self, watermark: Watermark) -> bool:
-        return True
+        return not self.behind
 
     def table(self, schema: str, table: str) -> Any:
         return self.schemas[table]
@@ -267,6 +268,22 @@ async def test_a_command_at_any_moment_leaves_no_progress_with_another_snapshot(
         assert not tasks["loop"].done(), tasks["loop"].exception()
         await cancel(tasks["read"])
     assert site.readers == 0
+
+
+@pytest.mark.parametrize("command", ["cancelled", "cancelled before another"])
+async def test_a_command_at_the_moment_when_the_stream_comes_to_the_list_of_tables_counts(command: str) -> None:
+    site = Site()
+    stream: Any = site
+    site.behind = True
+    async with asyncio.timeout(10), beside({"read": site.reading.run(site.merge.snapshots[0])}) as tasks:
+        await until(lambda: site.merge.busy)
+        wanted = COMMANDS[command](site.merge.snapshots[0])
+        site.behind = False
+        site.merge.turn(stream, 0)
+        site.merge.put(*wanted)
+        await tasks["read"]
+    assert site.merge.snapshots == wanted
+    assert not site.out
 
 
 @pytest.mark.parametrize("turns", range(0, 90, 3))

@@ -79,10 +79,10 @@ class SnapshotReading:
         self._merge.clock_pos = listed.clock_us << POS_SHIFT
         # A statement before the list that the stream has yet to come to would give a listed table another name.
         await self._merge.passed(listed.high)
-        snapshot = self._merge.current or snapshot
-        if snapshot.id != self._id:
+        current = self._merge.current
+        if current is None or current.id != snapshot.id:  # a command came meanwhile
             return
-        for progress in self._merge.leave(snapshot):
+        for progress in self._merge.leave(current):
             self._log.warning("a table is read no more: [filter] leaves it out", table=".".join(progress.name))
         snapshot = self._merge.snapshots[0]
         wants = plan.matching(snapshot.tables, self._merge.captures)
@@ -120,7 +120,7 @@ class SnapshotReading:
 
     async def _read_table(self, reader: TableReader, table: TableRead) -> None:
         """Until its last chunk is given out, or it is gone."""
-        rows, changes = int(min(_FIRST_ROWS, max(_FEWEST, self._throttle.largest))), 0
+        rows, changes = self._allowed(_FIRST_ROWS), 0
         while not table.ended and self._merge.tables.get(table.name) is table:
             table.changed.clear()
             if table.chunks and (table.chunks[-1].chunk.last or len(table.chunks) >= _AHEAD):
@@ -142,7 +142,11 @@ class SnapshotReading:
                 return
             if generation == table.generation:
                 changes = 0
-                rows = int(min(_rows_of_next(chunk, rows, self._seconds), max(_FEWEST, self._throttle.largest)))
+                rows = self._allowed(_rows_of_next(chunk, rows, self._seconds))
+
+    def _allowed(self, rows: int) -> int:
+        """What the limit of rows a second leaves of a chunk."""
+        return int(min(rows, max(_FEWEST, self._throttle.largest)))
 
     async def _read_chunk(self, reader: TableReader, table: TableRead, rows: int) -> Chunk | None:
         schema = self._stream.table(*table.name)
