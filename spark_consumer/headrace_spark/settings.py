@@ -29,7 +29,6 @@ class KafkaSettings(Section):
         "earliest", description="Where the very first start begins; later ones go on from the checkpoint"
     )
     dead_letter_topic: TopicName = Field(description="Created when it is missing")
-    format: Literal["canal"] = Field("canal", description="The format of the messages")
     fail_on_data_loss: bool = Field(
         True, description="Stop when Kafka deleted messages that were never read, instead of going on without them"
     )

@@ -9,7 +9,7 @@ import structlog
 
 from headrace_documents.elastic import BulkWriter
 from headrace_documents.errors import MessageError
-from headrace_documents.messages import PARSERS
+from headrace_documents.messages import parse
 from headrace_documents.newest import Newest, Refused
 from headrace_spark.settings import Settings
 
@@ -48,7 +48,6 @@ class Worker:
 
     def __init__(self, settings: Settings, writer: BulkWriter) -> None:
         self._writer = writer
-        self._parse = PARSERS[settings.kafka.format]
         self._rules = settings.elasticsearch.rules()
         self._most, self._most_bytes = settings.elasticsearch.bulk_actions, settings.elasticsearch.bulk_bytes
         self._bytes = 0
@@ -62,7 +61,7 @@ class Worker:
         for record in records:
             self.messages += 1
             try:
-                parsed = self._parse(record.value, self._rules)
+                parsed = parse(record.value, self._rules, record.key, dict(record.headers or ()))
             except MessageError as error:
                 self.dead += 1
                 yield dead_letter(record, str(error))
