@@ -37,6 +37,7 @@ class Action(NamedTuple):
     body: dict[str, Value] | None
     row: int
     owner: tuple[str, ...] = ()
+    routing: str = ""
 
 
 class Rules(NamedTuple):

@@ -367,9 +367,10 @@ def _seconds(text: str) -> float:
 def encode(action: Action) -> bytes:
     """The lines of one action in a bulk request."""
     kind = "delete" if action.body is None else "index"
-    head = {
-        kind: {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
-    }
+    meta = {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
+    if action.routing:
+        meta["routing"] = action.routing
+    head = {kind: meta}
     if action.body is None:
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
     try:
