@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -17,7 +18,10 @@ from elasticsearch import (
 )
 
 from headrace_documents.errors import BulkError
+from headrace_documents.index_settings import IndexSettings
+from headrace_documents.indexes import IndexPlan
 from headrace_documents.settings import ElasticsearchSettings
+from headrace_documents.types import Property
 
 log = structlog.get_logger("headrace_documents.index_setup")
 
@@ -31,6 +35,15 @@ _META = "headrace"
 """Where the owner of an index is noted in its mappings' `_meta`."""
 
 
+@dataclass(slots=True)
+class _Declared:
+    """What [[index]] says of an index, and the mappings of all fields that were asked for so far."""
+
+    settings: IndexSettings
+    properties: dict[str, Property] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+
 class IndexSetup:
     """Of one writer, which asks before it writes to an index."""
 
@@ -40,6 +53,15 @@ class IndexSetup:
         """Of the indexes that are fit to be written to."""
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
         """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
+        self._declared: dict[str, _Declared] = {}
+
+    def declare(self, plan: IndexPlan) -> None:
+        """Documents of this plan will come: its index has to have the mappings of their fields first."""
+        known = self._declared.setdefault(plan.target, _Declared(plan.settings))
+        new = {name: mapping for name, mapping in plan.properties.items() if name not in known.properties}
+        if new:
+            known.properties |= new
+            self._owners.pop(plan.target, None)
 
     def unfit(self, index: str, owner: tuple[str, ...]) -> str:
         """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
@@ -78,7 +100,7 @@ class IndexSetup:
         except NotFoundError:
             if not settings.create_index:
                 raise _UnfitIndex(f"there is no index {index}: make it, or set create_index") from None
-            body = settings.index_body()
+            body = self._body(index)
             body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
             try:
                 indices.create(index=index, **body)
@@ -96,7 +118,47 @@ class IndexSetup:
             return owner
         if settings.deletes == "remove":
             self._require_memory(index, found.body)
+        if index in self._declared:
+            self._extend(index, self._declared[index])
         return self._claim(index, owner)
+
+    def _body(self, index: str) -> dict[str, Any]:
+        """Settings and mappings of an index that is made."""
+        body, declared = self._settings.index_body(), self._declared.get(index)
+        if declared is None:
+            return body
+        own = declared.settings
+        if own.template:
+            return {"settings": {}, "mappings": {}}
+        body["settings"] = {**body["settings"], **own.settings}
+        properties = {**declared.properties, **body["mappings"].get("properties", {})}
+        body["mappings"] = {**body["mappings"], **own.mappings}
+        body["mappings"]["properties"] = {**properties, **own.mappings.get("properties", {})}
+        return body
+
+    def _extend(self, index: str, declared: _Declared) -> None:
+        """Gives an index the mappings of fields that it has not yet. What it has already stays: a field of another type
+        is somebody's choice, and what does not fit it is refused one by one."""
+        found = self._client.indices.get_mapping(index=index).body
+        there = [one["mappings"].get("properties", {}) for one in found.values()]
+        for name, mapping in declared.properties.items():
+            types = {one[name].get("type", "object") for one in there if name in one}
+            if types and types != {mapping.get("type", "object")} and name not in declared.told:
+                declared.told.add(name)
+                log.warning(
+                    "a field has another type than its column asks for; documents that do not fit become dead letters",
+                    index=index,
+                    field=name,
+                    type=", ".join(sorted(types)),
+                    wanted=mapping.get("type", "object"),
+                )
+        new = {name: one for name, one in declared.properties.items() if any(name not in known for known in there)}
+        if not new or declared.settings.template:
+            return
+        if not self._settings.create_index:
+            raise _UnfitIndex(f"index {index} has no field {', '.join(sorted(new))}: make them, or set create_index")
+        self._client.indices.put_mapping(index=index, properties=new)
+        log.info("fields were added to the mapping", index=index, fields=sorted(new))
 
     def _require_memory(self, index: str, found: dict[str, Any]) -> None:
         """Of deletes: at least as long as configured, in all indexes behind the name."""
