@@ -19,7 +19,7 @@ from headrace_documents.documents import (
     index_name,
     index_owner,
 )
-from headrace_documents.errors import MessageError
+from headrace_documents.errors import ConsumerError, MessageError
 from headrace_documents.index_settings import PLACEHOLDER, FieldSettings, IndexSettings
 from headrace_documents.types import Property, field_type, json_value
 
@@ -31,8 +31,8 @@ _BY_NAME = FieldSettings.model_validate({})
 """The column of the field's name, by its type."""
 
 
-class UnfitTable(Exception):
-    """An index names a column that the table has not."""
+class UnfitTable(ConsumerError):
+    """An index names a column that the table has not: nothing is written until one of the two is put right."""
 
 
 class Template:
