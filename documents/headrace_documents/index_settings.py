@@ -97,7 +97,6 @@ class FieldSettings(Section):
     separator: str = Field(",", min_length=1, description="Where `split` cuts")
     geo_point: tuple[str, str] | None = Field(None, description="Columns of latitude and longitude")
     constant: Any = Field(None, description="The value of each document")
-    sql: str = Field("", description="An expression of Spark SQL on columns, whose values are texts")
     type: Annotated[str, AfterValidator(check_mapping_type)] = Field(
         "", description="Type of the mapping; default: by the column's type"
     )
@@ -105,7 +104,7 @@ class FieldSettings(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> FieldSettings:
-        given = [name for name in ("column", "geo_point", "constant", "sql") if getattr(self, name) not in (None, "")]
+        given = [name for name in ("column", "geo_point", "constant") if getattr(self, name) not in (None, "")]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} exclude each other")
         if self.convert != "auto" and given and given[0] != "column":
@@ -122,7 +121,7 @@ class SoftDelete(Section):
 
 
 class IndexSettings(Section):
-    """One index. Tables that no [[index]] names have an index of their own, as [elasticsearch] says."""
+    """One index. With any of them, tables that none names are passed over, unless [elasticsearch] index is given."""
 
     name: Annotated[str, Field(min_length=1), AfterValidator(_check_name)] = Field(
         description="Its name, lower-cased; {database} and {table} are filled in"
@@ -149,9 +148,6 @@ class IndexSettings(Section):
     )
     template: bool = Field(
         False, description="An index template of the cluster has settings and mappings: none of ours"
-    )
-    alias: bool = Field(
-        False, description="`name` is an alias: the index behind it is `name`-000001, and is replaced by a rebuild"
     )
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ class Template:
 
 class IndexPlan:
     """How rows of one table become documents of one index. `properties` is the mapping of its fields, as far as it is
-    known; `sql` are the fields that Spark computes, by name."""
+    known."""
 
     def __init__(
         self, settings: IndexSettings, database: str, table: str, types: Mapping[str, str], *, tombstones: bool
@@ -69,7 +69,6 @@ class IndexPlan:
         self.target = index_name(settings.name, database, table)
         self.owner = index_owner(settings.name, database, table)
         self.properties: dict[str, Property] = {}
-        self.sql: dict[str, str] = {}
         self._gone = TOMBSTONE if tombstones else None
         self._table, self._types = f"{database}.{table}", types
         self._fields: list[tuple[str, str, Convert | None]] = []
@@ -150,9 +149,7 @@ class IndexPlan:
 
     def _add(self, name: str, field: FieldSettings) -> None:
         mapping: Property | None = None
-        if field.sql:
-            self.sql[name] = field.sql
-        elif field.geo_point is not None:
+        if field.geo_point is not None:
             self._points.append((name, *field.geo_point))
             mapping = {"type": "geo_point"}
         elif field.constant is not None:
@@ -181,7 +178,7 @@ class IndexPlan:
 
 
 def _is_of_column(field: FieldSettings) -> bool:
-    return not field.sql and field.geo_point is None and field.constant is None
+    return field.geo_point is None and field.constant is None
 
 
 def _split(separator: str, text: str) -> list[str]:

@@ -152,7 +152,7 @@ def test_a_column_that_the_table_has_not_is_told_before_a_document_is_made(
             "a.b: there is no mapping type 'txt'",
         ),
         ({"fields": {"a": {"column": "b", "constant": 1}}}, "column and constant exclude each other"),
-        ({"fields": {"a": {"sql": "1 + 1", "convert": "json"}}}, "convert has no meaning with sql"),
+        ({"fields": {"a": {"constant": 1, "convert": "json"}}}, "convert has no meaning with constant"),
         ({"zone": "Asia/Nowhere"}, "neither an offset"),
         ({"columns": "listed"}, "leaves documents empty"),
         ({"id": "same"}, "has no column in braces"),
