@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -25,6 +26,7 @@ from headrace.settings import route
 from headrace.settings.adapters import MessageSettings, ParkingSettings
 from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
+from headrace_documents.index_settings import FieldSettings, IndexSettings, SoftDelete
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark import settings as spark
 
@@ -99,8 +101,12 @@ def type_name(kind: Type, metadata: Iterable[object]) -> str:
         return " or ".join(f'`"{value}"`' for value in typing.get_args(kind))
     if origin is list:
         return "list of strings"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return "table"
     if origin is tuple:
-        (kind, *_) = typing.get_args(kind)
+        kind, *rest = typing.get_args(kind)
+        if rest and rest[0] is not ...:
+            return "list of two strings"
         of_tables = isinstance(kind, type) and issubclass(kind, BaseModel)
         return "list of tables" if of_tables else "string or list of strings"
     if origin is dict:
@@ -113,7 +119,15 @@ def type_name(kind: Type, metadata: Iterable[object]) -> str:
         return "duration"
     if "parse_size" in validators:
         return "size"
-    names = {bool: "true or false", int: "integer", float: "number", str: "string", SecretStr: "string", Path: "path"}
+    names = {
+        Any: "any value",
+        bool: "true or false",
+        int: "integer",
+        float: "number",
+        str: "string",
+        SecretStr: "string",
+        Path: "path",
+    }
     return names[kind]  # type: ignore[index]
 
 
@@ -253,6 +267,9 @@ def document() -> str:
         section("[kafka]", spark.KafkaSettings),
         section("[elasticsearch]", ElasticsearchSettings),
         section("[spark]", spark.SparkSettings),
+        section("[[index]]", IndexSettings),
+        section("[index.soft_delete]", SoftDelete),
+        section("[index.fields.NAME]", FieldSettings),
         "## The RabbitMQ consumer's file\n",
         CONSUME,
         section("[rabbitmq]", consume.RabbitMqSettings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ Value = str | int | float | bool | None
 
 MAX_ID_BYTES = 512  # Elasticsearch's limit; a longer id makes it refuse the whole bulk request, not one item.
 MAX_INDEX_BYTES = 255
-MAX_VERSION = (1 << 63) - 1
 _BAD_INDEX_CHARACTERS = frozenset('\\/*?"<>| ,#:')
 
 _INTEGERS = frozenset(
@@ -23,11 +22,6 @@ _INTEGERS = frozenset(
 )
 _FLOATS = frozenset({"double", "float", "real"})
 _DECIMALS = frozenset({"decimal", "numeric", "dec", "fixed"})
-# java.sql.Types, which is what Canal's sqlType holds; asked only when mysqlType is silent, because Canal gives a
-# BIGINT UNSIGNED as DECIMAL there.
-_SQL_INTEGERS = frozenset({-7, -6, -5, 4, 5, 16})
-_SQL_FLOATS = frozenset({6, 7, 8})
-_SQL_DECIMALS = frozenset({2, 3})
 
 
 class Action(NamedTuple):
@@ -43,6 +37,7 @@ class Action(NamedTuple):
     body: dict[str, Value] | None
     row: int
     owner: tuple[str, ...] = ()
+    routing: str = ""
 
 
 class Rules(NamedTuple):
@@ -79,42 +74,32 @@ Converter = Callable[[str], Value]
 
 
 @lru_cache(maxsize=4096)
-def converter(mysql_type: str, sql_type: int | None, decimals: str) -> Converter | None:
+def converter(mysql_type: str, decimals: str) -> Converter | None:
     """The function that types a column's text; None when the text stays as it is.
 
-    `mysql_type` is the declared type (`bigint(20) unsigned`), `sql_type` the java.sql.Types number used when the
-    former is empty, `decimals` is "string" (no digit is lost) or "number".
+    `mysql_type` is the declared type (`bigint(20) unsigned`), `decimals` is "string" (no digit is lost) or "number".
     """
     base = mysql_type.strip().lower().split("(", 1)[0].split(" ", 1)[0]
-    if base in _INTEGERS or (not base and sql_type in _SQL_INTEGERS):
+    if base in _INTEGERS:
         return _integer
-    if base in _FLOATS or (not base and sql_type in _SQL_FLOATS):
-        return _float
-    if decimals == "number" and (base in _DECIMALS or (not base and sql_type in _SQL_DECIMALS)):
+    if base in _FLOATS or (decimals == "number" and base in _DECIMALS):
         return _float
     return None
 
 
-def converters(
-    rules: Rules, mysql_types: Mapping[str, object], sql_types: Mapping[str, object]
-) -> list[tuple[str, Converter]]:
+def converters(rules: Rules, types: Mapping[str, str]) -> list[tuple[str, Converter]]:
     """The columns of a message that need typing, each with its function."""
     if rules.types != "mysql":
         return []
     found = []
-    for column in mysql_types.keys() | sql_types.keys():
-        mysql_type, sql_type = mysql_types.get(column), sql_types.get(column)
-        convert = converter(
-            mysql_type if isinstance(mysql_type, str) else "",
-            sql_type if isinstance(sql_type, int) else None,
-            rules.decimals,
-        )
+    for column, mysql_type in types.items():
+        convert = converter(mysql_type, rules.decimals)
         if convert is not None:
             found.append((column, convert))
     return found
 
 
-def document_id(keys: list[str], row: Mapping[str, object], rules: Rules) -> str:
+def document_id(keys: Sequence[str], row: Mapping[str, object], rules: Rules) -> str:
     """The id of a row's document: the key's value, or a JSON array of the values of a compound key.
 
     Raises MessageError when a key column is absent or NULL, or when Elasticsearch would refuse the id.
@@ -122,6 +107,8 @@ def document_id(keys: list[str], row: Mapping[str, object], rules: Rules) -> str
     values = []
     for key in keys:
         value = row.get(key)
+        if isinstance(value, (int, float)):  # of an event without a schema
+            value = str(value)
         if not isinstance(value, str):
             raise MessageError(f"key column {key!r} has no value in the row")
         values.append(value)

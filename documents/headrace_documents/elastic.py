@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,8 @@ import orjson
 import structlog
 from elasticsearch import (
     ApiError,
-    AuthorizationException,
-    BadRequestError,
     ConnectionTimeout,
     Elasticsearch,
-    NotFoundError,
     TransportError,
 )
 from elasticsearch import ConnectionError as ElasticConnectionError
@@ -27,15 +23,12 @@ from headrace_common.tls import TlsFileError, client_context
 from headrace_documents.config import absolute
 from headrace_documents.documents import Action
 from headrace_documents.errors import BulkError, UnreachableError
+from headrace_documents.index_setup import RETRY, IndexSetup, reason_of
 from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger("headrace_documents.elastic")
 
 MAX_WAIT = 10.0
-_LOOK_AGAIN = 2.0
-"""Seconds until an index that could not be used is looked at again."""
-# With these the request as a whole may succeed later; anything else needs a change by somebody.
-_RETRY = frozenset({408, 429, 500, 502, 503, 504})
 # The state of an index or a missing right, not the document: putting the documents aside would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
 # What only the content of a document brings about, also where Elasticsearch answers with 500. All other errors of the
@@ -49,10 +42,6 @@ _CONTENT = frozenset(
         "array_index_out_of_bounds_exception", "string_index_out_of_bounds_exception",
     }
 )  # fmt: skip
-_DURATION = re.compile(r"(\d+)(nanos|micros|ms|s|m|h|d)")
-_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_META = "headrace"
-"""Where the owner of an index is noted in its mappings' `_meta`."""
 _FILTER = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 
 
@@ -133,10 +122,7 @@ class BulkWriter:
         self._settings = settings
         self._client = client
         self._sleep = sleep
-        self._owners: dict[str, tuple[str, ...]] = {}
-        """Of the indexes that are fit to be written to."""
-        self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
-        """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
+        self.indexes = IndexSetup(settings, client)
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
@@ -146,7 +132,7 @@ class BulkWriter:
         has all of its actions rejected, and the others go on. Raises BulkError when Elasticsearch could not be moved to
         take the rest within `retries`.
         """
-        unfit = {key: why for key in {(one.target, one.owner) for one in actions} if (why := self._unfit(*key))}
+        unfit = {key: why for key in {(one.target, one.owner) for one in actions} if (why := self.indexes.unfit(*key))}
         rejected = [
             Rejected(number, unfit[one.target, one.owner])
             for number, one in enumerate(actions)
@@ -190,8 +176,8 @@ class BulkWriter:
             try:
                 response = self._client.bulk(operations=data, filter_path=_FILTER)
             except ApiError as error:
-                why = f"{error.status_code} {_reason(error.body)}"
-                if error.status_code in _RETRY:
+                why = f"{error.status_code} {reason_of(error.body)}"
+                if error.status_code in RETRY:
                     continue
                 if error.status_code in (400, 413):
                     # The request as a whole was refused: too large, or one action in it is malformed. Halving finds it.
@@ -236,140 +222,24 @@ class BulkWriter:
                 tally.deleted += 1
             else:
                 error = result.get("error") or {}
-                text = f"{status} {_reason({'error': error})}"
+                text = f"{status} {reason_of({'error': error})}"
                 if status in (401, 403) or error.get("type") in _OPERATOR:
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
-                if status in _RETRY and not (status == 500 and error.get("type") in _CONTENT):
+                if status in RETRY and not (status == 500 and error.get("type") in _CONTENT):
                     again.append(line)
                     why = text
                 else:
                     rejected.append(Rejected(line.number, text))
         return again, rejected, why
 
-    # -- indexes --------------------------------------------------------------------------------------------------
-
-    def _unfit(self, index: str, owner: tuple[str, ...]) -> str:
-        """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
-        Elasticsearch does not say."""
-        before, at = self._refused.get((index, owner), ("", 0.0))
-        if before and time.monotonic() - at < _LOOK_AGAIN:
-            return before
-        why = ""
-        if index not in self._owners:
-            try:
-                self._owners[index] = self._prepare(index, owner)
-            except _UnfitIndex as error:
-                why = str(error)
-            except ApiError as error:
-                why = f"index {index} can't be prepared: {error.status_code} {_reason(error.body)}"
-                if error.status_code in _RETRY or error.status_code == 401 or "cluster_block" in why:
-                    raise BulkError(why) from None
-            except TransportError as error:
-                raise BulkError(f"can't look at index {index}: {error}") from None
-        if not why and (known := self._owners[index]) != owner:
-            why = (
-                f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
-                "their place: give these tables another `index`, such as by a second consumer"
-            )
-        if why and why != before:
-            log.error("an index can't be used; its documents wait as dead letters", index=index, reason=why)
-        self._refused[index, owner] = why, time.monotonic()
-        return why
-
-    def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
-        """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and
-        TransportError."""
-        indices, settings = self._client.indices, self._settings
-        try:
-            found = indices.get_settings(index=index, flat_settings=True)
-        except NotFoundError:
-            if not settings.create_index:
-                raise _UnfitIndex(f"there is no index {index}: make it, or set create_index") from None
-            body = settings.index_body()
-            body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
-            try:
-                indices.create(index=index, **body)
-            except BadRequestError as error:
-                # Another task of the same batch was faster.
-                if "resource_already_exists_exception" not in str(error.body):
-                    raise
-                return self._prepare(index, owner)
-            log.info("index created", index=index)
-            return owner
-        except AuthorizationException as error:
-            if settings.create_index:  # as for a write: no document is to blame
-                raise BulkError(f"Elasticsearch refuses a look at index {index}: {_reason(error.body)}") from None
-            log.warning("the index can't be looked at: it may forget deletes too early", index=index)
-            return owner
-        if settings.deletes == "remove":
-            self._require_memory(index, found.body)
-        return self._claim(index, owner)
-
-    def _require_memory(self, index: str, found: dict[str, Any]) -> None:
-        """Of deletes: at least as long as configured, in all indexes behind the name."""
-        wanted = self._settings.gc_deletes
-        texts = [str(one["settings"].get("index.gc_deletes", "60s")) for one in found.values()]
-        if all(_seconds(text) >= _seconds(wanted) for text in texts):
-            return
-        if self._settings.create_index:
-            try:
-                self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
-            except AuthorizationException as error:
-                if "cluster_block" in str(error.body):
-                    raise
-            else:
-                log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
-                return
-        raise _UnfitIndex(
-            f"index {index} remembers deletes for {min(texts, key=_seconds)} (index.gc_deletes), and gc_deletes is "
-            f"{wanted}: an older change that comes later would bring a deleted document back. Set index.gc_deletes, or "
-            'lower gc_deletes, or set deletes = "tombstone"'
-        )
-
-    def _claim(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
-        """The owner that the index was made for; it is noted there when it is not yet, so that other processes know."""
-        if not owner:
-            return owner
-        try:
-            metas = self._metas(index)
-            if not any(meta.get(_META) for meta in metas) and self._settings.create_index:
-                self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
-                metas = self._metas(index)  # somebody else may have claimed it at the same time
-        except AuthorizationException as error:
-            if "cluster_block" in str(error.body):
-                raise
-            log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
-            return owner
-        except NotFoundError:
-            raise BulkError(f"index {index} went while it was looked at") from None
-        return next((tuple(meta[_META]) for meta in metas if meta.get(_META)), owner)
-
-    def _metas(self, index: str) -> list[dict[str, Any]]:
-        """What is noted in the mappings of all indexes behind the name."""
-        found = self._client.indices.get_mapping(index=index).body
-        return [one["mappings"].get("_meta") or {} for one in found.values()]
-
-
-class _UnfitIndex(Exception):
-    """The text says why."""
-
-
-def _with_owner(meta: Any, owner: tuple[str, ...]) -> dict[str, Any]:
-    return {**(meta or {}), **({_META: list(owner)} if owner else {})}
-
-
-def _seconds(text: str) -> float:
-    """A duration as Elasticsearch writes it; "-1" and "0" are none."""
-    found = _DURATION.fullmatch(text)
-    return int(found[1]) * _SECONDS[found[2]] if found else 0.0
-
 
 def encode(action: Action) -> bytes:
     """The lines of one action in a bulk request."""
     kind = "delete" if action.body is None else "index"
-    head = {
-        kind: {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
-    }
+    meta = {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
+    if action.routing:
+        meta["routing"] = action.routing
+    head = {kind: meta}
     if action.body is None:
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
     try:
@@ -379,12 +249,3 @@ def encode(action: Action) -> bytes:
         texts = {k: str(v) if isinstance(v, int) and v.bit_length() > 63 else v for k, v in action.body.items()}
         body = orjson.dumps(texts, option=orjson.OPT_APPEND_NEWLINE)
     return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + body
-
-
-def _reason(body: Any) -> str:
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        return str(body)[:300]
-    caused = error.get("caused_by")
-    parts = [error.get("type"), error.get("reason"), caused.get("reason") if isinstance(caused, dict) else None]
-    return ": ".join(str(part) for part in parts if part)

@@ -31,7 +31,7 @@ class Newest(Generic[T]):
     def add(self, action: Action, message: T) -> None:
         """Takes an action. At the same version (one row: delete of the old key, index of the new) the later wins."""
         entry = (action, message)
-        changes = self._documents.setdefault((action.target, action.owner, action.id), [entry])
+        changes = self._documents.setdefault((action.target, action.owner, action.id, action.routing), [entry])
         if changes[0] is entry:
             return
         if action.version >= changes[-1][0].version:

@@ -12,7 +12,7 @@ from headrace_consume.letters import Message
 from headrace_consume.settings import Settings
 from headrace_documents.elastic import BulkWriter
 from headrace_documents.errors import MessageError
-from headrace_documents.messages import PARSERS
+from headrace_documents.messages import parse
 from headrace_documents.newest import Newest
 
 log = structlog.get_logger("headrace_consume.applying")
@@ -31,7 +31,6 @@ class Applier:
     """Applies batches, one at a time. `rows`, `ignored` and the writer's tally count what was done."""
 
     def __init__(self, settings: Settings, writer: BulkWriter) -> None:
-        self._parse = PARSERS[settings.rabbitmq.format]
         self._rules = settings.elasticsearch.rules()
         self.writer = writer
         self.rows = self.ignored = 0
@@ -51,7 +50,7 @@ class Applier:
         statements: dict[int, str] = {}
         for number, message in enumerate(messages):
             try:
-                parsed = self._parse(message.body, self._rules)
+                parsed = parse(message.body, self._rules, headers=message.headers)
             except MessageError as error:
                 reasons[number] = str(error)
                 continue

@@ -33,7 +33,6 @@ class RabbitMqSettings(RabbitMqSection):
         default=0.01,
         description="How long a batch waits for more messages while the prefetch is not used up",
     )
-    format: Literal["canal"] = Field(default="canal", description="The format of the messages")
     declare: bool = Field(default=False, description="Make the queue, durable, when it is missing")
     queue_type: QueueType = Field(default="quorum", description="The type of a queue that is made")
     exchange: str = Field(default="", max_length=255, description="With declare: exchange that the queue is bound to")

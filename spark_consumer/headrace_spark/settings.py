@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from headrace_common.section import Hosts, Int, Seconds, SecondsOrOff, Section, Topic
 from headrace_common.values import parse_host_port
 from headrace_documents.config import load_file
+from headrace_documents.index_settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
 
 _INTERVAL = re.compile(r"^\d+ +(milliseconds?|seconds?|minutes?|hours?)$")  # what Spark understands
@@ -29,7 +30,6 @@ class KafkaSettings(Section):
         "earliest", description="Where the very first start begins; later ones go on from the checkpoint"
     )
     dead_letter_topic: TopicName = Field(description="Created when it is missing")
-    format: Literal["canal"] = Field("canal", description="The format of the messages")
     fail_on_data_loss: bool = Field(
         True, description="Stop when Kafka deleted messages that were never read, instead of going on without them"
     )
@@ -93,6 +93,16 @@ class Settings(Section):
     kafka: KafkaSettings
     elasticsearch: ElasticsearchSettings
     spark: SparkSettings
+    index: list[IndexSettings] = Field(
+        default_factory=list,
+        description="Declared indexes, [[index]] each. With any of them, other tables are passed over unless "
+        "[elasticsearch] index is given",
+    )
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether tables that no [[index]] names have an index as [elasticsearch] says."""
+        return not self.index or "index" in self.elasticsearch.model_fields_set
 
 
 def load_settings(path: Path) -> Settings:

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 import structlog
 
+from headrace_documents.changes import Rows, Statement
+from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter
 from headrace_documents.errors import MessageError
-from headrace_documents.messages import PARSERS
+from headrace_documents.indexes import Indexes, IndexPlan
+from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
 from headrace_spark.settings import Settings
 
@@ -48,36 +51,54 @@ class Worker:
 
     def __init__(self, settings: Settings, writer: BulkWriter) -> None:
         self._writer = writer
-        self._parse = PARSERS[settings.kafka.format]
         self._rules = settings.elasticsearch.rules()
+        self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
+        self._takes_others = settings.takes_others
+        self._declared: set[IndexPlan] = set()
         self._most, self._most_bytes = settings.elasticsearch.bulk_actions, settings.elasticsearch.bulk_bytes
         self._bytes = 0
         """Of the messages whose actions wait in `_pending`."""
         self._pending: Newest[Record] = Newest()
-        self.messages = self.rows = self.ignored = self.dead = 0
+        self.messages = self.rows = self.ignored = self.dead = self.passed_over = 0
 
     def run(self, records: Iterable[Record]) -> Iterator[DeadLetter]:
-        """Applies the messages; yields those that can't be applied. Raises BulkError when it can't go on."""
+        """Applies the messages; yields those that can't be applied. Raises BulkError when it can't go on, and
+        UnfitTable when a declared index and a table do not fit."""
         pending = self._pending
         for record in records:
             self.messages += 1
             try:
-                parsed = self._parse(record.value, self._rules)
+                message = read(record.value, record.key, dict(record.headers or ()))
+                wanted = self._actions(message) if isinstance(message, Rows) else []
             except MessageError as error:
                 self.dead += 1
                 yield dead_letter(record, str(error))
                 continue
-            if parsed.ignored:
+            if isinstance(message, Statement):
                 self.ignored += 1
-                log.warning("DDL is not applied to Elasticsearch", ddl=parsed.ignored, offset=record.offset)
+                ddl = f"{message.kind} {message.database}.{message.table}"
+                log.warning("DDL is not applied to Elasticsearch", ddl=ddl, offset=record.offset)
                 continue
-            self.rows += parsed.rows
-            for action in parsed.actions:
+            for action in wanted:
                 pending.add(action, record)
             self._bytes += len(record.value or b"")
             if len(pending) >= self._most or self._bytes >= self._most_bytes:
                 yield from self._flush()
         yield from self._flush()
+
+    def _actions(self, message: Rows) -> list[Action]:
+        plans = self._indexes.plans(message)
+        if not plans and not self._takes_others:
+            self.passed_over += len(message.rows)
+            return []
+        wanted = actions(message, self._rules) if not plans else []
+        for plan in plans:
+            if plan not in self._declared:
+                self._writer.indexes.declare(plan)
+                self._declared.add(plan)
+            wanted += plan.actions(message)
+        self.rows += len(message.rows)
+        return wanted
 
     def counts(self) -> dict[str, int]:
         """What has been done so far, by name."""
@@ -91,6 +112,7 @@ class Worker:
             "rejected": tally.rejected,
             "ddl_ignored": self.ignored,
             "dead_letters": self.dead,
+            "passed_over": self.passed_over,
         }
 
     def _flush(self) -> Iterator[DeadLetter]:

@@ -13,7 +13,7 @@ from elasticsearch import Elasticsearch
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.documents import Rules
 from headrace_documents.elastic import BulkWriter, connect
-from headrace_documents.messages import parse_canal
+from headrace_documents.messages import parse
 from headrace_documents.newest import Newest
 from headrace_documents.settings import ElasticsearchSettings
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
@@ -34,7 +34,7 @@ def write(url: str, out: Path, rules: Rules) -> None:
     with connect(settings) as client:
         newest = Newest[int]()
         for line in out.read_bytes().splitlines():
-            for action in parse_canal(line, rules).actions:
+            for action in parse(line, rules).actions:
                 newest.add(action, 0)
         assert not newest.write(BulkWriter(settings, client))
 

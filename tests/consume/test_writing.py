@@ -11,10 +11,12 @@ from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.elastic import BulkWriter, connect
+from headrace_documents.index_settings import IndexSettings
+from headrace_documents.indexes import UnfitTable
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.worker import DeadLetter, Record, Worker
-from tests.canal_messages import change, row
+from tests.canal_messages import TYPES, change, row
 from tests.support import eventually
 
 pytestmark = pytest.mark.server
@@ -28,10 +30,11 @@ class Desk:
         self.url, self.name = server.url, name
         self.elastic = Elasticsearch(server.url)
 
-    def work(self, *values: bytes, **keys: Any) -> list[DeadLetter]:
+    def work(self, *values: bytes, declares: list[dict[str, Any]] | None = None, **keys: Any) -> list[DeadLetter]:
         elastic = ElasticsearchSettings(hosts=[self.url], retries=0, **keys)
         kafka = KafkaSettings(bootstrap_servers="localhost:1", topics=["t"], dead_letter_topic="dead")
-        settings = Settings(kafka=kafka, elasticsearch=elastic, spark=SparkSettings(checkpoint="c"))
+        declared = [IndexSettings.model_validate(one) for one in declares or ()]
+        settings = Settings(kafka=kafka, elasticsearch=elastic, spark=SparkSettings(checkpoint="c"), index=declared)
         with connect(elastic) as client:
             records = [Record(None, value, "topic", 0, offset, None) for offset, value in enumerate(values)]
             return list(Worker(settings, BulkWriter(elastic, client)).run(records))
@@ -41,6 +44,9 @@ class Desk:
         self.elastic.indices.refresh(index=index)
         found = self.elastic.search(index=index, size=1000, version=True)["hits"]["hits"]
         return {hit["_id"]: (hit["_version"], hit["_source"]) for hit in found}
+
+    def mapping(self, index: str) -> dict[str, Any]:
+        return self.elastic.indices.get_mapping(index=index).body[index]["mappings"]["properties"]
 
     def gc_deletes(self) -> str | None:
         found = self.elastic.indices.get_settings(index=f"shop.{self.name}", flat_settings=True).body
@@ -164,3 +170,75 @@ def test_a_tombstone_keeps_the_version_of_what_was_deleted_for_ever(desk: Desk) 
     desk.work(change(desk.name, 30, "INSERT", row(1)), deletes="tombstone")
     version, body = desk.documents()["1"]
     assert (version, "headrace_deleted" in body) == (30, False)
+
+
+def declared(desk: Desk, **more: Any) -> dict[str, Any]:
+    return {"name": f"shop.{desk.name}.declared", "tables": rf"shop\.{desk.name}", **more}
+
+
+def test_a_declared_index_has_mappings_by_type_and_takes_no_other_table(desk: Desk) -> None:
+    index = declared(
+        desk, fields={"title": {"column": "name", "type": "keyword"}}, settings={"index.number_of_replicas": 0}
+    )
+    assert (
+        desk.work(
+            change(desk.name, 10, "INSERT", row(1, "a")), change("others", 20, "INSERT", row(1)), declares=[index]
+        )
+        == []
+    )
+    name = index["name"]
+    assert desk.documents(name) == {"1": (10, {"id": 1, "title": "a", "price": "9.90", "sold": 0})}
+    found = desk.mapping(name)
+    assert found["id"] == {"type": "long"}
+    assert found["title"] == {"type": "keyword"}
+    assert not desk.elastic.indices.exists(index="shop.others")
+
+
+def test_a_column_that_is_new_has_its_mapping_before_a_document_that_has_it(desk: Desk) -> None:
+    index = declared(desk)
+    assert desk.work(change(desk.name, 10, "INSERT", row(1)), declares=[index]) == []
+    types = {**TYPES, "city": "varchar(20)", "since": "datetime"}
+    more = {**row(2), "city": "上海", "since": "2026-11-21 09:30:00"}
+    assert desk.work(change(desk.name, 20, "INSERT", more, mysqlType=types), declares=[index]) == []
+    found = desk.mapping(index["name"])
+    assert found["since"] == {"type": "date"}
+    assert found["city"]["fields"] == {"keyword": {"type": "keyword", "ignore_above": 256}}
+    assert desk.documents(index["name"])["2"][1]["since"] == "2026-11-21T09:30:00+00:00"
+
+
+def test_a_field_that_has_another_type_stays_and_what_does_not_fit_is_a_dead_letter(desk: Desk) -> None:
+    index = declared(desk)
+    mappings = {"properties": {"name": {"type": "long"}}}
+    desk.elastic.indices.create(index=index["name"], mappings=mappings, settings={"index.gc_deletes": "1h"})
+    letters = desk.work(
+        change(desk.name, 10, "INSERT", row(1, "text")), change(desk.name, 20, "INSERT", row(2, "7")), declares=[index]
+    )
+    assert len(letters) == 1
+    assert desk.mapping(index["name"])["name"] == {"type": "long"}
+    assert desk.documents(index["name"]).keys() == {"2"}
+
+
+def test_an_index_that_may_not_be_made_or_extended_says_which_fields_it_lacks(desk: Desk) -> None:
+    index = declared(desk)
+    desk.elastic.indices.create(index=index["name"], settings={"index.gc_deletes": "1h"})
+    (letter,) = desk.work(change(desk.name, 10, "INSERT", row(1)), declares=[index], create_index=False)
+    assert "has no field id" in reason(letter)
+
+
+def test_routing_keeps_documents_and_their_deletes_in_one_shard(desk: Desk) -> None:
+    index = declared(desk, routing="{name}", settings={"index.number_of_shards": 5, "index.number_of_replicas": 0})
+    values = [change(desk.name, 10 * n, "INSERT", row(n, f"r{n}")) for n in range(1, 9)]
+    assert desk.work(*values, declares=[index]) == []
+    assert len(desk.documents(index["name"])) == 8
+    moved = change(desk.name, 100, "UPDATE", row(1, "elsewhere"), old=[{"name": "r1"}])
+    gone = change(desk.name, 110, "DELETE", row(2, "r2"))
+    assert desk.work(moved, gone, declares=[index]) == []
+    assert desk.documents(index["name"]).keys() == {"1", *(str(n) for n in range(3, 9))}
+    assert desk.elastic.get(index=index["name"], id="1", routing="elsewhere")["found"]
+
+
+def test_a_declaration_that_does_not_fit_the_table_makes_no_index(desk: Desk) -> None:
+    index = declared(desk, id="{tabel}")
+    with pytest.raises(UnfitTable, match=r"names \{tabel\}"):
+        desk.work(change(desk.name, 10, "INSERT", row(1)), declares=[index])
+    assert not desk.elastic.indices.exists(index=index["name"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace_documents.documents import Action, Rules
 from headrace_documents.errors import MessageError
-from headrace_documents.messages import parse_canal
+from headrace_documents.messages import Parsed, parse
 
 OWNER = ("shop", "serve_sync")
 POS = 3563400000000000000
@@ -42,17 +42,39 @@ def message(**changes: Any) -> bytes:
 
 
 def actions(rules: Rules | None = None, **changes: Any) -> list[Action]:
-    return parse_canal(message(**changes), rules or Rules()).actions
+    return parse(message(**changes), rules or Rules()).actions
 
 
 def reason(value: bytes | None) -> str:
     with pytest.raises(MessageError) as caught:
-        parse_canal(value, Rules())
+        parse(value, Rules())
     return str(caught.value)
 
 
 def test_insert_is_an_index_with_the_position_as_version() -> None:
     assert actions() == [Action("shop.serve_sync", "1", POS, {"id": 1, "name": "家庭保洁"}, 0, OWNER)]
+
+
+def test_a_tombstone_asks_for_nothing() -> None:
+    assert parse(None, Rules()) == Parsed([], 0)
+
+
+def test_messages_of_canal_itself_are_ordered_by_time_and_batch() -> None:
+    def version(**changes: Any) -> int:
+        return actions(_pos=..., **changes)[0].version
+
+    assert version(id=1) < version(id=2) < version(es=1700000001000, id=1)
+    assert version(id=2) == version(id=2, es=1700000000999)  # Canal has whole seconds
+    rows = [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}]
+    assert len({action.version for action in actions(_pos=..., data=rows)}) == 1
+
+
+def test_the_position_may_stand_in_the_header_alone() -> None:
+    (action,) = parse(message(_pos=...), Rules(), headers={"headrace-pos": str(POS).encode()}).actions
+    assert action.version == POS
+    assert parse(message(_pos=...), Rules(), headers={"headrace-pos": str(POS)}).actions == [action]
+    with pytest.raises(MessageError, match="the header headrace-pos is not"):
+        parse(message(_pos=...), Rules(), headers={"headrace-pos": b"x"})
 
 
 def test_each_row_of_a_message_has_the_next_version() -> None:
@@ -147,27 +169,27 @@ def test_index_names() -> None:
 
 @pytest.mark.parametrize("kind", ["QUERY", "TRANSACTIONBEGIN", "TRANSACTIONEND"])
 def test_texts_of_statements_and_marks_of_transactions_are_passed_over(kind: str) -> None:
-    parsed = parse_canal(message(isDdl=False, type=kind, data=None, pkNames=None, table=""), Rules())
+    parsed = parse(message(isDdl=False, type=kind, data=None, pkNames=None, table=""), Rules())
     assert (parsed.actions, parsed.rows) == ([], 0)
 
 
 @pytest.mark.parametrize("kind", ["TRUNCATE", "ERASE", "ALTER", "CREATE"])
 def test_ddl_is_passed_over(kind: str) -> None:
-    parsed = parse_canal(message(isDdl=True, type=kind, data=None, pkNames=None, _pos=...), Rules())
+    parsed = parse(message(isDdl=True, type=kind, data=None, pkNames=None, _pos=...), Rules())
     assert (parsed.actions, parsed.ignored) == ([], f"{kind} shop.serve_sync")
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "the message is empty"),
         (b"", "the message is empty"),
         (b"{", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"[1]", "not a JSON object"),
-        (b"{}", "'database' is not a string"),
+        (b"{}", "neither a message of Canal nor an event of Debezium"),
+        (message(database=None), "'database' is not a string"),
         (message(type="REPLACE"), "type 'REPLACE' is none of"),
-        (message(_pos=...), "no _pos"),
+        (message(_pos=..., es=None), "neither _pos nor es and id"),
         (message(_pos=POS), "_pos is not a string"),
         (message(_pos="-1"), "_pos is not a string"),
         (message(_pos="٣"), "_pos is not a string"),
@@ -204,10 +226,10 @@ def test_what_is_not_ours_has_a_reason(value: bytes | None, text: str) -> None:
 def test_any_json_is_either_read_or_refused(value: object) -> None:
     for name in ("data", "old", "pkNames", "mysqlType", "sqlType", "_pos", "type", "isDdl", "table"):
         with contextlib.suppress(MessageError):
-            parse_canal(message(**{"type": "UPDATE", name: value}), Rules())
+            parse(message(**{"type": "UPDATE", name: value}), Rules())
 
 
 @given(st.binary())
 def test_any_bytes_are_either_read_or_refused(value: bytes) -> None:
     with pytest.raises(MessageError):
-        parse_canal(value, Rules())
+        parse(value, Rules())

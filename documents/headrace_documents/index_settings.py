@@ -1,0 +1,171 @@
+"""The sections [[index]]: which tables an index has, and how their rows become its documents."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from headrace_common.section import Section
+from headrace_documents.documents import DELETED
+from headrace_documents.types import TypeRules
+
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+MAPPING_TYPES = frozenset(
+    {
+        "alias", "annotated_text", "binary", "boolean", "byte", "completion", "constant_keyword", "counted_keyword",
+        "date", "date_nanos", "date_range", "dense_vector", "double", "double_range", "flat_object", "flattened",
+        "float", "float_range", "geo_point", "geo_shape", "half_float", "integer", "integer_range", "ip", "ip_range",
+        "keyword", "knn_vector", "long", "long_range", "match_only_text", "nested", "object", "percolator", "point",
+        "rank_feature", "rank_features", "scaled_float", "search_as_you_type", "semantic_text", "shape", "short",
+        "sparse_vector", "text", "token_count", "unsigned_long", "version", "wildcard",
+    }
+)  # fmt: skip
+"""Of Elasticsearch and OpenSearch."""
+_ZONE = re.compile(r"[+-]\d\d:\d\d")
+
+
+def check_mapping_type(value: str) -> str:
+    """Raises ValueError for a type that no mapping has."""
+    if value and value not in MAPPING_TYPES:
+        near = get_close_matches(value, MAPPING_TYPES, 1)
+        raise ValueError(f"there is no mapping type {value!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return value
+
+
+def check_properties(mapping: dict[str, Any], where: str = "") -> None:
+    """Raises ValueError for a type that no mapping has, anywhere in the `properties` or `fields` of a mapping."""
+    for part in ("properties", "fields"):
+        properties = mapping.get(part)
+        if properties is None:
+            continue
+        if not isinstance(properties, dict):
+            raise ValueError(f"{where}{part} should be a table")
+        for name, one in properties.items():
+            if not isinstance(one, dict):
+                raise ValueError(f"{where}{name} should be a table such as {{ type = 'keyword' }}")
+            try:
+                check_mapping_type(str(one.get("type", "")))
+            except ValueError as error:
+                raise ValueError(f"{where}{name}: {error}") from None
+            check_properties(one, f"{where}{name}.")
+
+
+def _check_name(value: str) -> str:
+    if strange := sorted(set(PLACEHOLDER.findall(value)) - {"database", "table"}):
+        raise ValueError(f"knows {{database}} and {{table}} only, not {{{strange[0]}}}")
+    return value
+
+
+def _check_regex(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from None
+    return value
+
+
+def _check_zone(value: str) -> str:
+    if not _ZONE.fullmatch(value):
+        try:
+            ZoneInfo(value)
+        except (KeyError, OSError, ValueError):
+            raise ValueError(f'{value!r} is neither an offset such as "+08:00" nor the name of a time zone') from None
+    return value
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Regexes = Annotated[list[Annotated[str, AfterValidator(_check_regex)]], BeforeValidator(_as_list), Field(min_length=1)]
+Zone = Annotated[str, AfterValidator(_check_zone)]
+
+
+class FieldSettings(Section):
+    """One field of the documents of an index."""
+
+    column: str = Field("", description="The column that it is made of; default: the one with the field's name")
+    convert: Literal["auto", "text", "json", "split", "geo_point"] = Field(
+        "auto",
+        description="auto: by the column's type. text: as it comes. json: what a JSON text says. split: a list, cut at "
+        "`separator`. geo_point: of a POINT",
+    )
+    separator: str = Field(",", min_length=1, description="Where `split` cuts")
+    geo_point: tuple[str, str] | None = Field(None, description="Columns of latitude and longitude")
+    constant: Any = Field(None, description="The value of each document")
+    type: Annotated[str, AfterValidator(check_mapping_type)] = Field(
+        "", description="Type of the mapping; default: by the column's type"
+    )
+    mapping: dict[str, Any] = Field(default_factory=dict, description="Further parameters of the mapping")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> FieldSettings:
+        given = [name for name in ("column", "geo_point", "constant") if getattr(self, name) not in (None, "")]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other")
+        if self.convert != "auto" and given and given[0] != "column":
+            raise ValueError(f"convert has no meaning with {given[0]}")
+        check_properties(self.mapping)
+        return self
+
+
+class SoftDelete(Section):
+    """When a row counts as deleted although it is there."""
+
+    column: str = Field(min_length=1, description="The column that says so")
+    values: list[str] = Field(["1"], min_length=1, description="Its values that do, as texts")
+
+
+class IndexSettings(Section):
+    """One index. With any of them, tables that none names are passed over, unless [elasticsearch] index is given."""
+
+    name: Annotated[str, Field(min_length=1), AfterValidator(_check_name)] = Field(
+        description="Its name, lower-cased; {database} and {table} are filled in"
+    )
+    tables: Regexes = Field(description="Regular expressions for database.table, matched as a whole")
+    id: str = Field(
+        "", description="Template of the document id: columns in braces, {database}, {table}; default: the primary key"
+    )
+    routing: str = Field("", description="Template of the routing, like `id`")
+    columns: Literal["all", "listed"] = Field("all", description="listed: only `fields` become fields")
+    drop: list[str] = Field(default_factory=list, description="Columns that become no field")
+    fields: dict[str, FieldSettings] = Field(default_factory=dict, description="Fields by name")
+    soft_delete: SoftDelete | None = Field(None, description="Rows that count as deleted")
+    decimals: Literal["keyword", "double", "scaled_float"] = Field(
+        "keyword", description="DECIMAL: with all digits; or as numbers, which may lose some"
+    )
+    booleans: bool = Field(False, description="TINYINT(1) and BIT(1) are true and false")
+    zone: Zone = Field("+00:00", description="Time zone of DATETIME, such as '+08:00' or 'Asia/Shanghai'")
+    timestamp_zone: Zone = Field("+00:00", description="That in which messages have TIMESTAMP")
+    analyzer: str = Field("", description="Of texts; the cluster has to have it")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Further settings of an index that is made")
+    mappings: dict[str, Any] = Field(
+        default_factory=dict, description="Further mappings of an index that is made; they win over those by type"
+    )
+    template: bool = Field(
+        False, description="An index template of the cluster has settings and mappings: none of ours"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> IndexSettings:
+        check_properties(self.mappings)
+        if DELETED in self.fields:
+            raise ValueError(f"the field {DELETED} is headrace's own")
+        if self.columns == "listed" and not self.fields:
+            raise ValueError('columns = "listed" without fields leaves documents empty')
+        if self.columns == "listed" and self.drop:
+            raise ValueError('drop has no meaning with columns = "listed"')
+        for template, key in ((self.id, "id"), (self.routing, "routing")):
+            if template and not PLACEHOLDER.search(template):
+                raise ValueError(f"{key} {template!r} has no column in braces, so it is the same for all documents")
+        if self.template and (self.settings or self.mappings):
+            raise ValueError("template = true leaves settings and mappings to the cluster's template")
+        return self
+
+    def types(self) -> TypeRules:
+        """How columns become fields."""
+        return TypeRules(self.decimals, self.booleans, self.zone, self.timestamp_zone, self.analyzer)

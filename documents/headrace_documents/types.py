@@ -1,0 +1,166 @@
+"""MySQL's types in Elasticsearch: which mapping a column has, and what makes the value for it of Canal's text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+import orjson
+
+Value = Any
+"""What JSON has."""
+Converter = Callable[[str], Value]
+Property = dict[str, Any]
+"""One of the `properties` of a mapping."""
+
+_DECLARED = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(.*)", re.DOTALL)
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "year"})
+_FLOATS = {"float": "float", "double": "double", "real": "double"}
+_DECIMALS = frozenset({"decimal", "numeric", "dec", "fixed"})
+_TEXTS = frozenset({"char", "varchar", "nchar", "nvarchar", "tinytext", "text", "mediumtext", "longtext"})
+_BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_SHAPES = frozenset(
+    {
+        "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+        "geomcollection", "geometrycollection",
+    }
+)  # fmt: skip
+_LONG_DIGITS = 18
+"""A decimal number of so many digits is always a long."""
+_KEYWORD = {"type": "keyword", "ignore_above": 8191}
+"""32,766 bytes are the most that Elasticsearch takes; of UTF-8 each character may have four."""
+_OFFSET = re.compile(r"[+-]\d\d:\d\d")
+_ZERO = re.compile(r"0000-|\d{4}-00|\d{4}-\d\d-00")
+
+
+class TypeRules(NamedTuple):
+    """How columns become fields. `zone` and `timestamp_zone` are those in which DATETIME and TIMESTAMP are written, an
+    offset such as "+08:00" or a name; `analyzer` that of texts, "" for Elasticsearch's own."""
+
+    decimals: Literal["keyword", "double", "scaled_float"] = "keyword"
+    booleans: bool = False
+    """TINYINT(1), BOOL and BIT(1) are true and false."""
+    zone: str = "+00:00"
+    timestamp_zone: str = "+00:00"
+    analyzer: str = ""
+
+
+class FieldType(NamedTuple):
+    """`convert` is None where the text stays as it is; `mapping` is None where nothing is known of the column, and
+    Elasticsearch is left to guess."""
+
+    mapping: Property | None
+    convert: Converter | None
+
+
+@lru_cache(maxsize=8192)
+def field_type(mysql_type: str, rules: TypeRules) -> FieldType:
+    """The field of a column by its declared type, such as `bigint(20) unsigned`; "" where that is not known."""
+    found = _DECLARED.fullmatch(mysql_type.lower())
+    base, length, scale, rest = found.groups() if found else ("", None, None, "")
+    if rules.booleans and (base in ("bool", "boolean") or (base in ("tinyint", "bit") and length == "1")):
+        return FieldType({"type": "boolean"}, _boolean)
+    if base in ("bool", "boolean") or base in _INTEGERS:
+        unsigned = base == "bigint" and "unsigned" in rest
+        return FieldType({"type": "unsigned_long" if unsigned else "long"}, _integer)
+    if base == "bit":
+        return FieldType({"type": "unsigned_long" if length == "64" else "long"}, _integer)
+    if base in _FLOATS:
+        return FieldType({"type": _FLOATS[base]}, _float)
+    if base in _DECIMALS:
+        return _decimal(int(length or 10), int(scale or 0), rules)
+    if base in _TEXTS or base == "json":
+        return FieldType(_text(rules, sortable=base != "json"), None)
+    if base in ("enum", "set", "time", "uuid"):
+        return FieldType(dict(_KEYWORD), None)
+    if base == "date":
+        return FieldType({"type": "date"}, _date)
+    if base in ("datetime", "timestamp"):
+        return FieldType({"type": "date"}, moment(rules.zone if base == "datetime" else rules.timestamp_zone))
+    if base in ("inet4", "inet6"):
+        return FieldType({"type": "ip"}, None)
+    if base in _BYTES or base in _SHAPES:
+        return FieldType({"type": "binary"}, None)
+    if base == "vector":
+        return FieldType({"type": "float"}, json_value)
+    return FieldType(None, None)
+
+
+def _decimal(precision: int, scale: int, rules: TypeRules) -> FieldType:
+    if rules.decimals == "double":
+        return FieldType({"type": "double"}, _float)
+    if rules.decimals == "scaled_float" and precision <= _LONG_DIGITS:
+        return FieldType({"type": "scaled_float", "scaling_factor": 10**scale}, _float)
+    return FieldType(dict(_KEYWORD), None)
+
+
+def _text(rules: TypeRules, *, sortable: bool) -> Property:
+    made: Property = {"type": "text"}
+    if rules.analyzer:
+        made["analyzer"] = rules.analyzer
+    if sortable:
+        made["fields"] = {"keyword": {"type": "keyword", "ignore_above": 256}}
+    return made
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def _integer(text: str) -> Value:
+    try:
+        return int(text)
+    except ValueError:
+        return text  # e.g. b'1' from another writer: the text loses nothing, a guess might
+
+
+def _float(text: str) -> Value:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text  # JSON has no infinity
+
+
+def _boolean(text: str) -> Value:
+    return text not in ("0", "", "b'0'")
+
+
+def json_value(text: str) -> Value:
+    """A JSON text as what it says; one that is none stays a text."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _date(text: str) -> Value:
+    """None for dates that the calendar has not: 0000-00-00, and those without a month or a day."""
+    return None if _ZERO.match(text) else text
+
+
+@lru_cache(maxsize=64)
+def moment(zone: str) -> Converter:
+    """What makes a date of Elasticsearch of a DATETIME or TIMESTAMP in a zone; None for those that are no date. Raises
+    zoneinfo.ZoneInfoNotFoundError."""
+    if _OFFSET.fullmatch(zone):
+
+        def fixed(text: str) -> Value:
+            return None if _ZERO.match(text) else f"{text[:10]}T{text[11:] or '00:00:00'}{zone}"
+
+        return fixed
+    named = ZoneInfo(zone)
+
+    def by_rules(text: str) -> Value:
+        if _ZERO.match(text):
+            return None
+        try:
+            return datetime.fromisoformat(text).replace(tzinfo=named).isoformat()
+        except ValueError:
+            return text
+
+    return by_rules
