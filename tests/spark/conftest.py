@@ -86,7 +86,7 @@ class Pipeline:
         """Starts the consumer as a process group of its own, so that it can be killed with its JVM."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "headrace_spark.cli", "run", "--config", str(self.config), *options],
+                [sys.executable, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config), *options],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},

@@ -18,8 +18,8 @@ from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
 from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
-from headrace_spark import cli as spark_cli
 from headrace_spark import settings as spark_settings
+from headrace_spark.cli import main as spark_cli
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -120,7 +120,7 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
         elif program == "headrace":
             headrace_cli.make_parser(words[1:]).parse_args(words[1:])
         elif program == "headrace-spark":
-            spark_cli._parser().parse_args(words[1:])
+            spark_cli.make_parser().parse_args(words[1:])
         elif program == "headrace-consume":
             consume_cli.make_parser().parse_args(words[1:])
         elif words[:3] == ["python", "-m", "tests.fuzz"]:

@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from headrace_documents.errors import SettingsError
-from headrace_spark import cli, session
+from headrace_spark import session
+from headrace_spark.cli import main as cli
 from headrace_spark.errors import JavaError
 from headrace_spark.settings import SparkSettings, load_settings
 from tests.config_problems import by_key
