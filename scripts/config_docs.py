@@ -26,7 +26,7 @@ from headrace.settings import route
 from headrace.settings.adapters import MessageSettings, ParkingSettings
 from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
-from headrace_documents.index_settings import FieldSettings, IndexSettings, SoftDelete
+from headrace_documents.index_settings import FieldSettings, IndexSettings, JoinSettings, SoftDelete
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark import settings as spark
 
@@ -100,7 +100,8 @@ def type_name(kind: Type, metadata: Iterable[object]) -> str:
     if origin is typing.Literal:
         return " or ".join(f'`"{value}"`' for value in typing.get_args(kind))
     if origin is list:
-        return "list of strings"
+        (kind,) = typing.get_args(kind)
+        return "list of tables" if isinstance(kind, type) and issubclass(kind, BaseModel) else "list of strings"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "table"
     if origin is tuple:
@@ -270,6 +271,7 @@ def document() -> str:
         section("[[index]]", IndexSettings),
         section("[index.soft_delete]", SoftDelete),
         section("[index.fields.NAME]", FieldSettings),
+        section("[[index.join]]", JoinSettings),
         "## The RabbitMQ consumer's file\n",
         CONSUME,
         section("[rabbitmq]", consume.RabbitMqSettings),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -34,7 +34,7 @@ class Action(NamedTuple):
     target: str
     id: str
     version: int
-    body: dict[str, Value] | None
+    body: dict[str, Any] | None
     row: int
     owner: tuple[str, ...] = ()
     routing: str = ""

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from headrace_common.section import Section
+from headrace_common.section import Int, Section
 from headrace_documents.documents import DELETED
 from headrace_documents.types import TypeRules
 
@@ -120,7 +120,64 @@ class SoftDelete(Section):
     values: list[str] = Field(["1"], min_length=1, description="Its values that do, as texts")
 
 
-class IndexSettings(Section):
+class RowFields(Section):
+    """How rows become fields."""
+
+    columns: Literal["all", "listed"] = Field("all", description="listed: only `fields` become fields")
+    drop: list[str] = Field(default_factory=list, description="Columns that become no field")
+    fields: dict[str, FieldSettings] = Field(default_factory=dict, description="Fields by name")
+    soft_delete: SoftDelete | None = Field(None, description="Rows that count as deleted")
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> RowFields:
+        if DELETED in self.fields:
+            raise ValueError(f"the field {DELETED} is headrace's own")
+        if self.columns == "listed" and not self.fields:
+            raise ValueError('columns = "listed" without fields leaves nothing')
+        if self.columns == "listed" and self.drop:
+            raise ValueError('drop has no meaning with columns = "listed"')
+        return self
+
+
+class JoinSettings(RowFields):
+    """Rows of other tables in the documents of an index."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="Its name, and that of the field that has its rows")
+    tables: Regexes = Field(description="Regular expressions for database.table, matched as a whole")
+    parent: str = Field("", description="The join whose rows these rows belong to; default: the index's own rows")
+    on: dict[str, str] = Field(
+        min_length=1, description="Columns of these tables, each with the column of the parent that it equals"
+    )
+    shape: Literal["fields", "object", "list"] = Field(
+        "fields",
+        description="fields: of one row, beside those of the parent. object: one row as an object. list: all rows, a "
+        "list of objects",
+    )
+    prefix: str | None = Field(None, description="Put before the names of `fields`; default: the name and `_`")
+    required: bool = Field(False, description="A document is there only while such a row is")
+    nested: bool = Field(True, description="A list is mapped as `nested`, so that a query can ask of one row at a time")
+    most: Annotated[Int, Field(ge=1, le=100_000)] = Field(
+        10_000, description="Most rows that may belong to one row of the parent; with more the document is refused"
+    )
+
+    @model_validator(mode="after")
+    def _shaped(self) -> JoinSettings:
+        given = self.model_fields_set
+        if self.shape != "fields" and "prefix" in given:
+            raise ValueError('prefix has a meaning with shape = "fields" only')
+        if self.shape != "list" and "nested" in given:
+            raise ValueError('nested has a meaning with shape = "list" only')
+        return self
+
+    @property
+    def field_prefix(self) -> str:
+        """What is put before the name of each field."""
+        if self.shape != "fields":
+            return ""
+        return f"{self.name}_" if self.prefix is None else self.prefix
+
+
+class IndexSettings(RowFields):
     """One index. With any of them, tables that none names are passed over, unless [elasticsearch] index is given."""
 
     name: Annotated[str, Field(min_length=1), AfterValidator(_check_name)] = Field(
@@ -131,10 +188,6 @@ class IndexSettings(Section):
         "", description="Template of the document id: columns in braces, {database}, {table}; default: the primary key"
     )
     routing: str = Field("", description="Template of the routing, like `id`")
-    columns: Literal["all", "listed"] = Field("all", description="listed: only `fields` become fields")
-    drop: list[str] = Field(default_factory=list, description="Columns that become no field")
-    fields: dict[str, FieldSettings] = Field(default_factory=dict, description="Fields by name")
-    soft_delete: SoftDelete | None = Field(None, description="Rows that count as deleted")
     decimals: Literal["keyword", "double", "scaled_float"] = Field(
         "keyword", description="DECIMAL: with all digits; or as numbers, which may lose some"
     )
@@ -149,22 +202,35 @@ class IndexSettings(Section):
     template: bool = Field(
         False, description="An index template of the cluster has settings and mappings: none of ours"
     )
+    join: list[JoinSettings] = Field(
+        default_factory=list, description="Rows of other tables in the documents, [[index.join]] each"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> IndexSettings:
         check_properties(self.mappings)
-        if DELETED in self.fields:
-            raise ValueError(f"the field {DELETED} is headrace's own")
-        if self.columns == "listed" and not self.fields:
-            raise ValueError('columns = "listed" without fields leaves documents empty')
-        if self.columns == "listed" and self.drop:
-            raise ValueError('drop has no meaning with columns = "listed"')
         for template, key in ((self.id, "id"), (self.routing, "routing")):
             if template and not PLACEHOLDER.search(template):
                 raise ValueError(f"{key} {template!r} has no column in braces, so it is the same for all documents")
         if self.template and (self.settings or self.mappings):
             raise ValueError("template = true leaves settings and mappings to the cluster's template")
+        self._check_joins()
         return self
+
+    def _check_joins(self) -> None:
+        if self.join and PLACEHOLDER.search(self.name):
+            raise ValueError("an index with joins has one name, without {database} and {table}")
+        before = set[str]()
+        for join in self.join:
+            if join.name in before:
+                raise ValueError(f"join {join.name} is there twice")
+            if join.parent and join.parent not in before:
+                near = get_close_matches(join.parent, before, 1)
+                raise ValueError(
+                    f"join {join.name}: there is no join {join.parent!r} before it"
+                    + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+            before.add(join.name)
 
     def types(self) -> TypeRules:
         """How columns become fields."""

@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_documents.elastic import BulkWriter, connect
 from headrace_documents.index_settings import IndexSettings
-from headrace_documents.indexes import UnfitTable
+from headrace_documents.projection import UnfitTable
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.worker import DeadLetter, Record, Worker

@@ -13,7 +13,8 @@ from headrace_documents.changes import Row, Rows
 from headrace_documents.documents import TOMBSTONE, Action
 from headrace_documents.errors import MessageError
 from headrace_documents.index_settings import IndexSettings
-from headrace_documents.indexes import Indexes, UnfitTable, point
+from headrace_documents.indexes import Indexes
+from headrace_documents.projection import UnfitTable, point
 
 TYPES = {
     "id": "bigint",
@@ -154,7 +155,7 @@ def test_a_column_that_the_table_has_not_is_told_before_a_document_is_made(
         ({"fields": {"a": {"column": "b", "constant": 1}}}, "column and constant exclude each other"),
         ({"fields": {"a": {"constant": 1, "convert": "json"}}}, "convert has no meaning with constant"),
         ({"zone": "Asia/Nowhere"}, "neither an offset"),
-        ({"columns": "listed"}, "leaves documents empty"),
+        ({"columns": "listed"}, "leaves nothing"),
         ({"id": "same"}, "has no column in braces"),
         ({"template": True, "settings": {"index.number_of_shards": 1}}, "leaves settings and mappings"),
         ({"shards": 3}, "Extra inputs are not permitted"),
