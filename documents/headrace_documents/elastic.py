@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,19 +10,11 @@ from typing import Any, NamedTuple
 
 import orjson
 import structlog
-from elasticsearch import (
-    ApiError,
-    ConnectionTimeout,
-    Elasticsearch,
-    TransportError,
-)
-from elasticsearch import ConnectionError as ElasticConnectionError
 
-from headrace_common.tls import TlsFileError, client_context
-from headrace_documents.config import absolute
+from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
-from headrace_documents.errors import BulkError, UnreachableError
-from headrace_documents.index_setup import RETRY, IndexSetup, reason_of
+from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, reason_of
+from headrace_documents.index_setup import RETRY, IndexSetup
 from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger("headrace_documents.elastic")
@@ -62,51 +53,33 @@ class Tally:
     rejected: int = 0
 
 
+class Swap(NamedTuple):
+    """A document that is written only while the last write of it is the one that `where` names, or there is none;
+    `where` has the index and id besides. `body` is None for a delete."""
+
+    where: dict[str, Any]
+    body: dict[str, Any] | None
+
+
 class _Line(NamedTuple):
     number: int
     data: bytes
     delete: bool
 
 
-def connect(settings: ElasticsearchSettings) -> Elasticsearch:
-    """A client that never retries by itself: what is tried again, and how long, is decided here."""
-    password, api_key = settings.password.get_secret_value(), settings.api_key.get_secret_value()
-    options: dict[str, Any] = {}
-    if settings.user:
-        # Encoded here: the client takes an account of ASCII only.
-        options["basic_auth"] = base64.b64encode(f"{settings.user}:{password}".encode()).decode()
-    if api_key:
-        options["api_key"] = api_key
-    if settings.tls_ca:
-        try:
-            options["ssl_context"] = client_context(absolute(settings.tls_ca))
-        except TlsFileError as error:
-            raise UnreachableError(f"the file of [elasticsearch] {error}") from error
-    return Elasticsearch(
-        settings.hosts,
-        request_timeout=settings.request_timeout,
-        max_retries=0,
-        retry_on_timeout=False,
-        # A node that failed is asked again at once: with a single host the pool would have no other anyway.
-        dead_node_backoff_factor=0.1,
-        max_dead_node_backoff=1.0,
-        **options,
-    )
-
-
 def check(settings: ElasticsearchSettings, timeout: float = 10.0) -> None:
     """Asks Elasticsearch for a sign of life; raises UnreachableError with what to do."""
     where = ", ".join(settings.hosts)
     try:
-        with connect(settings) as client:
-            client.options(request_timeout=timeout).cluster.health(timeout=f"{timeout:.0f}s")
+        with Cluster(settings) as cluster:
+            cluster.call("GET", f"_cluster/health?timeout={timeout:.0f}s", timeout=timeout)
     except ApiError as error:
-        if error.status_code == 401:
+        if error.status == 401:
             raise UnreachableError(
                 f"Elasticsearch at {where} refuses our credentials: check user, password or api_key in [elasticsearch]"
             ) from None
         # 403: no right to see the cluster's health, which is not needed for writing.
-        log.info("Elasticsearch answers, its health is not ours to see", status=error.status_code)
+        log.info("Elasticsearch answers, its health is not ours to see", status=error.status)
     except TransportError as error:
         raise UnreachableError(
             f"Elasticsearch at {where} does not answer: {error}. Is it running? Is `hosts` in [elasticsearch] right?"
@@ -117,12 +90,14 @@ class BulkWriter:
     """Writes actions to Elasticsearch with their versions. One writer a Spark task, not shared between threads."""
 
     def __init__(
-        self, settings: ElasticsearchSettings, client: Elasticsearch, sleep: Callable[[float], None] = time.sleep
+        self, settings: ElasticsearchSettings, cluster: Cluster, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._settings = settings
-        self._client = client
+        self.cluster = cluster
         self._sleep = sleep
-        self.indexes = IndexSetup(settings, client)
+        self._conflicts: list[int] = []
+        """Of the request: what was refused for its version."""
+        self.indexes = IndexSetup(settings, cluster)
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
@@ -139,21 +114,34 @@ class BulkWriter:
             if (one.target, one.owner) in unfit
         ]
         fit = ((n, one) for n, one in enumerate(actions) if (one.target, one.owner) not in unfit)
-        for chunk in self._chunks(fit):
+        for chunk in self._chunks(_Line(n, encode(one), one.body is None) for n, one in fit):
             rejected += self._send(chunk)
         self.tally.rejected += len(rejected)
+        self.tally.stale += len(self._conflicts)
+        self._conflicts.clear()
         return rejected
 
-    def _chunks(self, actions: Iterable[tuple[int, Action]]) -> Iterator[list[_Line]]:
+    def swap(self, swaps: Sequence[Swap]) -> tuple[list[int], list[Rejected]]:
+        """Writes documents; the places of those that somebody else has written meanwhile, and those that were rejected.
+        Raises BulkError."""
+        rejected: list[Rejected] = []
+        for chunk in self._chunks(_Line(n, encode_swap(one), one.body is None) for n, one in enumerate(swaps)):
+            rejected += self._send(chunk)
+        self.tally.rejected += len(rejected)
+        beaten, self._conflicts = self._conflicts, []
+        return beaten, rejected
+
+    def _chunks(self, lines: Iterable[_Line]) -> Iterator[list[_Line]]:
         chunk: list[_Line] = []
         size = 0
-        for number, action in actions:
-            data = encode(action)
-            if chunk and (len(chunk) >= self._settings.bulk_actions or size + len(data) > self._settings.bulk_bytes):
+        for line in lines:
+            if chunk and (
+                len(chunk) >= self._settings.bulk_actions or size + len(line.data) > self._settings.bulk_bytes
+            ):
                 yield chunk
                 chunk, size = [], 0
-            chunk.append(_Line(number, data, action.body is None))
-            size += len(data)
+            chunk.append(line)
+            size += len(line.data)
         if chunk:
             yield chunk
 
@@ -171,22 +159,20 @@ class BulkWriter:
                     reason=why,
                 )
                 self._sleep(wait)
-            # Encoded here and passed on as they are; the client's annotation knows only of objects and text.
-            data: list[Any] = [line.data for line in lines]
             try:
-                response = self._client.bulk(operations=data, filter_path=_FILTER)
+                items = self.cluster.bulk((line.data for line in lines), _FILTER)
             except ApiError as error:
-                why = f"{error.status_code} {reason_of(error.body)}"
-                if error.status_code in RETRY:
+                why = str(error)
+                if error.status in RETRY:
                     continue
-                if error.status_code in (400, 413):
+                if error.status in (400, 413):
                     # The request as a whole was refused: too large, or one action in it is malformed. Halving finds it.
                     return rejected + self._halve(lines, why)
                 raise BulkError(f"Elasticsearch refuses bulk requests: {why}") from None
-            except (ElasticConnectionError, ConnectionTimeout, TransportError) as error:
+            except TransportError as error:
                 why = str(error)
                 continue
-            again, failed, why = self._sort(lines, response["items"])
+            again, failed, why = self._sort(lines, items)
             rejected += failed
             if not again:
                 return rejected
@@ -217,7 +203,7 @@ class BulkWriter:
                 else:
                     tally.indexed += 1
             elif status == 409:
-                tally.stale += 1
+                self._conflicts.append(line.number)
             elif status == 404 and line.delete and not result.get("error"):
                 tally.deleted += 1
             else:
@@ -239,13 +225,30 @@ def encode(action: Action) -> bytes:
     meta = {"_index": action.target, "_id": action.id, "version": action.version, "version_type": "external_gte"}
     if action.routing:
         meta["routing"] = action.routing
-    head = {kind: meta}
-    if action.body is None:
-        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
+    return _lines({kind: meta}, action.body)
+
+
+def encode_swap(swap: Swap) -> bytes:
+    """The same of a swap."""
+    if swap.body is None:
+        return _lines({"delete": swap.where}, None)
+    return _lines({"index" if "if_seq_no" in swap.where else "create": swap.where}, swap.body)
+
+
+def _lines(head: dict[str, Any], body: dict[str, Any] | None) -> bytes:
+    first = orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
+    if body is None:
+        return first
     try:
-        body = orjson.dumps(action.body, option=orjson.OPT_APPEND_NEWLINE)
+        return first + orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:
         # An integer of more than 64 bits can't be a number in Elasticsearch either.
-        texts = {k: str(v) if isinstance(v, int) and v.bit_length() > 63 else v for k, v in action.body.items()}
-        body = orjson.dumps(texts, option=orjson.OPT_APPEND_NEWLINE)
-    return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + body
+        return first + orjson.dumps(_with_texts(body), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _with_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_texts(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(one) for one in value]
+    return str(value) if isinstance(value, int) and value.bit_length() > 63 else value

@@ -199,6 +199,12 @@ class IndexSettings(RowFields):
     mappings: dict[str, Any] = Field(
         default_factory=dict, description="Further mappings of an index that is made; they win over those by type"
     )
+    table_field: str = Field(
+        "", description="Field that has the row's table. It tells documents apart where tables share the index"
+    )
+    on_truncate: Literal["delete", "refuse", "ignore"] | None = Field(
+        None, description="As in [elasticsearch], which is the default"
+    )
     template: bool = Field(
         False, description="An index template of the cluster has settings and mappings: none of ours"
     )
@@ -212,6 +218,8 @@ class IndexSettings(RowFields):
         for template, key in ((self.id, "id"), (self.routing, "routing")):
             if template and not PLACEHOLDER.search(template):
                 raise ValueError(f"{key} {template!r} has no column in braces, so it is the same for all documents")
+        if self.table_field in self.fields:
+            raise ValueError(f"the field {self.table_field} is there twice: table_field and fields")
         if self.template and (self.settings or self.mappings):
             raise ValueError("template = true leaves settings and mappings to the cluster's template")
         self._check_joins()

@@ -8,20 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from elasticsearch import (
-    ApiError,
-    AuthorizationException,
-    BadRequestError,
-    Elasticsearch,
-    NotFoundError,
-    TransportError,
-)
 
-from headrace_documents.errors import BulkError
+from headrace_documents.cluster import Cluster
+from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.index_settings import IndexSettings
-from headrace_documents.indexes import IndexPlan
+from headrace_documents.join_tree import ROWS_MAPPING
+from headrace_documents.mappings import Properties, differing, merged, missing, names
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_documents.types import Property
 
 log = structlog.get_logger("headrace_documents.index_setup")
 
@@ -31,8 +24,11 @@ _LOOK_AGAIN = 2.0
 RETRY = frozenset({408, 429, 500, 502, 503, 504})
 _DURATION = re.compile(r"(\d+)(nanos|micros|ms|s|m|h|d)")
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZES = frozenset({"number_of_shards", "number_of_replicas", "auto_expand_replicas"})
 _META = "headrace"
 """Where the owner of an index is noted in its mappings' `_meta`."""
+_EMPTIED = "headrace_emptied"
+"""Where is noted which tables were emptied, and at which version."""
 
 
 @dataclass(slots=True)
@@ -40,28 +36,35 @@ class _Declared:
     """What [[index]] says of an index, and the mappings of all fields that were asked for so far."""
 
     settings: IndexSettings
-    properties: dict[str, Property] = field(default_factory=dict)
+    properties: Properties = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    of_rows: bool = False
+    """It keeps the rows of joins, and nobody but us searches it."""
 
 
 class IndexSetup:
     """Of one writer, which asks before it writes to an index."""
 
-    def __init__(self, settings: ElasticsearchSettings, client: Elasticsearch) -> None:
-        self._settings, self._client = settings, client
+    def __init__(self, settings: ElasticsearchSettings, cluster: Cluster) -> None:
+        self._settings, self._cluster = settings, cluster
         self._owners: dict[str, tuple[str, ...]] = {}
         """Of the indexes that are fit to be written to."""
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
         """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
         self._declared: dict[str, _Declared] = {}
+        self._emptied: dict[str, dict[str, int]] = {}
+        """By index: the version at which all rows of a table went."""
 
-    def declare(self, plan: IndexPlan) -> None:
-        """Documents of this plan will come: its index has to have the mappings of their fields first."""
-        known = self._declared.setdefault(plan.target, _Declared(plan.settings))
-        new = {name: mapping for name, mapping in plan.properties.items() if name not in known.properties}
-        if new:
-            known.properties |= new
-            self._owners.pop(plan.target, None)
+    def declare(self, index: str, settings: IndexSettings, properties: Properties) -> None:
+        """Documents with these fields will come: the index has to have the mappings of them first."""
+        known = self._declared.setdefault(index, _Declared(settings))
+        if missing(properties, known.properties):
+            known.properties = merged(known.properties, properties)
+            self._owners.pop(index, None)
+
+    def declare_rows(self, index: str, settings: IndexSettings) -> None:
+        """Rows of joins will come."""
+        self._declared.setdefault(index, _Declared(settings, of_rows=True))
 
     def unfit(self, index: str, owner: tuple[str, ...]) -> str:
         """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
@@ -76,8 +79,8 @@ class IndexSetup:
             except _UnfitIndex as error:
                 why = str(error)
             except ApiError as error:
-                why = f"index {index} can't be prepared: {error.status_code} {reason_of(error.body)}"
-                if error.status_code in RETRY or error.status_code == 401 or "cluster_block" in why:
+                why = f"index {index} can't be prepared: {error}"
+                if error.status in RETRY or error.status == 401 or "cluster_block" in why:
                     raise BulkError(why) from None
             except TransportError as error:
                 raise BulkError(f"can't look at index {index}: {error}") from None
@@ -94,33 +97,65 @@ class IndexSetup:
     def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
         """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and
         TransportError."""
-        indices, settings = self._client.indices, self._settings
+        settings = self._settings
         try:
-            found = indices.get_settings(index=index, flat_settings=True)
-        except NotFoundError:
-            if not settings.create_index:
-                raise _UnfitIndex(f"there is no index {index}: make it, or set create_index") from None
-            body = self._body(index)
-            body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
-            try:
-                indices.create(index=index, **body)
-            except BadRequestError as error:
-                # Another task of the same batch was faster.
-                if "resource_already_exists_exception" not in str(error.body):
-                    raise
-                return self._prepare(index, owner)
-            log.info("index created", index=index)
-            return owner
-        except AuthorizationException as error:
+            found = self._cluster.index_settings(index)
+        except ApiError as error:
+            if error.status == 404:
+                return self._create(index, owner)
+            if error.status != 403:
+                raise
             if settings.create_index:  # as for a write: no document is to blame
-                raise BulkError(f"Elasticsearch refuses a look at index {index}: {reason_of(error.body)}") from None
+                raise BulkError(f"Elasticsearch refuses a look at index {index}: {error.reason}") from None
             log.warning("the index can't be looked at: it may forget deletes too early", index=index)
             return owner
         if settings.deletes == "remove":
-            self._require_memory(index, found.body)
+            self._require_memory(index, found)
+        try:
+            there = list(self._mappings(index).values())
+        except ApiError as error:
+            if error.status != 403 or "cluster_block" in str(error.body):
+                raise
+            log.warning("the mappings of the index can't be looked at", index=index)
+            return owner
+        metas = [one.get("_meta") or {} for one in there]
+        self._emptied[index] = _emptied_of(metas)
         if index in self._declared:
-            self._extend(index, self._declared[index])
-        return self._claim(index, owner)
+            self._extend(index, self._declared[index], [one.get("properties", {}) for one in there])
+        return self._claim(index, owner, metas)
+
+    def emptied(self, index: str) -> dict[str, int]:
+        """The version at which all rows of a table went, by `database.table`: older ones that come now are gone
+        already. Of an index that unfit() was asked about."""
+        return self._emptied.get(index, {})
+
+    def note_emptied(self, index: str, table: str, version: int) -> None:
+        """Notes in the index that all rows of a table that are older than the version are gone. Raises BulkError."""
+        try:
+            for name, one in self._mappings(index).items():
+                meta = one.get("_meta") or {}
+                known = meta.get(_EMPTIED) or {}
+                # As a text: not every program that writes it back keeps numbers of 64 bits.
+                if int(known.get(table, 0)) < version:
+                    marks = {**known, table: str(version)}
+                    self._cluster.put_mapping(name, {"_meta": {**meta, _EMPTIED: marks}})
+        except (ApiError, TransportError) as error:
+            raise BulkError(f"can't note in index {index} that {table} was emptied: {error}") from None
+
+    def _create(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+        if not self._settings.create_index:
+            raise _UnfitIndex(f"there is no index {index}: make it, or set create_index")
+        body = self._body(index)
+        body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
+        try:
+            self._cluster.create_index(index, body)
+        except ApiError as error:
+            # Another task of the same batch was faster.
+            if error.status != 400 or "resource_already_exists_exception" not in str(error.body):
+                raise
+            return self._prepare(index, owner)
+        log.info("index created", index=index)
+        return owner
 
     def _body(self, index: str) -> dict[str, Any]:
         """Settings and mappings of an index that is made."""
@@ -128,49 +163,57 @@ class IndexSetup:
         if declared is None:
             return body
         own = declared.settings
+        if declared.of_rows:
+            given = {**body["settings"], **own.settings}
+            # What is written is found when the batch asks for it.
+            wanted = {"index.refresh_interval": "-1", "index.gc_deletes": body["settings"]["index.gc_deletes"]}
+            wanted |= {name: value for name, value in given.items() if name.removeprefix("index.") in _SIZES}
+            return {"settings": wanted, "mappings": ROWS_MAPPING}
         if own.template:
             return {"settings": {}, "mappings": {}}
         body["settings"] = {**body["settings"], **own.settings}
-        properties = {**declared.properties, **body["mappings"].get("properties", {})}
+        own_properties = merged(own.mappings.get("properties", {}), body["mappings"].get("properties", {}))
         body["mappings"] = {**body["mappings"], **own.mappings}
-        body["mappings"]["properties"] = {**properties, **own.mappings.get("properties", {})}
+        body["mappings"]["properties"] = merged(own_properties, declared.properties)
         return body
 
-    def _extend(self, index: str, declared: _Declared) -> None:
+    def _extend(self, index: str, declared: _Declared, there: list[Properties]) -> None:
         """Gives an index the mappings of fields that it has not yet. What it has already stays: a field of another type
         is somebody's choice, and what does not fit it is refused one by one."""
-        found = self._client.indices.get_mapping(index=index).body
-        there = [one["mappings"].get("properties", {}) for one in found.values()]
-        for name, mapping in declared.properties.items():
-            types = {one[name].get("type", "object") for one in there if name in one}
-            if types and types != {mapping.get("type", "object")} and name not in declared.told:
-                declared.told.add(name)
-                log.warning(
-                    "a field has another type than its column asks for; documents that do not fit become dead letters",
-                    index=index,
-                    field=name,
-                    type=", ".join(sorted(types)),
-                    wanted=mapping.get("type", "object"),
-                )
-        new = {name: one for name, one in declared.properties.items() if any(name not in known for known in there)}
-        if not new or declared.settings.template:
+        for properties in there:
+            for name, has, wants in differing(declared.properties, properties):
+                if name not in declared.told:
+                    declared.told.add(name)
+                    log.warning(
+                        "a field has another type than its column asks for; documents that do not fit become dead "
+                        "letters",
+                        index=index,
+                        field=name,
+                        type=has,
+                        wanted=wants,
+                    )
+        new: Properties = {}
+        for properties in there:
+            new = merged(new, missing(declared.properties, properties))
+        if not new or declared.settings.template or declared.of_rows:
             return
+        fields = names(new)
         if not self._settings.create_index:
-            raise _UnfitIndex(f"index {index} has no field {', '.join(sorted(new))}: make them, or set create_index")
-        self._client.indices.put_mapping(index=index, properties=new)
-        log.info("fields were added to the mapping", index=index, fields=sorted(new))
+            raise _UnfitIndex(f"index {index} has no field {', '.join(fields)}: make them, or set create_index")
+        self._cluster.put_mapping(index, {"properties": new})
+        log.info("fields were added to the mapping", index=index, fields=fields)
 
     def _require_memory(self, index: str, found: dict[str, Any]) -> None:
         """Of deletes: at least as long as configured, in all indexes behind the name."""
         wanted = self._settings.gc_deletes
-        texts = [str(one["settings"].get("index.gc_deletes", "60s")) for one in found.values()]
+        texts = [str(one.get("index.gc_deletes", "60s")) for one in found.values()]
         if all(_seconds(text) >= _seconds(wanted) for text in texts):
             return
         if self._settings.create_index:
             try:
-                self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
-            except AuthorizationException as error:
-                if "cluster_block" in str(error.body):
+                self._cluster.put_settings(index, {"index.gc_deletes": wanted})
+            except ApiError as error:
+                if error.status != 403 or "cluster_block" in str(error.body):
                     raise
             else:
                 log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
@@ -181,32 +224,41 @@ class IndexSetup:
             'lower gc_deletes, or set deletes = "tombstone"'
         )
 
-    def _claim(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+    def _claim(self, index: str, owner: tuple[str, ...], metas: list[dict[str, Any]]) -> tuple[str, ...]:
         """The owner that the index was made for; it is noted there when it is not yet, so that other processes know."""
         if not owner:
             return owner
         try:
-            metas = self._metas(index)
             if not any(meta.get(_META) for meta in metas) and self._settings.create_index:
-                self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
-                metas = self._metas(index)  # somebody else may have claimed it at the same time
-        except AuthorizationException as error:
-            if "cluster_block" in str(error.body):
+                self._cluster.put_mapping(index, {"_meta": _with_owner(metas[0], owner)})
+                # Somebody else may have claimed it at the same time.
+                metas = [one.get("_meta") or {} for one in self._mappings(index).values()]
+        except ApiError as error:
+            if error.status != 403 or "cluster_block" in str(error.body):
                 raise
             log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
             return owner
-        except NotFoundError:
-            raise BulkError(f"index {index} went while it was looked at") from None
         return next((tuple(meta[_META]) for meta in metas if meta.get(_META)), owner)
 
-    def _metas(self, index: str) -> list[dict[str, Any]]:
-        """What is noted in the mappings of all indexes behind the name."""
-        found = self._client.indices.get_mapping(index=index).body
-        return [one["mappings"].get("_meta") or {} for one in found.values()]
+    def _mappings(self, index: str) -> dict[str, dict[str, Any]]:
+        try:
+            return self._cluster.mappings(index)
+        except ApiError as error:
+            if error.status == 404:
+                raise BulkError(f"index {index} went while it was looked at") from None
+            raise
 
 
 class _UnfitIndex(Exception):
     """The text says why."""
+
+
+def _emptied_of(metas: list[dict[str, Any]]) -> dict[str, int]:
+    made: dict[str, int] = {}
+    for meta in metas:
+        for table, version in (meta.get(_EMPTIED) or {}).items():
+            made[table] = max(made.get(table, 0), int(version))
+    return made
 
 
 def _with_owner(meta: Any, owner: tuple[str, ...]) -> dict[str, Any]:
@@ -217,13 +269,3 @@ def _seconds(text: str) -> float:
     """A duration as Elasticsearch writes it; "-1" and "0" are none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _SECONDS[found[2]] if found else 0.0
-
-
-def reason_of(body: Any) -> str:
-    """What an answer of Elasticsearch says of its error."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        return str(body)[:300]
-    caused = error.get("caused_by")
-    parts = [error.get("type"), error.get("reason"), caused.get("reason") if isinstance(caused, dict) else None]
-    return ": ".join(str(part) for part in parts if part)

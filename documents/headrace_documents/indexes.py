@@ -68,6 +68,9 @@ class IndexPlan:
             further=self._identity.columns,
         )
         self.properties = self._projection.properties
+        self.table = f"{database}.{table}"
+        if settings.table_field:
+            self.properties = {**self.properties, settings.table_field: {"type": "keyword"}}
 
     def actions(self, message: Rows) -> list[Action]:
         """What is to be done to documents. Raises MessageError, and then nothing of the message may be applied."""
@@ -82,6 +85,8 @@ class IndexPlan:
             if old is not None and (before := identity(message.keys, {**row, **old})) != (name, routing):
                 made.append(Action(self.target, before[0], version, self._gone, i, self.owner, before[1]))
             body = self._gone if projection.is_deleted(row) else projection.fields(row, i)
+            if self.settings.table_field and body is not None:
+                body = {**body, self.settings.table_field: self.table}
             made.append(Action(self.target, name, version, body, i, self.owner, routing))
         return made
 
@@ -99,10 +104,13 @@ class Indexes:
         key = message.database, message.table, tuple(message.types.items())
         known = self._plans.get(key)
         if known is None:
-            name = f"{message.database}.{message.table}"
             known = self._plans[key] = tuple(
                 IndexPlan(one, message.database, message.table, dict(message.types), tombstones=self._tombstones)
-                for one, patterns in self._settings
-                if any(pattern.fullmatch(name) for pattern in patterns)
+                for one in self.having(message.database, message.table)
             )
         return known
+
+    def having(self, database: str, table: str) -> list[IndexSettings]:
+        """The indexes that have a table."""
+        name = f"{database}.{table}"
+        return [one for one, patterns in self._settings if any(pattern.fullmatch(name) for pattern in patterns)]

@@ -15,6 +15,11 @@ from headrace_common.values import check_host
 from headrace_documents.config import absolute
 from headrace_documents.documents import DELETED, Rules
 
+OnTruncate = Literal["delete", "refuse", "ignore"]
+ON_TRUNCATE = (
+    "What TRUNCATE TABLE and DROP TABLE do. delete: documents of older rows go. refuse: the consumer stops there. "
+    "ignore: documents stay"
+)
 _PLACEHOLDERS = re.compile(r"\{([^{}]*)\}")
 
 
@@ -61,6 +66,7 @@ class ElasticsearchSettings(Section):
         description="remove: the document goes, and Elasticsearch remembers its version for `gc_deletes`. tombstone: a "
         'document {"headrace_deleted": true} stays, with its version, for ever',
     )
+    on_truncate: OnTruncate = Field("delete", description=ON_TRUNCATE)
     create_index: bool = Field(True, description="Create a missing index with `gc_deletes`, `settings` and mappings")
     gc_deletes: str = Field(
         "1h",
@@ -84,6 +90,10 @@ class ElasticsearchSettings(Section):
     def _credentials(self) -> ElasticsearchSettings:
         if self.api_key.get_secret_value() and self.user:
             raise ValueError("give either api_key or user and password, not both")
+        if not (key := self.api_key.get_secret_value()).isascii() or any(
+            ord(one) < 33 or ord(one) > 126 for one in key
+        ):
+            raise ValueError("api_key should have no blanks, line ends or characters outside of ASCII")
         if bool(self.user) != bool(self.password.get_secret_value()):
             raise ValueError("user and password belong together: one of them is empty")
         if self.tls_ca and not any(host.startswith("https://") for host in self.hosts):

@@ -4,47 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
 
 import structlog
-from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
-from headrace_documents import logs
-from headrace_documents.elastic import BulkWriter, connect
+from headrace_spark.batch import COLUMNS, Batch
 from headrace_spark.errors import QueryError
 from headrace_spark.kafka import client_options, java_reason
 from headrace_spark.settings import Settings
-from headrace_spark.worker import Record, Worker
 
 log = structlog.get_logger("headrace_spark.query")
 
 POLL = 0.25  # seconds between two looks at the query and at the request to stop
 MAX_BACKOFF = 60.0
-
-_DEAD_LETTERS = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField(
-            "headers",
-            ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
-        ),
-    ]
-)
-
-
-class _Counts(AccumulatorParam[dict[str, int]]):
-    def zero(self, value: dict[str, int]) -> dict[str, int]:
-        return {}
-
-    def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:  # noqa: N802
-        for name, count in value2.items():
-            value1[name] = value1.get(name, 0) + count
-        return value1
 
 
 class _Stopping(Exception):
@@ -109,7 +82,7 @@ class Runner:
             options["minPartitions"] = str(spark.min_partitions)
         frame = self._spark.readStream.format("kafka").options(**options).load()
         writer = (
-            frame.select("key", "value", "topic", "partition", "offset", "headers")
+            frame.select(*COLUMNS)
             .writeStream.queryName(spark.app_name)
             .option("checkpointLocation", spark.checkpoint_location())
             .foreachBatch(self._batch)
@@ -138,43 +111,25 @@ class Runner:
             self._spark.sparkContext.setLogLevel("OFF")
             raise _Stopping
         started = time.monotonic()
-        settings, counts = self._settings, self._spark.sparkContext.accumulator({}, _Counts())
-        letters = frame.rdd.mapPartitions(_Task(settings, counts))
+        batch = Batch(self._settings, frame)
+        batch.write(self._save)
+        self._batches += 1
+        log.info("batch done", batch=batch_id, seconds=round(time.monotonic() - started, 3), **batch.counts)
+
+    def _save(self, letters: DataFrame) -> None:
+        kafka = self._settings.kafka
         (
-            frame.sparkSession.createDataFrame(letters, _DEAD_LETTERS, verifySchema=False)
-            .write.format("kafka")
-            .options(**client_options(settings.kafka))
-            .option("topic", settings.kafka.dead_letter_topic)
+            letters.write.format("kafka")
+            .options(**client_options(kafka))
+            .option("topic", kafka.dead_letter_topic)
             .option("kafka.acks", "all")
             .option("kafka.max.block.ms", "30000")
             .option("kafka.max.request.size", str(64 * 1024 * 1024))
             .save()
         )
-        self._batches += 1
-        log.info("batch done", batch=batch_id, seconds=round(time.monotonic() - started, 3), **counts.value)
 
     def _jvm_is_gone(self) -> bool:
         try:
             return bool(self._spark.sparkContext._jsc.sc().isStopped())
         except Exception:
             return True
-
-
-class _Task:
-    """The function that Spark sends to its tasks: the settings travel with it, the connections are made over there."""
-
-    def __init__(self, settings: Settings, counts: Accumulator[dict[str, int]]) -> None:
-        self._settings = settings
-        self._counts = counts
-
-    def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        logs.configure()
-        with connect(self._settings.elasticsearch) as client:
-            worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, client))
-            yield from worker.run(map(_record, rows))
-        self._counts.add(worker.counts())
-
-
-def _record(row: Any) -> Record:
-    key, value, topic, partition, offset, headers = row
-    return Record(key, value, topic, partition, offset, headers and [(name, data) for name, data in headers])

@@ -10,10 +10,13 @@ import structlog
 from headrace_documents.changes import Rows, Statement
 from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter
+from headrace_documents.emptied import emptied
+from headrace_documents.emptying import Emptying, EmptyingPlan
 from headrace_documents.errors import MessageError
 from headrace_documents.indexes import Indexes, IndexPlan
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
+from headrace_spark.joining import Emptied, Members, Origin, Touch
 from headrace_spark.settings import Settings
 
 log = structlog.get_logger("headrace_spark.worker")
@@ -53,32 +56,36 @@ class Worker:
         self._writer = writer
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
+        self._members = Members(settings, writer)
         self._takes_others = settings.takes_others
+        self._emptying = EmptyingPlan(
+            settings.elasticsearch, self._indexes, self._members.trees, takes_others=settings.takes_others
+        )
         self._declared: set[IndexPlan] = set()
         self._most, self._most_bytes = settings.elasticsearch.bulk_actions, settings.elasticsearch.bulk_bytes
         self._bytes = 0
         """Of the messages whose actions wait in `_pending`."""
         self._pending: Newest[Record] = Newest()
-        self.messages = self.rows = self.ignored = self.dead = self.passed_over = 0
+        self.messages = self.rows = self.ignored = self.emptied = self.dead = self.passed_over = 0
 
-    def run(self, records: Iterable[Record]) -> Iterator[DeadLetter]:
-        """Applies the messages; yields those that can't be applied. Raises BulkError when it can't go on, and
-        UnfitTable when a declared index and a table do not fit."""
+    def run(self, records: Iterable[Record]) -> Iterator[DeadLetter | Touch | Emptied]:
+        """Applies the messages; yields those that can't be applied, what changed rows of joins touch, once they are
+        kept, and what is to be emptied behind all of it. Raises BulkError when it can't go on, and UnfitTable when a
+        declared index and a table do not fit."""
         pending = self._pending
         for record in records:
             self.messages += 1
             try:
                 message = read(record.value, record.key, dict(record.headers or ()))
-                wanted = self._actions(message) if isinstance(message, Rows) else []
+                wanted = self._actions(message, record) if isinstance(message, Rows) else []
+                emptyings = self._emptyings(message) if isinstance(message, Statement) else []
             except MessageError as error:
                 self.dead += 1
                 yield dead_letter(record, str(error))
                 continue
-            if isinstance(message, Statement):
-                self.ignored += 1
-                ddl = f"{message.kind} {message.database}.{message.table}"
-                log.warning("DDL is not applied to Elasticsearch", ddl=ddl, offset=record.offset)
-                continue
+            for emptying in emptyings:
+                self.emptied += 1
+                yield Emptied(emptying, Origin(record.topic, record.partition, record.offset))
             for action in wanted:
                 pending.add(action, record)
             self._bytes += len(record.value or b"")
@@ -86,19 +93,43 @@ class Worker:
                 yield from self._flush()
         yield from self._flush()
 
-    def _actions(self, message: Rows) -> list[Action]:
+    def _actions(self, message: Rows, record: Record) -> list[Action]:
         plans = self._indexes.plans(message)
-        if not plans and not self._takes_others:
+        kept = self._members.actions(message, Origin(record.topic, record.partition, record.offset))
+        declared = bool(plans) or kept is not None
+        if not declared and not self._takes_others:
             self.passed_over += len(message.rows)
             return []
-        wanted = actions(message, self._rules) if not plans else []
+        wanted = kept or [] if declared else actions(message, self._rules)
         for plan in plans:
             if plan not in self._declared:
-                self._writer.indexes.declare(plan)
+                self._writer.indexes.declare(plan.target, plan.settings, plan.properties)
                 self._declared.add(plan)
             wanted += plan.actions(message)
         self.rows += len(message.rows)
-        return wanted
+        return self._not_emptied(wanted, f"{message.database}.{message.table}")
+
+    def _not_emptied(self, wanted: list[Action], table: str) -> list[Action]:
+        """Without changes that are older than the table's last TRUNCATE or DROP."""
+        indexes = self._writer.indexes
+        since = {}
+        for target, owner in {(one.target, one.owner) for one in wanted}:
+            indexes.unfit(target, owner)  # which looks at the index
+            since[target] = indexes.emptied(target).get(table, 0)
+        if not any(since.values()):
+            return wanted
+        return [one for one in wanted if one.version >= since[one.target]]
+
+    def _emptyings(self, message: Statement) -> list[Emptying]:
+        found = emptied(message)
+        if found is None:
+            self.ignored += 1
+            level = log.warning if message.kind == "RENAME" else log.debug
+            level("a statement changes no document", kind=message.kind, table=f"{message.database}.{message.table}")
+            return []
+        if not found.version:
+            raise MessageError(f"a statement empties {message.database}.{message.table}, and has no position")
+        return [one for table in found.tables for one in self._emptying.of(*table, found.version)]
 
     def counts(self) -> dict[str, int]:
         """What has been done so far, by name."""
@@ -111,16 +142,20 @@ class Worker:
             "stale": tally.stale,
             "rejected": tally.rejected,
             "ddl_ignored": self.ignored,
+            "emptied": self.emptied,
+            "touched": self._members.touched,
             "dead_letters": self.dead,
             "passed_over": self.passed_over,
         }
 
-    def _flush(self) -> Iterator[DeadLetter]:
+    def _flush(self) -> Iterator[DeadLetter | Touch]:
+        self._members.look()
         by_message: dict[tuple[str, int, int], list[Refused[Record]]] = {}
         for refused in self._pending.write(self._writer):
             record = refused.message
             by_message.setdefault((record.topic, record.partition, record.offset), []).append(refused)
         self._bytes = 0
+        yield from self._members.touches()
         # One dead letter a message, however many of its rows were refused.
         for failures in by_message.values():
             first = min(failures, key=lambda refused: refused.action.row)

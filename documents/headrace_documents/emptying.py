@@ -1,0 +1,155 @@
+"""Documents and kept rows of tables that were emptied go, as far as they are older than that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
+
+import structlog
+
+from headrace_documents.documents import TOMBSTONE, Action, index_name, index_owner
+from headrace_documents.elastic import BulkWriter
+from headrace_documents.errors import BulkError, ask
+from headrace_documents.index_settings import IndexSettings
+from headrace_documents.indexes import Indexes
+from headrace_documents.join_tree import JoinTree, JoinTrees, Touched, stored_row
+from headrace_documents.projection import UnfitTable
+from headrace_documents.settings import ElasticsearchSettings
+
+log = structlog.get_logger("headrace_documents.emptying")
+_PAGE = 2000
+_LITERAL = re.compile(r"(?:[\w$-]|\\[.$-])+")
+"""A regular expression that one name matches."""
+
+
+class Emptying(NamedTuple):
+    """The documents of `table` (database.table) in the index `target` that are older than `version` go. `declared` is
+    its name in [[index]], "" for none; with `joined` these are rows that are kept for joins."""
+
+    target: str
+    owner: tuple[str, ...]
+    table: str
+    version: int
+    declared: str
+    joined: bool
+
+
+class EmptyingPlan:
+    """What is to be emptied with a table."""
+
+    def __init__(
+        self, settings: ElasticsearchSettings, indexes: Indexes, trees: JoinTrees, *, takes_others: bool
+    ) -> None:
+        self._settings, self._indexes, self._trees, self._takes_others = settings, indexes, trees, takes_others
+
+    def of(self, database: str, table: str, version: int) -> list[Emptying]:
+        """Raises UnfitTable where it is to stop the consumer, or nothing tells whose a document is, and MessageError
+        for a name that no index has."""
+        name = f"{database}.{table}"
+        made: list[Emptying] = []
+        declared = self._indexes.having(database, table)
+        for one in declared:
+            if self._wanted(one, name):
+                target, owner = index_name(one.name, database, table), index_owner(one.name, database, table)
+                if not (_has_one_table(one) or one.table_field):
+                    raise _undecided(name, f"index {target}", "set table_field, and fill the index anew")
+                made.append(Emptying(target, owner, name, version, one.name, joined=False))
+        joined = [one for one in self._trees.trees.values() if one.nodes_of(database, table)]
+        for tree in joined:
+            if self._wanted(tree.settings, name):
+                made.append(Emptying(tree.target, (), name, version, tree.settings.name, joined=True))
+        if not declared and not joined and self._takes_others and self._wanted(None, name):
+            template = self._settings.index
+            target, owner = index_name(template, database, table), index_owner(template, database, table)
+            if len(owner) < 2:
+                raise _undecided(name, f"index {target}", "declare it with [[index]] and table_field")
+            made.append(Emptying(target, owner, name, version, "", joined=False))
+        return made
+
+    def _wanted(self, index: IndexSettings | None, table: str) -> bool:
+        wanted = (index.on_truncate if index is not None else None) or self._settings.on_truncate
+        if wanted == "refuse":
+            raise UnfitTable(
+                f"{table} was emptied by TRUNCATE or DROP, and on_truncate is refuse: set it to delete or ignore to go "
+                "on"
+            )
+        if wanted == "ignore":
+            log.warning("a table was emptied, and its documents stay: on_truncate is ignore", table=table)
+        return wanted == "delete"
+
+
+def _undecided(table: str, where: str, remedy: str) -> UnfitTable:
+    return UnfitTable(
+        f"{table} was emptied by TRUNCATE or DROP, and nothing tells which documents of {where} are its: {remedy}; or "
+        'set on_truncate = "ignore"'
+    )
+
+
+def _has_one_table(index: IndexSettings) -> bool:
+    return len(index_owner(index.name, "d", "t")) == 2 or (
+        len(index.tables) == 1 and _LITERAL.fullmatch(index.tables[0]) is not None
+    )
+
+
+class Emptier:
+    """Empties indexes."""
+
+    def __init__(
+        self, settings: ElasticsearchSettings, declared: Mapping[str, IndexSettings], writer: BulkWriter
+    ) -> None:
+        self._declared, self._writer, self._cluster = declared, writer, writer.cluster
+        self._tombstones = settings.deletes == "tombstone"
+
+    def documents(self, emptying: Emptying) -> None:
+        """Deletes the documents of the table that are older. Raises BulkError."""
+        index = self._declared.get(emptying.declared)
+        if index is not None:
+            self._writer.indexes.declare(emptying.target, index, {})
+        self._prepare(emptying.target, emptying)
+        query = {"term": {index.table_field: emptying.table}} if index is not None and index.table_field else None
+        count = 0
+        for page in self._pages(emptying.target, query, source=False):
+            count += len(page)
+            self._delete(emptying.target, page, emptying, TOMBSTONE)
+        self._tell(emptying.target, emptying, count)
+
+    def rows(self, emptying: Emptying, tree: JoinTree) -> Iterator[Touched]:
+        """The same of rows that are kept for joins; yields what they touched, once they are gone."""
+        self._writer.indexes.declare(tree.target, tree.settings, {})
+        self._writer.indexes.declare_rows(tree.rows_index, tree.settings)
+        self._prepare(tree.rows_index, emptying)
+        count = 0
+        for page in self._pages(tree.rows_index, {"term": {"t": emptying.table}}, source=("n", "j", "o")):
+            count += len(page)
+            self._delete(tree.rows_index, page, emptying, {"t": emptying.table, "n": "", "j": ()})
+            for hit in page:
+                if (touched := stored_row(hit["_id"], hit["_source"]).touches()) is not None:
+                    yield touched
+        self._tell(tree.rows_index, emptying, count)
+
+    def _prepare(self, index: str, emptying: Emptying) -> None:
+        indexes = self._writer.indexes
+        if why := indexes.unfit(index, emptying.owner):
+            raise BulkError(f"{emptying.table} was emptied, and its documents can't be deleted: {why}")
+        # First: what is older and comes later is gone already.
+        indexes.note_emptied(index, emptying.table, emptying.version)
+        ask(index, lambda: self._cluster.refresh(index))
+
+    def _pages(self, index: str, query: dict[str, Any] | None, source: Any) -> Iterator[list[dict[str, Any]]]:
+        with closing(self._cluster.search_pages(index, query, size=_PAGE, source=source)) as pages:
+            while page := ask(index, partial(next, pages, None)):
+                yield page
+
+    def _delete(self, index: str, page: list[dict[str, Any]], emptying: Emptying, tombstone: dict[str, Any]) -> None:
+        body, version, owner = tombstone if self._tombstones else None, emptying.version, emptying.owner
+        rejected = self._writer.write(
+            [Action(index, hit["_id"], version, body, 0, owner, hit.get("_routing", "")) for hit in page]
+        )
+        if rejected:
+            raise BulkError(f"documents of {emptying.table}, which was emptied, can't be deleted: {rejected[0].reason}")
+
+    def _tell(self, index: str, emptying: Emptying, count: int) -> None:
+        log.info("a table was emptied: its documents are gone", table=emptying.table, index=index, documents=count)

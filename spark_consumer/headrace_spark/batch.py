@@ -1,0 +1,186 @@
+"""One batch: the steps that Spark's tasks do, and the dead letters that come of them.
+
+In the first each task works through its messages. Where rows of joins were touched or tables emptied two more follow,
+see joining.py.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark import RDD
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from headrace_documents import logs
+from headrace_documents.cluster import Cluster
+from headrace_documents.elastic import BulkWriter
+from headrace_spark.joining import Emptied, Joining, Origin, RefusedDocument, Touch
+from headrace_spark.settings import Settings
+from headrace_spark.worker import DeadLetter, Record, Worker, dead_letter
+
+Counts = dict[str, int]
+_Made = DeadLetter | Touch | Emptied | RefusedDocument
+_LETTERS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField(
+            "headers",
+            ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+        ),
+    ]
+)
+_ORIGINS = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("reason", StringType()),
+    ]
+)
+COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
+"""Of the frame that Batch.letters() takes, in this order."""
+
+
+class CountsParam(AccumulatorParam[Counts]):
+    """Adds the counts of tasks."""
+
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802
+        for name, count in value2.items():
+            value1[name] = value1.get(name, 0) + count
+        return value1
+
+
+class Batch:
+    """The messages of one batch. `counts` are what tasks have done, once the letters were written."""
+
+    def __init__(self, settings: Settings, frame: DataFrame) -> None:
+        self._settings, self._frame = settings, frame
+        self._context = frame.sparkSession.sparkContext
+        self._counts = self._context.accumulator(Counts(), CountsParam())
+
+    @property
+    def counts(self) -> Counts:
+        """By name."""
+        return self._counts.value
+
+    def write(self, save: Callable[[DataFrame], None]) -> None:
+        """Does all of it; `save` is given the dead letters, twice at most."""
+        made = self._frame.rdd.mapPartitions(_Apply(self._settings, self._counts)).persist()
+        try:
+            save(self._letters(made.filter(_is_letter)))
+            if self.counts.get("touched") or self.counts.get("emptied"):
+                self._follow(made.filter(_is_no_letter), save)
+        finally:
+            made.unpersist()
+
+    def _follow(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
+        for step in (_Resolve, _Compose):
+            made = _shuffled(made, self._context.defaultParallelism).mapPartitions(step(self._settings, self._counts))
+        refused = made.persist()
+        try:
+            if refused.count():
+                save(self._letters(self._refused(refused)))
+        finally:
+            refused.unpersist()
+
+    def _refused(self, refused: RDD[Any]) -> RDD[Any]:
+        """One dead letter a message, however many of the documents that it touched were refused: the message is read
+        once more."""
+        reasons = refused.map(_by_origin).reduceByKey(_more).map(lambda found: (*found[0], _reason(*found[1])))
+        origins = self._frame.sparkSession.createDataFrame(reasons, _ORIGINS, verifySchema=False)
+        joined = self._frame.join(origins, ["topic", "partition", "offset"]).select(*COLUMNS, "reason")
+        return joined.rdd.map(lambda row: dead_letter(record_of(row[:-1]), row[-1]))
+
+    def _letters(self, letters: RDD[Any]) -> DataFrame:
+        return self._frame.sparkSession.createDataFrame(letters, _LETTERS, verifySchema=False)
+
+
+def record_of(row: Iterable[Any]) -> Record:
+    """The message of a row of the frame."""
+    key, value, topic, partition, offset, headers = row
+    return Record(key, value, topic, partition, offset, headers and [(name, data) for name, data in headers])
+
+
+class _Step:
+    """A function that Spark sends to its tasks: the settings travel with it, the connections are made over there."""
+
+    def __init__(self, settings: Settings, counts: Accumulator[Counts]) -> None:
+        self._settings, self._counts = settings, counts
+
+    def __call__(self, given: Iterable[Any]) -> Iterator[_Made]:
+        logs.configure()
+        with Cluster(self._settings.elasticsearch) as cluster:
+            yield from self._work(given, cluster)
+
+    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
+        raise NotImplementedError
+
+
+class _Apply(_Step):
+    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
+        worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, cluster))
+        yield from worker.run(map(record_of, given))
+        self._counts.add(worker.counts())
+
+
+class _Resolve(_Step):
+    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
+        joining = Joining(self._settings, cluster)
+        yield from joining.resolve(given)
+        self._counts.add(joining.counts())
+
+
+class _Compose(_Step):
+    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
+        joining = Joining(self._settings, cluster)
+        yield from joining.compose(given)
+        self._counts.add(joining.counts())
+
+
+def _shuffled(made: RDD[Any], tasks: int) -> RDD[Any]:
+    return made.map(lambda one: (_place(one), one)).partitionBy(tasks, lambda place: place).values()
+
+
+def _place(one: Touch | Emptied) -> int:
+    """What leads to the same document goes to the same task, and so does what empties the same index."""
+    if isinstance(one, Emptied):
+        key = one.emptying.target
+    else:
+        key = f"{one.target} {one.token} {one.id} {one.routing}"
+    return zlib.crc32(key.encode())
+
+
+def _is_letter(one: _Made) -> bool:
+    return isinstance(one, DeadLetter)
+
+
+def _is_no_letter(one: _Made) -> bool:
+    return not isinstance(one, DeadLetter)
+
+
+def _by_origin(one: RefusedDocument) -> tuple[Origin, tuple[int, str]]:
+    return one.origin, (1, one.reason)
+
+
+def _more(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
+    return one[0] + other[0], min(one[1], other[1])
+
+
+def _reason(count: int, first: str) -> str:
+    return f"{first} (and {count - 1} more documents)" if count > 1 else first
