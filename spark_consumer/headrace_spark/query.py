@@ -139,7 +139,7 @@ class Runner:
             raise _Stopping
         started = time.monotonic()
         settings, counts = self._settings, self._spark.sparkContext.accumulator({}, _Counts())
-        letters = frame.rdd.mapPartitions(_Task(settings, counts))
+        letters = frame.rdd.mapPartitions(_Task(settings, counts, batch_id))
         (
             frame.sparkSession.createDataFrame(letters, _DEAD_LETTERS, verifySchema=False)
             .write.format("kafka")
@@ -163,14 +163,15 @@ class Runner:
 class _Task:
     """The function that Spark sends to its tasks: the settings travel with it, the connections are made over there."""
 
-    def __init__(self, settings: Settings, counts: Accumulator[dict[str, int]]) -> None:
+    def __init__(self, settings: Settings, counts: Accumulator[dict[str, int]], batch: int) -> None:
         self._settings = settings
         self._counts = counts
+        self._batch = batch
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         logs.configure()
         with connect(self._settings.elasticsearch) as client:
-            worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, client))
+            worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, client), self._batch)
             yield from worker.run(map(_record, rows))
         self._counts.add(worker.counts())
 

@@ -14,17 +14,10 @@ from headrace_documents.errors import MessageError
 from headrace_documents.indexes import Indexes, IndexPlan
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
+from headrace_spark.letters import MAX_REASON, Header, Origin, dead_headers
 from headrace_spark.settings import Settings
 
 log = structlog.get_logger("headrace_spark.worker")
-
-REASON_HEADER = "headrace-dead-reason"
-TOPIC_HEADER = "headrace-dead-topic"
-PARTITION_HEADER = "headrace-dead-partition"
-OFFSET_HEADER = "headrace-dead-offset"
-MAX_REASON = 1000  # characters; mapping errors can quote whole documents
-
-Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
@@ -49,8 +42,9 @@ class DeadLetter(NamedTuple):
 class Worker:
     """Works through the messages of one task. `counts` says afterwards what was done."""
 
-    def __init__(self, settings: Settings, writer: BulkWriter) -> None:
+    def __init__(self, settings: Settings, writer: BulkWriter, batch: int | None = None) -> None:
         self._writer = writer
+        self._batch = batch
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
         self._takes_others = settings.takes_others
@@ -72,7 +66,7 @@ class Worker:
                 wanted = self._actions(message) if isinstance(message, Rows) else []
             except MessageError as error:
                 self.dead += 1
-                yield dead_letter(record, str(error))
+                yield dead_letter(record, str(error), self._batch)
                 continue
             if isinstance(message, Statement):
                 self.ignored += 1
@@ -127,24 +121,16 @@ class Worker:
             rows = sorted({refused.action.row for refused in failures})
             more = f" (and {len(rows) - 1} more rows: {', '.join(map(str, rows[:20]))})" if len(rows) > 1 else ""
             self.dead += 1
-            yield dead_letter(first.message, f"Elasticsearch refuses row {rows[0]}: {first.reason}{more}")
+            reason = f"Elasticsearch refuses row {rows[0]}: {first.reason}{more}"
+            yield dead_letter(first.message, reason, self._batch)
 
 
-def dead_letter(record: Record, reason: str) -> DeadLetter:
-    """The message with its own headers and ours: why, and from where."""
-    own = (REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)
-    kept = [(name, value) for name, value in record.headers or [] if name not in own]
+def dead_letter(record: Record, reason: str, batch: int | None = None) -> DeadLetter:
+    """The message with its own headers and ours: why, from where, by which batch, and when."""
     log.warning(
         "dead letter", reason=reason[:MAX_REASON], topic=record.topic, partition=record.partition, offset=record.offset
     )
+    origin = Origin(record.topic, record.partition, record.offset)
     return DeadLetter(
-        record.key,
-        record.value,
-        [
-            *kept,
-            (REASON_HEADER, reason[:MAX_REASON].encode()),
-            (TOPIC_HEADER, record.topic.encode()),
-            (PARTITION_HEADER, str(record.partition).encode()),
-            (OFFSET_HEADER, str(record.offset).encode()),
-        ],
+        record.key, record.value, dead_headers(record.headers or [], reason, origin, record.key, record.value, batch)
     )
