@@ -62,6 +62,7 @@ class Pipeline:
     topic: str
     config: Path
     log: Path
+    elastic_url: str
     environment: dict[str, str]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -145,7 +146,7 @@ def pipeline(
     with Elasticsearch(elastic_server.url) as elastic:
         options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
         environment = devstack.java.spark_environment(tmp_path / "java", *options)
-        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", environment)
+        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", elastic_server.url, environment)
         yield made
     for process in made.processes:
         if process.poll() is None:
