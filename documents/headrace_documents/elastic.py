@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,19 +10,11 @@ from typing import Any, NamedTuple
 
 import orjson
 import structlog
-from elasticsearch import (
-    ApiError,
-    ConnectionTimeout,
-    Elasticsearch,
-    TransportError,
-)
-from elasticsearch import ConnectionError as ElasticConnectionError
 
-from headrace_common.tls import TlsFileError, client_context
-from headrace_documents.config import absolute
+from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
-from headrace_documents.errors import BulkError, UnreachableError
-from headrace_documents.index_setup import RETRY, IndexSetup, reason_of
+from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, reason_of
+from headrace_documents.index_setup import RETRY, IndexSetup
 from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger("headrace_documents.elastic")
@@ -68,45 +59,19 @@ class _Line(NamedTuple):
     delete: bool
 
 
-def connect(settings: ElasticsearchSettings) -> Elasticsearch:
-    """A client that never retries by itself: what is tried again, and how long, is decided here."""
-    password, api_key = settings.password.get_secret_value(), settings.api_key.get_secret_value()
-    options: dict[str, Any] = {}
-    if settings.user:
-        # Encoded here: the client takes an account of ASCII only.
-        options["basic_auth"] = base64.b64encode(f"{settings.user}:{password}".encode()).decode()
-    if api_key:
-        options["api_key"] = api_key
-    if settings.tls_ca:
-        try:
-            options["ssl_context"] = client_context(absolute(settings.tls_ca))
-        except TlsFileError as error:
-            raise UnreachableError(f"the file of [elasticsearch] {error}") from error
-    return Elasticsearch(
-        settings.hosts,
-        request_timeout=settings.request_timeout,
-        max_retries=0,
-        retry_on_timeout=False,
-        # A node that failed is asked again at once: with a single host the pool would have no other anyway.
-        dead_node_backoff_factor=0.1,
-        max_dead_node_backoff=1.0,
-        **options,
-    )
-
-
 def check(settings: ElasticsearchSettings, timeout: float = 10.0) -> None:
     """Asks Elasticsearch for a sign of life; raises UnreachableError with what to do."""
     where = ", ".join(settings.hosts)
     try:
-        with connect(settings) as client:
-            client.options(request_timeout=timeout).cluster.health(timeout=f"{timeout:.0f}s")
+        with Cluster(settings) as cluster:
+            cluster.call("GET", f"_cluster/health?timeout={timeout:.0f}s", timeout=timeout)
     except ApiError as error:
-        if error.status_code == 401:
+        if error.status == 401:
             raise UnreachableError(
                 f"Elasticsearch at {where} refuses our credentials: check user, password or api_key in [elasticsearch]"
             ) from None
         # 403: no right to see the cluster's health, which is not needed for writing.
-        log.info("Elasticsearch answers, its health is not ours to see", status=error.status_code)
+        log.info("Elasticsearch answers, its health is not ours to see", status=error.status)
     except TransportError as error:
         raise UnreachableError(
             f"Elasticsearch at {where} does not answer: {error}. Is it running? Is `hosts` in [elasticsearch] right?"
@@ -117,12 +82,12 @@ class BulkWriter:
     """Writes actions to Elasticsearch with their versions. One writer a Spark task, not shared between threads."""
 
     def __init__(
-        self, settings: ElasticsearchSettings, client: Elasticsearch, sleep: Callable[[float], None] = time.sleep
+        self, settings: ElasticsearchSettings, cluster: Cluster, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._settings = settings
-        self._client = client
+        self._cluster = cluster
         self._sleep = sleep
-        self.indexes = IndexSetup(settings, client)
+        self.indexes = IndexSetup(settings, cluster)
         self.tally = Tally()
 
     def write(self, actions: Sequence[Action]) -> list[Rejected]:
@@ -171,22 +136,20 @@ class BulkWriter:
                     reason=why,
                 )
                 self._sleep(wait)
-            # Encoded here and passed on as they are; the client's annotation knows only of objects and text.
-            data: list[Any] = [line.data for line in lines]
             try:
-                response = self._client.bulk(operations=data, filter_path=_FILTER)
+                items = self._cluster.bulk((line.data for line in lines), _FILTER)
             except ApiError as error:
-                why = f"{error.status_code} {reason_of(error.body)}"
-                if error.status_code in RETRY:
+                why = str(error)
+                if error.status in RETRY:
                     continue
-                if error.status_code in (400, 413):
+                if error.status in (400, 413):
                     # The request as a whole was refused: too large, or one action in it is malformed. Halving finds it.
                     return rejected + self._halve(lines, why)
                 raise BulkError(f"Elasticsearch refuses bulk requests: {why}") from None
-            except (ElasticConnectionError, ConnectionTimeout, TransportError) as error:
+            except TransportError as error:
                 why = str(error)
                 continue
-            again, failed, why = self._sort(lines, response["items"])
+            again, failed, why = self._sort(lines, items)
             rejected += failed
             if not again:
                 return rejected

@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from elasticsearch import (
-    ApiError,
-    AuthorizationException,
-    BadRequestError,
-    Elasticsearch,
-    NotFoundError,
-    TransportError,
-)
 
-from headrace_documents.errors import BulkError
+from headrace_documents.cluster import Cluster
+from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.indexes import IndexPlan
 from headrace_documents.settings import ElasticsearchSettings
@@ -47,8 +40,8 @@ class _Declared:
 class IndexSetup:
     """Of one writer, which asks before it writes to an index."""
 
-    def __init__(self, settings: ElasticsearchSettings, client: Elasticsearch) -> None:
-        self._settings, self._client = settings, client
+    def __init__(self, settings: ElasticsearchSettings, cluster: Cluster) -> None:
+        self._settings, self._cluster = settings, cluster
         self._owners: dict[str, tuple[str, ...]] = {}
         """Of the indexes that are fit to be written to."""
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
@@ -76,8 +69,8 @@ class IndexSetup:
             except _UnfitIndex as error:
                 why = str(error)
             except ApiError as error:
-                why = f"index {index} can't be prepared: {error.status_code} {reason_of(error.body)}"
-                if error.status_code in RETRY or error.status_code == 401 or "cluster_block" in why:
+                why = f"index {index} can't be prepared: {error}"
+                if error.status in RETRY or error.status == 401 or "cluster_block" in why:
                     raise BulkError(why) from None
             except TransportError as error:
                 raise BulkError(f"can't look at index {index}: {error}") from None
@@ -94,33 +87,38 @@ class IndexSetup:
     def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
         """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and
         TransportError."""
-        indices, settings = self._client.indices, self._settings
+        settings = self._settings
         try:
-            found = indices.get_settings(index=index, flat_settings=True)
-        except NotFoundError:
-            if not settings.create_index:
-                raise _UnfitIndex(f"there is no index {index}: make it, or set create_index") from None
-            body = self._body(index)
-            body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
-            try:
-                indices.create(index=index, **body)
-            except BadRequestError as error:
-                # Another task of the same batch was faster.
-                if "resource_already_exists_exception" not in str(error.body):
-                    raise
-                return self._prepare(index, owner)
-            log.info("index created", index=index)
-            return owner
-        except AuthorizationException as error:
+            found = self._cluster.index_settings(index)
+        except ApiError as error:
+            if error.status == 404:
+                return self._create(index, owner)
+            if error.status != 403:
+                raise
             if settings.create_index:  # as for a write: no document is to blame
-                raise BulkError(f"Elasticsearch refuses a look at index {index}: {reason_of(error.body)}") from None
+                raise BulkError(f"Elasticsearch refuses a look at index {index}: {error.reason}") from None
             log.warning("the index can't be looked at: it may forget deletes too early", index=index)
             return owner
         if settings.deletes == "remove":
-            self._require_memory(index, found.body)
+            self._require_memory(index, found)
         if index in self._declared:
             self._extend(index, self._declared[index])
         return self._claim(index, owner)
+
+    def _create(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+        if not self._settings.create_index:
+            raise _UnfitIndex(f"there is no index {index}: make it, or set create_index")
+        body = self._body(index)
+        body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
+        try:
+            self._cluster.create_index(index, body)
+        except ApiError as error:
+            # Another task of the same batch was faster.
+            if error.status != 400 or "resource_already_exists_exception" not in str(error.body):
+                raise
+            return self._prepare(index, owner)
+        log.info("index created", index=index)
+        return owner
 
     def _body(self, index: str) -> dict[str, Any]:
         """Settings and mappings of an index that is made."""
@@ -139,8 +137,7 @@ class IndexSetup:
     def _extend(self, index: str, declared: _Declared) -> None:
         """Gives an index the mappings of fields that it has not yet. What it has already stays: a field of another type
         is somebody's choice, and what does not fit it is refused one by one."""
-        found = self._client.indices.get_mapping(index=index).body
-        there = [one["mappings"].get("properties", {}) for one in found.values()]
+        there = [one.get("properties", {}) for one in self._cluster.mappings(index).values()]
         for name, mapping in declared.properties.items():
             types = {one[name].get("type", "object") for one in there if name in one}
             if types and types != {mapping.get("type", "object")} and name not in declared.told:
@@ -157,20 +154,20 @@ class IndexSetup:
             return
         if not self._settings.create_index:
             raise _UnfitIndex(f"index {index} has no field {', '.join(sorted(new))}: make them, or set create_index")
-        self._client.indices.put_mapping(index=index, properties=new)
+        self._cluster.put_mapping(index, {"properties": new})
         log.info("fields were added to the mapping", index=index, fields=sorted(new))
 
     def _require_memory(self, index: str, found: dict[str, Any]) -> None:
         """Of deletes: at least as long as configured, in all indexes behind the name."""
         wanted = self._settings.gc_deletes
-        texts = [str(one["settings"].get("index.gc_deletes", "60s")) for one in found.values()]
+        texts = [str(one.get("index.gc_deletes", "60s")) for one in found.values()]
         if all(_seconds(text) >= _seconds(wanted) for text in texts):
             return
         if self._settings.create_index:
             try:
-                self._client.indices.put_settings(index=index, settings={"index.gc_deletes": wanted})
-            except AuthorizationException as error:
-                if "cluster_block" in str(error.body):
+                self._cluster.put_settings(index, {"index.gc_deletes": wanted})
+            except ApiError as error:
+                if error.status != 403 or "cluster_block" in str(error.body):
                     raise
             else:
                 log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
@@ -188,21 +185,20 @@ class IndexSetup:
         try:
             metas = self._metas(index)
             if not any(meta.get(_META) for meta in metas) and self._settings.create_index:
-                self._client.indices.put_mapping(index=index, meta=_with_owner(metas[0], owner))
+                self._cluster.put_mapping(index, {"_meta": _with_owner(metas[0], owner)})
                 metas = self._metas(index)  # somebody else may have claimed it at the same time
-        except AuthorizationException as error:
-            if "cluster_block" in str(error.body):
+        except ApiError as error:
+            if error.status == 404:
+                raise BulkError(f"index {index} went while it was looked at") from None
+            if error.status != 403 or "cluster_block" in str(error.body):
                 raise
             log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
             return owner
-        except NotFoundError:
-            raise BulkError(f"index {index} went while it was looked at") from None
         return next((tuple(meta[_META]) for meta in metas if meta.get(_META)), owner)
 
     def _metas(self, index: str) -> list[dict[str, Any]]:
         """What is noted in the mappings of all indexes behind the name."""
-        found = self._client.indices.get_mapping(index=index).body
-        return [one["mappings"].get("_meta") or {} for one in found.values()]
+        return [one.get("_meta") or {} for one in self._cluster.mappings(index).values()]
 
 
 class _UnfitIndex(Exception):
@@ -217,13 +213,3 @@ def _seconds(text: str) -> float:
     """A duration as Elasticsearch writes it; "-1" and "0" are none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _SECONDS[found[2]] if found else 0.0
-
-
-def reason_of(body: Any) -> str:
-    """What an answer of Elasticsearch says of its error."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        return str(body)[:300]
-    caused = error.get("caused_by")
-    parts = [error.get("type"), error.get("reason"), caused.get("reason") if isinstance(caused, dict) else None]
-    return ": ".join(str(part) for part in parts if part)

@@ -84,6 +84,10 @@ class ElasticsearchSettings(Section):
     def _credentials(self) -> ElasticsearchSettings:
         if self.api_key.get_secret_value() and self.user:
             raise ValueError("give either api_key or user and password, not both")
+        if not (key := self.api_key.get_secret_value()).isascii() or any(
+            ord(one) < 33 or ord(one) > 126 for one in key
+        ):
+            raise ValueError("api_key should have no blanks, line ends or characters outside of ASCII")
         if bool(self.user) != bool(self.password.get_secret_value()):
             raise ValueError("user and password belong together: one of them is empty")
         if self.tls_ca and not any(host.startswith("https://") for host in self.hosts):

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from headrace_documents import logs
-from headrace_documents.elastic import BulkWriter, connect
+from headrace_documents.cluster import Cluster
+from headrace_documents.elastic import BulkWriter
 from headrace_spark.errors import QueryError
 from headrace_spark.kafka import client_options, java_reason
 from headrace_spark.settings import Settings
@@ -170,8 +171,8 @@ class _Task:
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         logs.configure()
-        with connect(self._settings.elasticsearch) as client:
-            worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, client), self._batch)
+        with Cluster(self._settings.elasticsearch) as cluster:
+            worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, cluster), self._batch)
             yield from worker.run(map(_record, rows))
         self._counts.add(worker.counts())
 

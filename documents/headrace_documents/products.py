@@ -1,0 +1,140 @@
+"""The products that speak Elasticsearch's protocol: what each has, and how all documents of one moment are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from headrace_documents.errors import ApiError, TransportError
+
+Version = tuple[int, ...]
+Call = Callable[..., Any]
+"""Cluster.call."""
+Hits = list[dict[str, Any]]
+
+_KEEP = "5m"
+"""How long a server keeps the moment that is read, behind each page."""
+_NEVER: Version = (1_000_000,)
+
+
+class Product(ABC):
+    """One of the products, in one version; () where the version is not told."""
+
+    name: ClassVar[str]
+    since: ClassVar[Mapping[str, Version]]
+    """Mapping types that not every version has: the first that has them."""
+    instead: ClassVar[Mapping[str, str]]
+    """Types of the other product, and what this one has for the same purpose."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+
+    def __str__(self) -> str:
+        return " ".join([self.name, ".".join(map(str, self.version))]).strip()
+
+    def lacks(self, mapping_type: str) -> str:
+        """Says that this version has no such mapping type, and what to take; "" when it has it."""
+        first = self.since.get(mapping_type, ())
+        if first == _NEVER or (self.version and self.version < first):
+            more = f"; it has {other}" if (other := self.instead.get(mapping_type)) else ""
+            more += f"; it is there from {'.'.join(map(str, first))}" if first != _NEVER else ""
+            return f"{self} has no mapping type {mapping_type}{more}"
+        return ""
+
+    @abstractmethod
+    def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
+        """Yields the hits of a search page by page, as of the moment when it begins, and frees what the server keeps
+        for it at the end. Raises ApiError, also when a shard does not answer, and TransportError."""
+
+
+class Elasticsearch(Product):
+    """Elasticsearch: a point in time, and the next page behind the last hit of the one before."""
+
+    name = "Elasticsearch"
+    since: ClassVar[Mapping[str, Version]] = {"flat_object": _NEVER, "knn_vector": _NEVER}
+    instead: ClassVar[Mapping[str, str]] = {"flat_object": "flattened", "knn_vector": "dense_vector"}
+
+    def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
+        moment = call("POST", (index, "_pit"), keep_alive=_KEEP)["id"]
+        try:
+            body = {"sort": ["_shard_doc"], **search}
+            while True:
+                answer = _whole(call("POST", "_search", {**body, "pit": {"id": moment, "keep_alive": _KEEP}}))
+                moment, hits = answer.get("pit_id", moment), answer["hits"]["hits"]
+                if not hits:
+                    return
+                body["search_after"] = hits[-1]["sort"]
+                yield hits
+        finally:
+            with suppress(ApiError, TransportError):  # it ends by itself after a while
+                call("DELETE", "_pit", {"id": moment})
+
+
+class OpenSearch(Product):
+    """OpenSearch: a scroll. Its points in time have no order that tells apart documents of several shards: a page would
+    lose those that share their place in the order with the last hit of the page before."""
+
+    name = "OpenSearch"
+    since: ClassVar[Mapping[str, Version]] = {
+        **dict.fromkeys(
+            (
+                "counted_keyword", "dense_vector", "flattened", "point", "semantic_text", "shape", "sparse_vector",
+                "version",
+            ),
+            _NEVER,
+        ),
+        "flat_object": (2, 7), "unsigned_long": (2, 8), "match_only_text": (2, 12), "constant_keyword": (2, 14),
+        "wildcard": (2, 15),
+    }  # fmt: skip
+    instead: ClassVar[Mapping[str, str]] = {
+        "flattened": "flat_object",
+        "dense_vector": "knn_vector",
+        "version": "keyword",
+    }
+
+    def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
+        answer = call("POST", (index, "_search"), {"sort": ["_doc"], **search}, scroll=_KEEP)
+        try:
+            while hits := _whole(answer)["hits"]["hits"]:
+                yield hits
+                answer = call("POST", "_search/scroll", {"scroll_id": answer["_scroll_id"], "scroll": _KEEP})
+        finally:
+            with suppress(ApiError, TransportError):
+                call("DELETE", "_search/scroll", {"scroll_id": [answer["_scroll_id"]]})
+
+
+def _whole(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a search. Raises ApiError when it is not that of all shards: documents would be missing."""
+    shards = answer["_shards"]
+    if answer.get("timed_out") or shards["failed"]:
+        causes = [failure.get("reason") for failure in shards.get("failures", ())]
+        cause = next((one for one in causes if isinstance(one, dict)), {})
+        found = {"type": "search_phase_execution_exception", "reason": "not all shards answer", "caused_by": cause}
+        raise ApiError(503, {"error": found})
+    return answer
+
+
+def product_of(answer: Any, *, header: str) -> Product | None:
+    """The product that answered to `GET /` or to `GET /_nodes/_local`; `header` is the answer's x-elastic-product. None
+    when the answer does not tell."""
+    answer = answer if isinstance(answer, dict) else {}
+    version = answer.get("version")
+    if isinstance(version, dict) and "number" in version:
+        if version.get("distribution") == "opensearch":
+            return OpenSearch(_numbers(version["number"]))
+        if "OpenSearch" in str(answer.get("tagline")):
+            return None  # it says the version of an Elasticsearch, for the sake of old clients; its nodes say their own
+        return Elasticsearch(_numbers(version["number"]))
+    nodes = answer.get("nodes")
+    for node in nodes.values() if isinstance(nodes, dict) else ():
+        made = Elasticsearch if header or "build_flavor" in node else OpenSearch
+        return made(_numbers(node.get("version", "")))
+    return None
+
+
+def _numbers(text: str) -> Version:
+    """The numbers of a version such as 2.19.1 or 9.0.0-rc1."""
+    parts = text.partition("-")[0].split(".")
+    return tuple(int(part) for part in parts if part.isdigit())
