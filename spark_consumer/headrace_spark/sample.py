@@ -54,6 +54,8 @@ class Sample:
         self.problems: dict[str, tuple[int, str]] = {}
         """What is not understood: how often, and where first."""
         self.messages = self.bytes = 0
+        self.unplaced = 0
+        """Messages about rows without a position of headrace."""
         self.newest_ms = -1
 
     def take(self, topic: str, record: Read) -> None:
@@ -73,6 +75,7 @@ class Sample:
             return
         self.formats[format_of(record.value)] += 1
         if isinstance(message, Rows):
+            self.unplaced += not has_position(record)
             self._take_rows(message, record.timestamp)
 
     def _take_rows(self, message: Rows, timestamp: int) -> None:
@@ -101,10 +104,18 @@ def format_of(value: bytes | None) -> str:
         return "Debezium's JSON with schemas"
     message = orjson.loads(value)
     if "database" in message and "type" in message:
-        return "Canal's JSON with _pos" if "_pos" in message else "Canal's JSON without _pos"
+        return "Canal's JSON"
     if "schema" in message:
         return "Debezium's JSON with schemas"
     return "Debezium's JSON without schemas" if "source" in message or "payload" in message else "marks of transactions"
+
+
+def has_position(record: Read) -> bool:
+    """Whether a message has a position of headrace; those of Canal and Debezium themselves have none."""
+    if any(name == "headrace-pos" for name, _ in record.headers):
+        return True
+    message = orjson.loads(record.value or b"null")
+    return isinstance(message, dict) and message.get("_pos") is not None
 
 
 def has_ideographs(value: object) -> bool:
