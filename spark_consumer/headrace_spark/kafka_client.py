@@ -212,6 +212,8 @@ class KafkaClient:
                 "auto.offset.reset": "earliest",
                 "allow.auto.create.topics": "false",
                 "fetch.max.bytes": str(16 << 20),
+                # The broker holds back what comes behind a fetch that waits, such as the end of the connection.
+                "fetch.max.wait.ms": "50",
             },
         )
 

@@ -14,7 +14,7 @@ from headrace_documents.errors import MessageError
 from headrace_documents.indexes import Indexes, IndexPlan
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
-from headrace_spark.letters import MAX_REASON, Header, Origin, dead_headers
+from headrace_spark.letters import ID, MAX_REASON, Header, Origin, dead_headers, texts
 from headrace_spark.settings import Settings
 
 log = structlog.get_logger("headrace_spark.worker")
@@ -127,10 +127,7 @@ class Worker:
 
 def dead_letter(record: Record, reason: str, batch: int | None = None) -> DeadLetter:
     """The message with its own headers and ours: why, from where, by which batch, and when."""
-    log.warning(
-        "dead letter", reason=reason[:MAX_REASON], topic=record.topic, partition=record.partition, offset=record.offset
-    )
     origin = Origin(record.topic, record.partition, record.offset)
-    return DeadLetter(
-        record.key, record.value, dead_headers(record.headers or [], reason, origin, record.key, record.value, batch)
-    )
+    made = dead_headers(record.headers or [], reason, origin, record.key, record.value, batch)
+    log.warning("dead letter", id=texts(made)[ID], reason=reason[:MAX_REASON], **origin._asdict())
+    return DeadLetter(record.key, record.value, made)

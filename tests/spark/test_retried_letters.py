@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -161,7 +162,12 @@ async def test_letters_are_retried_under_a_running_consumer(pipeline: Pipeline, 
     pipeline.wait_for(lambda: versions().get("2") == (20, "v20"))
     assert versions() == {"1": (0, "v0"), "2": (20, "v20")}
     words = ["--config", pipeline.config]
-    assert "3 open dead letters" in command("dead-letters", "list", *words).out
+    listed = [json.loads(text) for text in command("dead-letters", "list", *words, "--json").out.splitlines()]
+    assert {(one["table"], one["key"], one["batch"].isdigit()) for one in listed} == {
+        (index, key, True) for key in ("1", "2", "3")
+    }
+    logged = {one["id"] for one in pipeline.events("dead letter")}
+    assert logged == {one["id"] for one in listed}
 
     pipeline.elastic.indices.put_mapping(index=index, properties={"sold": {"type": "long", "ignore_malformed": True}})
     done = command("dead-letters", "retry", *words, "--all")

@@ -87,15 +87,17 @@ def test_shards_share_an_index_and_tables_that_only_look_alike_do_not(tmp_path: 
         *(insert("orders", database=f"shop{number}") for number in range(2)),
         insert("log_202401"),
         insert("item_1"),
-        insert("item_2", other),
+        insert("item_2"),
+        insert("item_3", other),
         insert("Orders"),
         insert("orders"),
     )
     text, _ = propose(TARGET, seen, 10)
     names, indexes = loaded(text, tmp_path)
     assert names == {
-        "shop.item_1": [r"shop\.item_1"],
-        "shop.item_2": [r"shop\.item_2"],
+        # Each by its name: the pattern of the two would match the third.
+        "shop.item": [r"shop\.item_1", r"shop\.item_2"],
+        "shop.item_3": [r"shop\.item_3"],
         "shop.log_202401": [r"shop\.log_202401"],
         "shop.orders": [r"shop\d+\.orders"],
         "shop.orders-2": [r"shop\.Orders"],
