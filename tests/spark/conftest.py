@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -186,7 +187,8 @@ class Done:
 @pytest.fixture
 def command(spark_jvm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Runs `headrace-spark` in this process, with the JVM that is there."""
-    logging = structlog.get_config()
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     monkeypatch.setattr(spark_jvm_module, "open_jvm", lambda _: contextlib.nullcontext(spark_jvm))
 
     def run(*words: object) -> Done:
@@ -194,7 +196,8 @@ def command(spark_jvm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         try:
             code = spark_cli.main([str(word) for word in words])
         finally:
-            structlog.configure(**logging)
+            structlog.configure(**before)
+            root.handlers[:], root.level = handlers, level
         said = capsys.readouterr()
         assert "fault" not in said.err, said.err
         return Done(code, said.out, said.err)
