@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from headrace_documents import elastic
 from headrace_documents.cluster import Cluster
-from headrace_documents.errors import ApiError, TransportError
+from headrace_documents.errors import ApiError, TransportError, UnreachableError
 from headrace_documents.products import Elasticsearch, OpenSearch, product_of
 from headrace_documents.settings import ElasticsearchSettings
 from tests.certificates import Authority
@@ -180,7 +181,7 @@ def test_only_the_authorities_of_tls_ca_are_trusted(tmp_path: Path, monkeypatch:
     authorities = []
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
-        authorities.append(Authority(tmp_path / name))
+        authorities.append(Authority(tmp_path / name, name))
     ours, theirs = authorities
     # As if theirs were one of the package certifi.
     monkeypatch.setattr("elastic_transport._node._http_urllib3.DEFAULT_CA_CERTS", str(theirs.path))
@@ -290,3 +291,24 @@ def test_an_id_in_an_index_that_is_not_there_is_an_error_and_not_an_absent_docum
     assert caught.value.type == "index_not_found_exception"
     wanted = [{"_id": "1", "_source": ["a"]}, {"_id": "2", "_source": ["a"], "routing": "r"}]
     assert json.loads(server.requests[0][3]) == {"docs": wanted}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            (401, "application/json", b'{"error": {"type": "security_exception"}}'),
+            "refuses our credentials: check user",
+        ),
+        ((401, "text/plain", b"Unauthorized"), "refuses our credentials: check user"),
+        ((200, "text/html", b"<p>Log in"), "does not answer: the answer is no JSON"),
+    ],
+)
+def test_a_wrong_password_and_a_wrong_server_are_told_at_the_start(answer: tuple[int, str, bytes], said: str) -> None:
+    """The body of the second is that of OpenSearch's security plugin."""
+    with Server(answer).running() as server:
+        account = {"user": "u", "password": "geheim", "hosts": [f"http://{server.host}"]}
+        with pytest.raises(UnreachableError) as caught:
+            elastic.check(ElasticsearchSettings.model_validate(account))
+    assert f"Elasticsearch at http://{server.host} {said}" in str(caught.value)
+    assert "geheim" not in str(caught.value)

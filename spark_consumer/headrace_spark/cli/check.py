@@ -52,7 +52,7 @@ def check(settings: Settings) -> str:
 
     java = check_java()
     kafka.check_reachable(settings.kafka)
-    elastic.check(settings.elasticsearch)
+    elastic.check(settings.elasticsearch, settings.index)
     return java
 
 
