@@ -8,6 +8,7 @@ from typing import Any
 from headrace_documents.cluster import Cluster
 from headrace_documents.errors import ApiError
 from headrace_documents.index_settings import IndexSettings
+from headrace_documents.mapping_types import lacking
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_documents.types import Property
 from headrace_spark.checks.contents import Wanted
@@ -153,9 +154,8 @@ class Targets:
     # -- both -----------------------------------------------------------------------------------------------------
 
     def _check_types(self, about: str, wanted: Wanted) -> None:
-        for name, planned in wanted.properties.items():
-            if planned.get("type") and (why := self._cluster.product.lacks(planned["type"])):
-                self._findings.wrong(about, f"field {name}: {why}", "give the field another `type`")
+        for why in lacking(self._cluster, {"properties": wanted.properties}):
+            self._findings.wrong(about, why, "give the field another `type`")
 
     def _check_analyzers(self, about: str, index: str, wanted: Wanted, settings: dict[str, Any]) -> None:
         if any(key.startswith("index.analysis") for key in settings):
