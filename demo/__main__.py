@@ -11,13 +11,12 @@ import time
 import unicodedata
 from pathlib import Path
 
-from elasticsearch import Elasticsearch
-
 from demo import catalog
 from demo.compare import INDEX, Comparison, search
 from demo.pipeline import DEAD_LETTERS, TOPIC, DemoFailed, Pipeline
 from devstack import DevstackError, Stack, Unavailable
 from devstack.servers.sql import SqlServer
+from headrace_documents.cluster import Cluster
 
 PHRASE = "家庭保洁"
 CHANGES = 120
@@ -55,9 +54,9 @@ def _padded(text: str, width: int) -> str:
     return text + " " * max(width - taken, 0)
 
 
-def show_hits(elastic: Elasticsearch) -> None:
+def show_hits(cluster: Cluster) -> None:
     """The search that all this is for."""
-    total, hits = search(elastic, PHRASE, SHOWN)
+    total, hits = search(cluster, PHRASE, SHOWN)
     step(f"search in Elasticsearch for {PHRASE}: {total} hits")
     for hit in hits:
         sale = "on sale" if hit["is_on_sale"] else "not on sale"
@@ -130,7 +129,7 @@ def run_steps(pipeline: Pipeline, name: str) -> Comparison:
     step(f"table {INDEX}: {len(rows)} services inserted; waiting for the Spark consumer, which starts meanwhile")
     require_identical(pipeline.wait_identical(180))
     step(f"all {len(rows)} are in Elasticsearch")
-    show_hits(pipeline.elastic)
+    show_hits(pipeline.cluster)
     step("now the table changes: updates, deletes, changed keys, inserts")
     kill_in_the_middle(pipeline, chance)
     added = catalog.alter(pipeline.source, chance)
@@ -138,7 +137,7 @@ def run_steps(pipeline: Pipeline, name: str) -> Comparison:
     found = pipeline.wait_identical(90)
     require_identical(found)
     step("the changes are in Elasticsearch")
-    show_hits(pipeline.elastic)
+    show_hits(pipeline.cluster)
     return found
 
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
-from elasticsearch import Elasticsearch, NotFoundError
 from pymysql.constants import FIELD_TYPE
 from pymysql.converters import encoders
 
 from demo.catalog import DATABASE, TABLE
 from devstack.servers.sql import SqlServer
+from headrace_documents.cluster import Cluster
+from headrace_documents.errors import ApiError
 
 Documents = dict[str, dict[str, Any]]
 
 INDEX = f"{DATABASE}.{TABLE}"
-_MOST = 10_000  # of one search
 _INTEGERS = {FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.YEAR}
 
 
@@ -56,14 +56,15 @@ def read_rows(server: SqlServer) -> Documents:
         return found
 
 
-def read_documents(elastic: Elasticsearch) -> Documents:
+def read_documents(cluster: Cluster) -> Documents:
     """All documents: id -> source; none when there is no index yet."""
     try:
-        elastic.indices.refresh(index=INDEX)
-        hits = elastic.search(index=INDEX, size=_MOST)["hits"]["hits"]
-    except NotFoundError:
+        cluster.refresh(INDEX)
+        return {hit["_id"]: hit["_source"] for page in cluster.search_pages(INDEX) for hit in page}
+    except ApiError as error:
+        if error.status != 404:
+            raise
         return {}
-    return {hit["_id"]: hit["_source"] for hit in hits}
 
 
 def compare(rows: Documents, documents: Documents) -> Comparison:
@@ -83,8 +84,9 @@ def compare(rows: Documents, documents: Documents) -> Comparison:
     return found
 
 
-def search(elastic: Elasticsearch, phrase: str, size: int = 5) -> tuple[int, list[dict[str, Any]]]:
+def search(cluster: Cluster, phrase: str, size: int = 5) -> tuple[int, list[dict[str, Any]]]:
     """How many services have the phrase in their name, and the first of them."""
-    elastic.indices.refresh(index=INDEX)
-    found = elastic.search(index=INDEX, query={"match_phrase": {"name": phrase}}, size=size, track_total_hits=True)
+    cluster.refresh(INDEX)
+    wanted = {"query": {"match_phrase": {"name": phrase}}, "size": size, "track_total_hits": True}
+    found = cluster.call("POST", (INDEX, "_search"), wanted)
     return int(found["hits"]["total"]["value"]), [hit["_source"] for hit in found["hits"]["hits"]]

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from elasticsearch import Elasticsearch
-
 from demo.catalog import DATABASE
 from demo.compare import Comparison, compare, read_documents, read_rows
 from devstack import Stack, java, ports
@@ -22,6 +20,8 @@ from devstack.process import GuardedProcess
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import KafkaCluster
 from devstack.servers.sql import SqlServer
+from headrace_documents.cluster import Cluster
+from headrace_documents.settings import ElasticsearchSettings
 
 DESTINATION, TOPIC = "shop", "shop"
 DEAD_LETTERS = "shop.dead-letters"
@@ -169,7 +169,7 @@ class Pipeline:
                 "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"])),
             },
         )
-        self.elastic = Elasticsearch(elastic.url)
+        self.cluster = Cluster(ElasticsearchSettings.model_validate({"hosts": [elastic.url]}))
 
     def __enter__(self) -> Pipeline:
         return self
@@ -178,7 +178,7 @@ class Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.elastic.close()
+            self.cluster.close()
         finally:
             # What they leave behind is thrown away: only the way of the daemon's end is a thing to see.
             self.consumer.kill()
@@ -215,7 +215,7 @@ class Pipeline:
 
     def compare(self) -> Comparison:
         """The table and the index as they are now."""
-        return compare(read_rows(self.source), read_documents(self.elastic))
+        return compare(read_rows(self.source), read_documents(self.cluster))
 
     def wait_identical(self, seconds: float = 90.0) -> Comparison:
         """Waits until the documents are the rows; at the deadline the comparison says what differs."""

@@ -22,6 +22,7 @@ from devstack.servers import (
     KINDS,
     MARIADB,
     MYSQL,
+    OPENSEARCH,
     REDIS,
     ROCKETMQ,
     SQL,
@@ -33,6 +34,7 @@ from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
 from devstack.servers.mysql import MysqlServer
+from devstack.servers.opensearch import OpensearchServer
 from devstack.servers.rabbitmq import MEMORY, RabbitmqServer
 from devstack.servers.redis import RedisServer
 from devstack.servers.rocketmq import RocketmqServer
@@ -123,6 +125,10 @@ class Stack:
     ) -> ElasticsearchServer:
         """Start an Elasticsearch node."""
         return self._launch(name, lambda n, d: ELASTICSEARCH.node(self.cache, n, d, port, heap))
+
+    def opensearch(self, port: int | None = None, *, name: str = "opensearch", heap: str = "512m") -> OpensearchServer:
+        """Start an OpenSearch node."""
+        return self._launch(name, lambda n, d: OPENSEARCH.node(self.cache, n, d, port, heap))
 
     def rabbitmq(
         self,

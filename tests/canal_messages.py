@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from typing import Any, NamedTuple
+
+from headrace_documents.changes import Headers, Rows, Statement
+from headrace_documents.documents import Action, Rules
+from headrace_documents.messages import actions, read
 
 START = 3563400000000000000
 TYPES = {"id": "bigint", "name": "varchar(64)", "price": "decimal(10,2)", "sold": "int unsigned"}
@@ -43,6 +47,8 @@ def every_kind(table: str) -> tuple[list[bytes], Documents]:
     """A message of each kind, and the state in the end."""
     at = START
     messages = [
+        change(table, at - 20, "INSERT", row(7), row(8)),
+        change(table, at - 10, "TRUNCATE", data=None, pkNames=None, isDdl=True, sql="TRUNCATE TABLE t"),
         change(table, at + 0, "INSERT", row(1, "家庭保洁服务"), row(2, "家电维修"), row(3), row(4), row(5)),
         change(table, at + 10, "UPDATE", row(2, "家电清洗", sold="7"), old=[{"name": "家电维修", "sold": "0"}]),
         change(table, at + 20, "DELETE", row(3)),
@@ -53,7 +59,6 @@ def every_kind(table: str) -> tuple[list[bytes], Documents]:
         change(table, at + 50, "INSERT", row(6)),
         change(table, at + 60, "DELETE", row(6)),
         change(table, at + 61, "INSERT", row(6, "again")),
-        change(table, at + 70, "TRUNCATE", data=None, pkNames=None, isDdl=True, sql="TRUNCATE TABLE t"),
     ]
     state = {
         "1": (at, {"id": 1, "name": "家庭保洁服务", "price": "9.90", "sold": 0}),
@@ -92,3 +97,21 @@ def history(table: str, count: int) -> tuple[list[bytes], Documents]:
         if i % 500 == 499:  # the daemon was restarted and sends its last messages again
             messages += messages[-40:]
     return messages, state
+
+
+class Parsed(NamedTuple):
+    """What a message asks for. `ignored` names a statement; then there are no actions."""
+
+    actions: list[Action]
+    rows: int
+    ignored: str = ""
+
+
+def parse(value: bytes | None, rules: Rules, key: bytes | None = None, headers: Headers | None = None) -> Parsed:
+    """Reads a message, and makes the actions for its documents."""
+    message = read(value, key, headers or {})
+    if isinstance(message, Rows):
+        return Parsed(actions(message, rules), len(message.rows))
+    if isinstance(message, Statement):
+        return Parsed([], 0, f"{message.kind} {message.database}.{message.table}")
+    return Parsed([], 0)

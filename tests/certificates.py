@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 class Authority:
     """Makes certificates that last as long as a test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "test authority") -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test authority")])
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.path = folder / "ca.pem"
         self.path.write_bytes(self._sign(self._key, self._name, ca=True).public_bytes(serialization.Encoding.PEM))
 

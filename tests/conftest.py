@@ -113,6 +113,11 @@ def elastic_server(stack: Stack) -> Any:
     return stack.elasticsearch()
 
 
+@pytest.fixture(scope="session")
+def opensearch_server(stack: Stack) -> Any:
+    return stack.opensearch()
+
+
 @pytest.fixture
 def schema(mysql: Any) -> Iterator[str]:
     """A schema of the test's own, empty."""

@@ -8,6 +8,7 @@ from devstack.servers.kafka import Kafka
 from devstack.servers.mariadb import Mariadb
 from devstack.servers.mysql import Mysql
 from devstack.servers.mysql56 import Mysql56
+from devstack.servers.opensearch import Opensearch
 from devstack.servers.rabbitmq import Rabbitmq
 from devstack.servers.redis import Redis
 from devstack.servers.rocketmq import Rocketmq
@@ -21,6 +22,7 @@ MARIADB118 = Mariadb("mariadb118", "11.8", "trixie")
 KAFKA = Kafka()
 ZOOKEEPER = ZooKeeper()
 ELASTICSEARCH = Elasticsearch()
+OPENSEARCH = Opensearch()
 RABBITMQ = Rabbitmq("rabbitmq", "3.10", "bookworm")
 RABBITMQ4 = Rabbitmq("rabbitmq4", "4.0", "trixie")
 ROCKETMQ = Rocketmq()
@@ -31,7 +33,7 @@ BROKERS: dict[str, Rabbitmq] = {kind.name: kind for kind in (RABBITMQ, RABBITMQ4
 """RabbitMQ's versions."""
 KINDS: dict[str, Kind] = {
     **SQL,
-    **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH)},
+    **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
     **{kind.name: kind for kind in (ROCKETMQ, REDIS)},
 }
@@ -43,6 +45,7 @@ __all__ = [
     "KINDS",
     "MARIADB",
     "MYSQL",
+    "OPENSEARCH",
     "REDIS",
     "ROCKETMQ",
     "SQL",

@@ -128,7 +128,7 @@ class Cluster:
         """Yields the hits of a query, at most `size` at a time, as of the moment of the first page; in no order when
         `sort` is None, which is the fastest. Close it (contextlib.closing) when it is left before its end."""
         search: dict[str, Any] = {"size": size, "_source": source, "version": version, "seq_no_primary_term": seq_no}
-        search |= {"track_total_hits": False, "query": query or {"match_all": {}}}
+        search["query"] = query or {"match_all": {}}
         if sort is not None:
             search["sort"] = list(sort)
         with closing(self.product.pages(self.call, index, search)) as pages:

@@ -14,7 +14,9 @@ import structlog
 from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
 from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, reason_of
+from headrace_documents.index_settings import IndexSettings
 from headrace_documents.index_setup import RETRY, IndexSetup
+from headrace_documents.mapping_types import check_declared
 from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger("headrace_documents.elastic")
@@ -67,11 +69,13 @@ class _Line(NamedTuple):
     delete: bool
 
 
-def check(settings: ElasticsearchSettings, timeout: float = 10.0) -> None:
-    """Asks Elasticsearch for a sign of life; raises UnreachableError with what to do."""
+def check(settings: ElasticsearchSettings, indexes: Sequence[IndexSettings] = (), *, timeout: float = 10.0) -> None:
+    """Asks Elasticsearch for a sign of life, and whether it has the mapping types of the indexes that are declared;
+    raises UnreachableError and SettingsError with what to do."""
     where = ", ".join(settings.hosts)
     try:
         with Cluster(settings) as cluster:
+            check_declared(cluster, settings, indexes)
             cluster.call("GET", f"_cluster/health?timeout={timeout:.0f}s", timeout=timeout)
     except ApiError as error:
         if error.status == 401:

@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from headrace_documents.changes import Statement
 from headrace_documents.documents import TOMBSTONE, Action, index_name, index_owner
 from headrace_documents.elastic import BulkWriter
-from headrace_documents.errors import BulkError, ask
+from headrace_documents.emptied import emptied
+from headrace_documents.errors import BulkError, MessageError, ask
 from headrace_documents.index_settings import IndexSettings
+from headrace_documents.index_setup import IndexSetup
 from headrace_documents.indexes import Indexes
 from headrace_documents.join_tree import JoinTree, JoinTrees, Touched, stored_row
 from headrace_documents.projection import UnfitTable
@@ -45,9 +48,18 @@ class EmptyingPlan:
     ) -> None:
         self._settings, self._indexes, self._trees, self._takes_others = settings, indexes, trees, takes_others
 
-    def of(self, database: str, table: str, version: int) -> list[Emptying]:
-        """Raises UnfitTable where it is to stop the consumer, or nothing tells whose a document is, and MessageError
-        for a name that no index has."""
+    def of(self, statement: Statement) -> list[Emptying] | None:
+        """None where the statement empties no table. Raises UnfitTable where it is to stop the consumer, or nothing
+        tells whose a document is, and MessageError for a statement whose rows nothing names, or a name that no index
+        has."""
+        found = emptied(statement)
+        if found is None:
+            return None
+        if not found.version:
+            raise MessageError(f"{statement.database}.{statement.table} was emptied, and the message has no position")
+        return [one for table in found.tables for one in self._of(*table, found.version)]
+
+    def _of(self, database: str, table: str, version: int) -> list[Emptying]:
         name = f"{database}.{table}"
         made: list[Emptying] = []
         declared = self._indexes.having(database, table)
@@ -92,6 +104,18 @@ def _has_one_table(index: IndexSettings) -> bool:
     return len(index_owner(index.name, "d", "t")) == 2 or (
         len(index.tables) == 1 and _LITERAL.fullmatch(index.tables[0]) is not None
     )
+
+
+def not_emptied(indexes: IndexSetup, wanted: list[Action], table: str) -> list[Action]:
+    """The actions without those that are older than the last TRUNCATE or DROP of their table, as their indexes say.
+    Raises BulkError."""
+    since = {}
+    for target, owner in {(one.target, one.owner) for one in wanted}:
+        indexes.unfit(target, owner)  # which looks at the index
+        since[target] = indexes.emptied(target).get(table, 0)
+    if not any(since.values()):
+        return wanted
+    return [one for one in wanted if one.version >= since[one.target]]
 
 
 class Emptier:

@@ -13,6 +13,7 @@ from headrace_documents.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.join_tree import ROWS_MAPPING
+from headrace_documents.mapping_types import lacking
 from headrace_documents.mappings import Properties, differing, merged, missing, names
 from headrace_documents.settings import ElasticsearchSettings
 
@@ -146,6 +147,7 @@ class IndexSetup:
         if not self._settings.create_index:
             raise _UnfitIndex(f"there is no index {index}: make it, or set create_index")
         body = self._body(index)
+        self._require_types(index, body["mappings"])
         body["mappings"] = {**body["mappings"], "_meta": _with_owner(body["mappings"].get("_meta"), owner)}
         try:
             self._cluster.create_index(index, body)
@@ -200,8 +202,13 @@ class IndexSetup:
         fields = names(new)
         if not self._settings.create_index:
             raise _UnfitIndex(f"index {index} has no field {', '.join(fields)}: make them, or set create_index")
+        self._require_types(index, {"properties": new})
         self._cluster.put_mapping(index, {"properties": new})
         log.info("fields were added to the mapping", index=index, fields=fields)
+
+    def _require_types(self, index: str, mappings: dict[str, Any]) -> None:
+        if found := lacking(self._cluster, mappings):
+            raise _UnfitIndex(f"index {index} can't be made as it is declared: {'; '.join(found)}")
 
     def _require_memory(self, index: str, found: dict[str, Any]) -> None:
         """Of deletes: at least as long as configured, in all indexes behind the name."""

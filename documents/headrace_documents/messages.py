@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from headrace_documents import canal, debezium
-from headrace_documents.changes import Headers, Message, Nothing, Rows, Statement
+from headrace_documents.changes import Headers, Message, Nothing, Rows
 from headrace_documents.documents import (
     TOMBSTONE,
     Action,
@@ -22,14 +22,6 @@ from headrace_documents.documents import (
 from headrace_documents.errors import MessageError
 
 _NO_HEADERS: Headers = {}
-
-
-class Parsed(NamedTuple):
-    """What a message asks for. `ignored` names a statement that was passed over; then there are no actions."""
-
-    actions: list[Action]
-    rows: int
-    ignored: str = ""
 
 
 def read(value: bytes | None, key: bytes | None = None, headers: Headers = _NO_HEADERS) -> Message:
@@ -51,17 +43,6 @@ def read(value: bytes | None, key: bytes | None = None, headers: Headers = _NO_H
     if "status" in message and "id" in message:
         return Nothing("a message about a transaction")
     raise MessageError("neither a message of Canal nor an event of Debezium")
-
-
-def parse(value: bytes | None, rules: Rules, key: bytes | None = None, headers: Headers = _NO_HEADERS) -> Parsed:
-    """Reads a message, and makes the actions for its documents. Raises MessageError, and then nothing of the message is
-    applied."""
-    message = read(value, key, headers)
-    if isinstance(message, Rows):
-        return Parsed(actions(message, rules), len(message.rows))
-    if isinstance(message, Statement):
-        return Parsed([], 0, f"{message.kind} {message.database}.{message.table}")
-    return Parsed([], 0)
 
 
 def actions(message: Rows, rules: Rules) -> list[Action]:

@@ -53,13 +53,17 @@ class Elasticsearch(Product):
     """Elasticsearch: a point in time, and the next page behind the last hit of the one before."""
 
     name = "Elasticsearch"
-    since: ClassVar[Mapping[str, Version]] = {"flat_object": _NEVER, "knn_vector": _NEVER}
+    since: ClassVar[Mapping[str, Version]] = {
+        "flat_object": _NEVER, "knn_vector": _NEVER,
+        "flattened": (7, 3), "constant_keyword": (7, 7), "wildcard": (7, 9), "unsigned_long": (7, 10),
+        "version": (7, 10), "match_only_text": (7, 14), "semantic_text": (8, 15),
+    }  # fmt: skip
     instead: ClassVar[Mapping[str, str]] = {"flat_object": "flattened", "knn_vector": "dense_vector"}
 
     def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
         moment = call("POST", (index, "_pit"), keep_alive=_KEEP)["id"]
         try:
-            body = {"sort": ["_shard_doc"], **search}
+            body = {"sort": ["_shard_doc"], "track_total_hits": False, **search}
             while True:
                 answer = _whole(call("POST", "_search", {**body, "pit": {"id": moment, "keep_alive": _KEEP}}))
                 moment, hits = answer.get("pit_id", moment), answer["hits"]["hits"]

@@ -47,12 +47,14 @@ class ElasticsearchSettings(Section):
     """Where the documents go."""
 
     hosts: list[Annotated[str, AfterValidator(_check_url)]] = Field(
-        min_length=1, description="URLs with scheme and port."
+        min_length=1, description="URLs of Elasticsearch or OpenSearch, with scheme and port."
     )
     user: str = Field("", description="User name, with `password`")
     password: SecretStr = Field(SecretStr(""), description="Best given as ${VAR} or ${file:/path}")
     api_key: SecretStr = Field(SecretStr(""), description="Instead of user and password")
-    tls_ca: File = Field(None, description="File of CA certificates; default: the system's.")
+    tls_ca: File = Field(
+        None, description="File of CA certificates, the only ones that are trusted then; default: the system's."
+    )
     index: Annotated[str, AfterValidator(_check_template)] = Field(
         "{database}.{table}", min_length=1, description="Name or template of the index; lower-cased"
     )

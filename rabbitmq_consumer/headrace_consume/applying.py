@@ -10,10 +10,16 @@ import structlog
 
 from headrace_consume.letters import Message
 from headrace_consume.settings import Settings
+from headrace_documents.changes import Rows, Statement
+from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter
+from headrace_documents.emptying import Emptier, Emptying, EmptyingPlan, not_emptied
 from headrace_documents.errors import MessageError
-from headrace_documents.messages import parse
+from headrace_documents.indexes import Indexes
+from headrace_documents.join_tree import JoinTrees
+from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest
+from headrace_documents.projection import UnfitTable
 
 log = structlog.get_logger("headrace_consume.applying")
 
@@ -33,6 +39,8 @@ class Applier:
     def __init__(self, settings: Settings, writer: BulkWriter) -> None:
         self._rules = settings.elasticsearch.rules()
         self.writer = writer
+        self._emptying = EmptyingPlan(settings.elasticsearch, Indexes(()), JoinTrees(()), takes_others=True)
+        self._emptier = Emptier(settings.elasticsearch, {}, writer)
         self.rows = self.ignored = 0
         # A session that lost its connection leaves its last batch behind in its thread.
         self._one_at_a_time = threading.Lock()
@@ -47,23 +55,27 @@ class Applier:
         newest: Newest[int] = Newest()
         reasons: dict[int, str] = {}
         rows: dict[int, int] = {}
-        statements: dict[int, str] = {}
+        emptyings: dict[int, list[Emptying]] = {}
         for number, message in enumerate(messages):
             try:
-                parsed = parse(message.body, self._rules, headers=message.headers)
-            except MessageError as error:
+                said = read(message.body, headers=message.headers)
+                wanted: list[Action] = []
+                if isinstance(said, Rows):
+                    wanted = actions(said, self._rules)
+                    wanted = not_emptied(self.writer.indexes, wanted, f"{said.database}.{said.table}")
+                elif isinstance(said, Statement):
+                    emptyings[number] = self._emptyings(said)
+            except (MessageError, UnfitTable) as error:
                 reasons[number] = str(error)
                 continue
-            rows[number] = parsed.rows
-            if parsed.ignored:
-                statements[number] = parsed.ignored
-            for action in parsed.actions:
+            rows[number] = len(said.rows) if isinstance(said, Rows) else 0
+            for action in wanted:
                 newest.add(action, number)
         for action, number, reason in newest.write(self.writer):
             reasons.setdefault(number, f"Elasticsearch refuses row {action.row}: {reason}")
-        for number, statement in statements.items():
-            self.ignored += 1
-            log.warning("DDL is not applied to Elasticsearch", ddl=statement, id=messages[number].id)
+        for some in emptyings.values():
+            for emptying in some:
+                self._emptier.documents(emptying)
         outcome = Outcome()
         for number, message in enumerate(messages):
             if number in reasons:
@@ -73,3 +85,10 @@ class Applier:
                 outcome.done.append(message)
                 self.rows += rows[number]
         return outcome
+
+    def _emptyings(self, statement: Statement) -> list[Emptying]:
+        found = self._emptying.of(statement)
+        if found is None:
+            self.ignored += 1
+            log.debug("a statement changes no document", kind=statement.kind, table=statement.table)
+        return found or []

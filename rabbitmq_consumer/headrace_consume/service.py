@@ -20,7 +20,8 @@ from headrace_consume.letterbox import Letterbox, prepare
 from headrace_consume.session import Session
 from headrace_consume.settings import Settings
 from headrace_consume.status import CONNECTING, STOPPED, STOPPING, WAITING, Status
-from headrace_documents.elastic import BulkWriter, connect
+from headrace_documents.cluster import Cluster
+from headrace_documents.elastic import BulkWriter
 from headrace_documents.errors import BulkError
 
 log = structlog.get_logger("headrace_consume")
@@ -44,8 +45,8 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
-        client = connect(self._settings.elasticsearch)
-        applier = Applier(self._settings, BulkWriter(self._settings.elasticsearch, client, self._pause))
+        cluster = Cluster(self._settings.elasticsearch)
+        applier = Applier(self._settings, BulkWriter(self._settings.elasticsearch, cluster, self._pause))
         side = [asyncio.ensure_future(work) for work in (self._scan_for_ever(), self._write_status_for_ever())]
         try:
             await self._sessions(applier, duplicates)

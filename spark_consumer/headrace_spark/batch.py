@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 from headrace_documents import logs
 from headrace_documents.cluster import Cluster
 from headrace_documents.elastic import BulkWriter
-from headrace_spark.joining import Emptied, Joining, Origin, RefusedDocument, Touch
+from headrace_spark.joining import Emptied, Joining, RefusedDocument, Touch
+from headrace_spark.letters import Origin
 from headrace_spark.settings import Settings
 from headrace_spark.worker import DeadLetter, Record, Worker, dead_letter
 
@@ -51,7 +52,7 @@ _ORIGINS = StructType(
     ]
 )
 COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
-"""Of the frame that Batch.letters() takes, in this order."""
+"""Of the frame that Batch takes, in this order."""
 
 
 class CountsParam(AccumulatorParam[Counts]):
@@ -69,8 +70,8 @@ class CountsParam(AccumulatorParam[Counts]):
 class Batch:
     """The messages of one batch. `counts` are what tasks have done, once the letters were written."""
 
-    def __init__(self, settings: Settings, frame: DataFrame) -> None:
-        self._settings, self._frame = settings, frame
+    def __init__(self, settings: Settings, frame: DataFrame, number: int) -> None:
+        self._settings, self._frame, self._number = settings, frame, number
         self._context = frame.sparkSession.sparkContext
         self._counts = self._context.accumulator(Counts(), CountsParam())
 
@@ -81,7 +82,7 @@ class Batch:
 
     def write(self, save: Callable[[DataFrame], None]) -> None:
         """Does all of it; `save` is given the dead letters, twice at most."""
-        made = self._frame.rdd.mapPartitions(_Apply(self._settings, self._counts)).persist()
+        made = self._frame.rdd.mapPartitions(_Apply(self._settings, self._counts, self._number)).persist()
         try:
             save(self._letters(made.filter(_is_letter)))
             if self.counts.get("touched") or self.counts.get("emptied"):
@@ -91,7 +92,9 @@ class Batch:
 
     def _follow(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
         for step in (_Resolve, _Compose):
-            made = _shuffled(made, self._context.defaultParallelism).mapPartitions(step(self._settings, self._counts))
+            made = _shuffled(made, self._context.defaultParallelism).mapPartitions(
+                step(self._settings, self._counts, self._number)
+            )
         refused = made.persist()
         try:
             if refused.count():
@@ -105,7 +108,8 @@ class Batch:
         reasons = refused.map(_by_origin).reduceByKey(_more).map(lambda found: (*found[0], _reason(*found[1])))
         origins = self._frame.sparkSession.createDataFrame(reasons, _ORIGINS, verifySchema=False)
         joined = self._frame.join(origins, ["topic", "partition", "offset"]).select(*COLUMNS, "reason")
-        return joined.rdd.map(lambda row: dead_letter(record_of(row[:-1]), row[-1]))
+        number = self._number
+        return joined.rdd.map(lambda row: dead_letter(record_of(row[:-1]), row[-1], number))
 
     def _letters(self, letters: RDD[Any]) -> DataFrame:
         return self._frame.sparkSession.createDataFrame(letters, _LETTERS, verifySchema=False)
@@ -120,8 +124,8 @@ def record_of(row: Iterable[Any]) -> Record:
 class _Step:
     """A function that Spark sends to its tasks: the settings travel with it, the connections are made over there."""
 
-    def __init__(self, settings: Settings, counts: Accumulator[Counts]) -> None:
-        self._settings, self._counts = settings, counts
+    def __init__(self, settings: Settings, counts: Accumulator[Counts], number: int) -> None:
+        self._settings, self._counts, self._number = settings, counts, number
 
     def __call__(self, given: Iterable[Any]) -> Iterator[_Made]:
         logs.configure()
@@ -134,7 +138,7 @@ class _Step:
 
 class _Apply(_Step):
     def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
-        worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, cluster))
+        worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, cluster), self._number)
         yield from worker.run(map(record_of, given))
         self._counts.add(worker.counts())
 

@@ -18,20 +18,13 @@ from headrace_documents.errors import MessageError
 from headrace_documents.join_store import ElasticDocuments, ElasticRows
 from headrace_documents.join_tree import Document, JoinTrees, MemberPlan, Touched
 from headrace_documents.joining import Composer, resolve
+from headrace_spark.letters import Origin
 from headrace_spark.settings import Settings
 
 _TOKENS = 1000
 """That are resolved together."""
 _HELD = 50_000
 """Documents that a task has in hand at most. One that is touched again behind these is composed again."""
-
-
-class Origin(NamedTuple):
-    """The message that brought something about."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 class Touch(NamedTuple):

@@ -111,7 +111,7 @@ class Runner:
             self._spark.sparkContext.setLogLevel("OFF")
             raise _Stopping
         started = time.monotonic()
-        batch = Batch(self._settings, frame)
+        batch = Batch(self._settings, frame, batch_id)
         batch.write(self._save)
         self._batches += 1
         log.info("batch done", batch=batch_id, seconds=round(time.monotonic() - started, 3), **batch.counts)

@@ -75,20 +75,21 @@ def local_jars(settings: SparkSettings) -> list[str]:
     return jars if jars and all(Path(jar).is_file() for jar in jars) else []
 
 
-def _remember_jars(settings: SparkSettings, spark: SparkSession) -> None:
-    """Notes what was resolved, so that the next start needs no network and no resolving."""
+def remember_jars(settings: SparkSettings, found: str) -> None:
+    """Notes what was resolved, `spark.jars` of the JVM, so that the next start needs no network and no resolving."""
     listed = _jar_list(settings)
     if listed is None:
         return
     bundled = {path.name for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
-    resolved = [Path(jar).name for jar in (spark.sparkContext.getConf().get("spark.jars") or "").split(",") if jar]
+    resolved = [Path(jar).name for jar in found.split(",") if jar]
     # Ivy puts the organisation before the name. What pyspark carries itself must not be loaded a second time.
     needed = [name for name in resolved if name.split("_", 1)[-1] not in bundled]
     listed.write_text("\n".join(needed) + "\n", encoding="utf-8")
 
 
-def open_session(settings: SparkSettings) -> SparkSession:
-    """Starts Spark; raises SessionError with what to do when it does not start."""
+def jvm_properties(settings: SparkSettings) -> dict[str, Any]:
+    """Spark's properties for its JVM; makes the scratch directory and sets what Spark reads of the environment. Raises
+    SessionError."""
     # The workers must be this very interpreter: `python3` on PATH may have another version or lack our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     local = settings.master.startswith("local")
@@ -117,24 +118,30 @@ def open_session(settings: SparkSettings) -> SparkSession:
         if settings.ivy:
             Path(settings.ivy).mkdir(parents=True, exist_ok=True)
             properties["spark.jars.ivy"] = str(Path(settings.ivy).absolute())
-    properties |= settings.conf
+    return properties | settings.conf
+
+
+def open_session(settings: SparkSettings) -> SparkSession:
+    """Starts Spark; raises SessionError with what to do when it does not start."""
+    properties = jvm_properties(settings)
+    resolves = "spark.jars.packages" in properties
     builder = SparkSession.Builder().master(settings.master).appName(settings.app_name)
     for name, value in properties.items():
         builder = builder.config(name, value)
     try:
         # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
-        with contextlib.chdir(scratch):
+        with contextlib.chdir(settings.scratch_directory()):
             spark = builder.getOrCreate()
     except Exception as error:
         hint = (
-            ""
-            if jars
-            else f" If {kafka_package()} could not be downloaded (see above), name local files in [spark] jars."
+            f" If {kafka_package()} could not be downloaded (see above), name local files in [spark] jars."
+            if resolves
+            else ""
         )
         raise SessionError(f"Spark did not start: {_first_line(error)}.{hint}") from error
     spark.sparkContext.setLogLevel("WARN")
-    if not jars:
-        _remember_jars(settings, spark)
+    if resolves:
+        remember_jars(settings, spark.sparkContext.getConf().get("spark.jars") or "")
     return spark
 
 

@@ -10,24 +10,16 @@ import structlog
 from headrace_documents.changes import Rows, Statement
 from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter
-from headrace_documents.emptied import emptied
-from headrace_documents.emptying import Emptying, EmptyingPlan
+from headrace_documents.emptying import Emptying, EmptyingPlan, not_emptied
 from headrace_documents.errors import MessageError
 from headrace_documents.indexes import Indexes, IndexPlan
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
-from headrace_spark.joining import Emptied, Members, Origin, Touch
+from headrace_spark.joining import Emptied, Members, Touch
+from headrace_spark.letters import ID, MAX_REASON, Header, Origin, dead_headers, texts
 from headrace_spark.settings import Settings
 
 log = structlog.get_logger("headrace_spark.worker")
-
-REASON_HEADER = "headrace-dead-reason"
-TOPIC_HEADER = "headrace-dead-topic"
-PARTITION_HEADER = "headrace-dead-partition"
-OFFSET_HEADER = "headrace-dead-offset"
-MAX_REASON = 1000  # characters; mapping errors can quote whole documents
-
-Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
@@ -52,8 +44,9 @@ class DeadLetter(NamedTuple):
 class Worker:
     """Works through the messages of one task. `counts` says afterwards what was done."""
 
-    def __init__(self, settings: Settings, writer: BulkWriter) -> None:
+    def __init__(self, settings: Settings, writer: BulkWriter, batch: int | None = None) -> None:
         self._writer = writer
+        self._batch = batch
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
         self._members = Members(settings, writer)
@@ -81,7 +74,7 @@ class Worker:
                 emptyings = self._emptyings(message) if isinstance(message, Statement) else []
             except MessageError as error:
                 self.dead += 1
-                yield dead_letter(record, str(error))
+                yield dead_letter(record, str(error), self._batch)
                 continue
             for emptying in emptyings:
                 self.emptied += 1
@@ -107,29 +100,15 @@ class Worker:
                 self._declared.add(plan)
             wanted += plan.actions(message)
         self.rows += len(message.rows)
-        return self._not_emptied(wanted, f"{message.database}.{message.table}")
-
-    def _not_emptied(self, wanted: list[Action], table: str) -> list[Action]:
-        """Without changes that are older than the table's last TRUNCATE or DROP."""
-        indexes = self._writer.indexes
-        since = {}
-        for target, owner in {(one.target, one.owner) for one in wanted}:
-            indexes.unfit(target, owner)  # which looks at the index
-            since[target] = indexes.emptied(target).get(table, 0)
-        if not any(since.values()):
-            return wanted
-        return [one for one in wanted if one.version >= since[one.target]]
+        return not_emptied(self._writer.indexes, wanted, f"{message.database}.{message.table}")
 
     def _emptyings(self, message: Statement) -> list[Emptying]:
-        found = emptied(message)
+        found = self._emptying.of(message)
         if found is None:
             self.ignored += 1
             level = log.warning if message.kind == "RENAME" else log.debug
             level("a statement changes no document", kind=message.kind, table=f"{message.database}.{message.table}")
-            return []
-        if not found.version:
-            raise MessageError(f"a statement empties {message.database}.{message.table}, and has no position")
-        return [one for table in found.tables for one in self._emptying.of(*table, found.version)]
+        return found or []
 
     def counts(self) -> dict[str, int]:
         """What has been done so far, by name."""
@@ -162,24 +141,13 @@ class Worker:
             rows = sorted({refused.action.row for refused in failures})
             more = f" (and {len(rows) - 1} more rows: {', '.join(map(str, rows[:20]))})" if len(rows) > 1 else ""
             self.dead += 1
-            yield dead_letter(first.message, f"Elasticsearch refuses row {rows[0]}: {first.reason}{more}")
+            reason = f"Elasticsearch refuses row {rows[0]}: {first.reason}{more}"
+            yield dead_letter(first.message, reason, self._batch)
 
 
-def dead_letter(record: Record, reason: str) -> DeadLetter:
-    """The message with its own headers and ours: why, and from where."""
-    own = (REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)
-    kept = [(name, value) for name, value in record.headers or [] if name not in own]
-    log.warning(
-        "dead letter", reason=reason[:MAX_REASON], topic=record.topic, partition=record.partition, offset=record.offset
-    )
-    return DeadLetter(
-        record.key,
-        record.value,
-        [
-            *kept,
-            (REASON_HEADER, reason[:MAX_REASON].encode()),
-            (TOPIC_HEADER, record.topic.encode()),
-            (PARTITION_HEADER, str(record.partition).encode()),
-            (OFFSET_HEADER, str(record.offset).encode()),
-        ],
-    )
+def dead_letter(record: Record, reason: str, batch: int | None = None) -> DeadLetter:
+    """The message with its own headers and ours: why, from where, by which batch, and when."""
+    origin = Origin(record.topic, record.partition, record.offset)
+    made = dead_headers(record.headers or [], reason, origin, record.key, record.value, batch)
+    log.warning("dead letter", id=texts(made)[ID], reason=reason[:MAX_REASON], **origin._asdict())
+    return DeadLetter(record.key, record.value, made)

@@ -13,6 +13,8 @@ import pytest
 from demo import catalog
 from demo.compare import INDEX, compare, read_documents, read_rows, search
 from devstack.servers.rabbitmq import RabbitmqServer
+from headrace_documents.cluster import Cluster
+from headrace_documents.settings import ElasticsearchSettings
 from tests.support import DaemonProcess, destination_toml
 
 from .conftest import Line
@@ -56,12 +58,13 @@ binding = "{TOPIC}"
         duplicates={"store": "sqlite", "path": str(line.folder / "ids.db")},
     )
     line.start()
+    cluster = Cluster(ElasticsearchSettings(hosts=[line.elastic_server.url]))
     chance = random.Random(3)
     rows = catalog.services(chance)
     catalog.fill(source, rows)
-    await line.wait_for(lambda: len(read_documents(line.elastic)) == len(rows))
-    assert compare(read_rows(source), read_documents(line.elastic)).differences == []
-    assert search(line.elastic, "家庭保洁")[0] == 2 * len(catalog.CITIES)
+    await line.wait_for(lambda: len(read_documents(cluster)) == len(rows))
+    assert compare(read_rows(source), read_documents(cluster)).differences == []
+    assert search(cluster, "家庭保洁")[0] == 2 * len(catalog.CITIES)
 
     def hurt(number: int) -> None:
         if number == 40:
@@ -74,7 +77,8 @@ binding = "{TOPIC}"
     catalog.change(source, chance, 120, hurt)
     catalog.alter(source, chance)
     process.wait_state("shop", "STREAMING")
-    await line.wait_for(lambda: compare(read_rows(source), read_documents(line.elastic)).identical)
+    await line.wait_for(lambda: compare(read_rows(source), read_documents(cluster)).identical)
     assert line.count("buried") == 0
     assert process.terminate() == 0
     line.stop()
+    cluster.close()

@@ -11,11 +11,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
+from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Rules
-from headrace_documents.elastic import BulkWriter, connect
-from headrace_documents.messages import parse
+from headrace_documents.elastic import BulkWriter
 from headrace_documents.newest import Newest
 from headrace_documents.settings import ElasticsearchSettings
+from tests.canal_messages import parse
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
@@ -31,12 +32,12 @@ def elastic(elastic_server: ElasticsearchServer, schema: str) -> Iterator[Elasti
 def write(url: str, out: Path, rules: Rules) -> None:
     """All messages of a file into documents."""
     settings = ElasticsearchSettings(hosts=[url], retries=0)
-    with connect(settings) as client:
+    with Cluster(settings) as cluster:
         newest = Newest[int]()
         for line in out.read_bytes().splitlines():
             for action in parse(line, rules).actions:
                 newest.add(action, 0)
-        assert not newest.write(BulkWriter(settings, client))
+        assert not newest.write(BulkWriter(settings, cluster))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
-from headrace_documents.elastic import BulkWriter, connect
+from headrace_documents.cluster import Cluster
+from headrace_documents.elastic import BulkWriter
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.projection import UnfitTable
 from headrace_documents.settings import ElasticsearchSettings
@@ -35,9 +36,9 @@ class Desk:
         kafka = KafkaSettings(bootstrap_servers="localhost:1", topics=["t"], dead_letter_topic="dead")
         declared = [IndexSettings.model_validate(one) for one in declares or ()]
         settings = Settings(kafka=kafka, elasticsearch=elastic, spark=SparkSettings(checkpoint="c"), index=declared)
-        with connect(elastic) as client:
+        with Cluster(elastic) as cluster:
             records = [Record(None, value, "topic", 0, offset, None) for offset, value in enumerate(values)]
-            return list(Worker(settings, BulkWriter(elastic, client)).run(records))
+            return list(Worker(settings, BulkWriter(elastic, cluster)).run(records))
 
     def documents(self, index: str = "") -> dict[str, tuple[int, Any]]:
         index = index or f"shop.{self.name}"

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from devstack import BadRequest, Cache, DevstackError, PortTaken, Stack, StartFailed, Unavailable, npm
+from devstack import BadRequest, Cache, DevstackError, PortTaken, Stack, StartFailed, Unavailable, npm, ports
 
 pytestmark = pytest.mark.server
 
@@ -158,6 +159,22 @@ def test_elasticsearch_answers(stack: Stack) -> None:
     first = elasticsearch.pid
     elasticsearch.restart()
     assert elasticsearch.pid != first
+
+
+@pytest.mark.long
+def test_opensearch_keeps_its_data_and_listens_on_loopback_only(stack: Stack) -> None:
+    opensearch = stack.opensearch()
+    first = opensearch.pid
+    wanted = urllib.request.Request(
+        f"{opensearch.url}/i/_doc/1", b'{"n": 1}', {"content-type": "application/json"}, method="PUT"
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener.open(wanted, timeout=30).close()
+    assert {host for host, _ in ports.listeners(opensearch.pid)} == {opensearch.host}
+    opensearch.restart()
+    assert opensearch.pid != first
+    with opener.open(f"{opensearch.url}/i/_doc/1", timeout=30) as answer:
+        assert json.load(answer)["_source"] == {"n": 1}
 
 
 def test_up_prints_endpoints_and_ends_on_a_signal() -> None:

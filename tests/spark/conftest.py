@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from elasticsearch import Elasticsearch
 
 import devstack
 from devstack.servers.elasticsearch import ElasticsearchServer
+from headrace_spark import jvm as spark_jvm_module
+from headrace_spark.cli import main as spark_cli
+from headrace_spark.settings import SparkSettings
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -57,6 +63,7 @@ class Pipeline:
     topic: str
     config: Path
     log: Path
+    elastic_url: str
     environment: dict[str, str]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -140,9 +147,59 @@ def pipeline(
     with Elasticsearch(elastic_server.url) as elastic:
         options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
         environment = devstack.java.spark_environment(tmp_path / "java", *options)
-        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", environment)
+        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", elastic_server.url, environment)
         yield made
     for process in made.processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def spark_jvm(stack: devstack.Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Spark's JVM as commands start it, one for all tests that run commands in this process."""
+    folder = tmp_path_factory.mktemp("jvm")
+    options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
+    before = dict(os.environ)
+    os.environ.update(devstack.java.spark_environment(folder / "java", *options))
+    settings = SparkSettings(
+        checkpoint=str(folder), driver_memory="512m", ivy=f"{ROOT}/.cache/ivy", scratch=str(folder / "scratch")
+    )
+    try:
+        with spark_jvm_module.open_jvm(settings) as jvm:
+            os.environ.clear()
+            os.environ.update(before)
+            yield jvm
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@dataclass
+class Done:
+    """What a command returned and printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(spark_jvm: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Runs `headrace-spark` in this process, with the JVM that is there."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr(spark_jvm_module, "open_jvm", lambda _: contextlib.nullcontext(spark_jvm))
+
+    def run(*words: object) -> Done:
+        capsys.readouterr()
+        try:
+            code = spark_cli.main([str(word) for word in words])
+        finally:
+            structlog.configure(**before)
+            root.handlers[:], root.level = handlers, level
+        said = capsys.readouterr()
+        assert "fault" not in said.err, said.err
+        return Done(code, said.out, said.err)
+
+    return run

@@ -64,8 +64,20 @@ def test_nothing_is_acknowledged_that_is_not_settled() -> None:
             assert acknowledged == settled
 
 
+class FakeIndexes:
+    """Each is fit to be written to, and no table was emptied."""
+
+    def unfit(self, index: str, owner: tuple[str, ...]) -> str:
+        return ""
+
+    def emptied(self, index: str) -> dict[str, int]:
+        return {}
+
+
 class FakeWriter:
     """Takes what `refuses` does not name; remembers what it was given."""
+
+    cluster, indexes = None, FakeIndexes()
 
     def __init__(self, *refuses: int, fails: bool = False) -> None:
         self.tally = Tally()

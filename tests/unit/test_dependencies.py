@@ -118,8 +118,8 @@ def run_without(package: str, code: str) -> subprocess.CompletedProcess[str]:
     ("package", "module", "command", "extra"),
     [
         ("aio_pika", "headrace_consume", "headrace-consume", "consume"),
-        ("elasticsearch", "headrace_consume", "headrace-consume", "consume"),
-        ("elasticsearch", "headrace_spark", "headrace-spark", "spark"),
+        ("elastic_transport", "headrace_consume", "headrace-consume", "consume"),
+        ("elastic_transport", "headrace_spark", "headrace-spark", "spark"),
         ("pyspark", "headrace_spark", "headrace-spark", "spark"),
     ],
 )

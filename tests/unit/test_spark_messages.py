@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace_documents.documents import Action, Rules
 from headrace_documents.errors import MessageError
-from headrace_documents.messages import Parsed, parse
+from tests.canal_messages import Parsed, parse
 
 OWNER = ("shop", "serve_sync")
 POS = 3563400000000000000

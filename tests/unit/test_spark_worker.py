@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import pytest
-from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
-from elasticsearch import ApiError, AuthorizationException, Elasticsearch, NotFoundError
-from elasticsearch import ConnectionError as ElasticConnectionError
 
+from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter, encode
-from headrace_documents.errors import BulkError
+from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.worker import DeadLetter, Record, Worker
@@ -22,54 +19,43 @@ from headrace_spark.worker import DeadLetter, Record, Worker
 Answer = Callable[[list[tuple[str, dict[str, Any]]]], list[dict[str, Any]]]
 
 
-def api_error(status: int) -> ApiError:
-    meta = ApiResponseMeta(status, "1.1", HttpHeaders(), 0.0, NodeConfig("http", "localhost", 1))
-    return ApiError("refused", meta, {"error": {"type": "x", "reason": "y"}})
+def api_error(status: int, kind: str = "x") -> ApiError:
+    return ApiError(status, {"error": {"type": kind, "reason": "y"}})
 
 
-class Indices:
-    """Those that are there, each with enough memory of deletes."""
+class FakeCluster:
+    """Answers each bulk request with what `answer` says, and remembers the requests. The indexes in `made` are there,
+    each with enough memory of deletes; an account without view_index_metadata has none that are `seen`."""
 
-    def __init__(self) -> None:
-        self.made: list[str] = []
-
-    def get_settings(self, index: str, flat_settings: bool) -> Any:
-        if index not in self.made:
-            raise NotFoundError("no", api_error(404).meta, {})
-        return SimpleNamespace(body={index: {"settings": {"index.gc_deletes": "1h"}}})
-
-    def create(self, index: str, **body: Any) -> None:
-        self.made.append(index)
-
-    def get_mapping(self, index: str) -> Any:
-        return SimpleNamespace(body={index: {"mappings": {}}})
-
-    def put_mapping(self, index: str, meta: dict[str, Any]) -> None:
-        raise AuthorizationException("no", api_error(403).meta, {"error": {"type": "security_exception"}})
-
-
-class UnseenIndices(Indices):
-    """Those of an account without view_index_metadata."""
-
-    def get_settings(self, index: str, flat_settings: bool) -> Any:
-        raise AuthorizationException("no", api_error(403).meta, {"error": {"type": "security_exception"}})
-
-
-class FakeElastic:
-    """Answers each bulk request with what `answer` says; remembers the requests."""
-
-    def __init__(self, answer: Answer | None = None) -> None:
+    def __init__(self, answer: Answer | None = None, *, seen: bool = True) -> None:
         self.requests: list[list[tuple[str, dict[str, Any]]]] = []
-        self.indices = Indices()
+        self.made: list[str] = []
+        self._seen = seen
         self._answer = answer or (lambda heads: [{"status": 200} for _ in heads])
 
-    def bulk(self, operations: list[bytes], filter_path: str) -> dict[str, Any]:
+    def bulk(self, lines: Iterable[bytes], filter_path: str) -> list[dict[str, Any]]:
         heads = []
-        for operation in operations:
-            [(kind, head)] = json.loads(operation.split(b"\n")[0]).items()
+        for line in lines:
+            [(kind, head)] = json.loads(line.split(b"\n")[0]).items()
             heads.append((kind, head))
         self.requests.append(heads)
-        return {"items": [{"any": item} for item in self._answer(heads)]}
+        return [{"any": item} for item in self._answer(heads)]
+
+    def index_settings(self, index: str) -> dict[str, Any]:
+        if not self._seen:
+            raise api_error(403, "security_exception")
+        if index not in self.made:
+            raise api_error(404)
+        return {index: {"index.gc_deletes": "1h"}}
+
+    def create_index(self, index: str, body: dict[str, Any]) -> None:
+        self.made.append(index)
+
+    def mappings(self, index: str) -> dict[str, Any]:
+        return {index: {}}
+
+    def put_mapping(self, index: str, mapping: dict[str, Any]) -> None:
+        raise api_error(403, "security_exception")
 
 
 def settings(**elastic: Any) -> Settings:
@@ -80,9 +66,9 @@ def settings(**elastic: Any) -> Settings:
     )
 
 
-def writer(fake: FakeElastic, waits: list[float] | None = None, **elastic: Any) -> BulkWriter:
+def writer(fake: FakeCluster, waits: list[float] | None = None, **elastic: Any) -> BulkWriter:
     waits = [] if waits is None else waits
-    return BulkWriter(settings(**elastic).elasticsearch, cast(Elasticsearch, fake), waits.append)
+    return BulkWriter(settings(**elastic).elasticsearch, cast(Cluster, fake), waits.append)
 
 
 def index(name: str, version: int = 1, row: int = 0) -> Action:
@@ -108,7 +94,7 @@ def record(offset: int, pos: int, kind: str = "INSERT", rows: tuple[str, ...] = 
     return Record(b"key", json.dumps(message).encode(), "topic", 3, offset, [("headrace-id", b"x")])
 
 
-def work(fake: FakeElastic, *records: Record, **elastic: Any) -> tuple[list[DeadLetter], Worker]:
+def work(fake: FakeCluster, *records: Record, **elastic: Any) -> tuple[list[DeadLetter], Worker]:
     worker = Worker(settings(**elastic), writer(fake, **elastic))
     return list(worker.run(records)), worker
 
@@ -126,40 +112,39 @@ def test_encoding_carries_the_external_version() -> None:
 
 
 def test_older_and_already_gone_are_done() -> None:
-    fake = FakeElastic(lambda heads: [{"status": 409}, {"status": 404}])
+    fake = FakeCluster(lambda heads: [{"status": 409}, {"status": 404}])
     bulk = writer(fake)
     assert bulk.write([index("1"), delete("2")]) == []
     assert (bulk.tally.stale, bulk.tally.deleted, len(fake.requests)) == (1, 1, 1)
 
 
 def test_the_index_is_made_once_with_gc_deletes() -> None:
-    fake = FakeElastic()
+    fake = FakeCluster()
     bulk = writer(fake)
     bulk.write([index("1")])
     bulk.write([index("2")])
-    assert fake.indices.made == ["i"]
+    assert fake.made == ["i"]
     assert settings().elasticsearch.index_body()["settings"]["index.gc_deletes"] == "1h"
 
 
 def test_rights_that_are_missing_for_a_look_put_no_document_aside() -> None:
-    fake = FakeElastic()
-    fake.indices = UnseenIndices()
+    fake = FakeCluster(seen=False)
     assert writer(fake, create_index=False).write([index("1")]) == []
     with pytest.raises(BulkError, match="refuses a look at index i: security_exception"):
         writer(fake).write([index("1")])
 
 
 def test_an_index_that_can_not_be_marked_as_ours_is_written_all_the_same() -> None:
-    fake = FakeElastic()
-    fake.indices.made.append("i")
+    fake = FakeCluster()
+    fake.made.append("i")
     assert writer(fake).write([index("1")._replace(owner=("d", "t"))]) == []
 
 
 def test_requests_are_cut_by_number_and_by_bytes() -> None:
-    fake = FakeElastic()
+    fake = FakeCluster()
     writer(fake, bulk_actions=2).write([index(str(i)) for i in range(5)])
     assert [len(request) for request in fake.requests] == [2, 2, 1]
-    fake = FakeElastic()
+    fake = FakeCluster()
     writer(fake, bulk_bytes=1000).write([Action("i", str(i), 1, {"x": "y" * 600}, 0) for i in range(3)])
     assert [len(request) for request in fake.requests] == [1, 1, 1]
 
@@ -169,7 +154,7 @@ def test_a_mapping_error_is_rejected_and_the_rest_is_written() -> None:
         error = {"type": "document_parsing_exception", "reason": "bad", "caused_by": {"reason": "deep"}}
         return [{"status": 400, "error": error} if head["_id"] == "2" else {"status": 201} for _, head in heads]
 
-    bulk = writer(FakeElastic(answer))
+    bulk = writer(FakeCluster(answer))
     [rejected] = bulk.write([index("1"), index("2"), index("3")])
     assert (rejected.number, rejected.reason) == (1, "400 document_parsing_exception: bad: deep")
     assert bulk.tally.indexed == 2
@@ -177,18 +162,18 @@ def test_a_mapping_error_is_rejected_and_the_rest_is_written() -> None:
 
 def test_a_busy_server_is_asked_again_for_the_rest_only_and_ever_more_slowly() -> None:
     turns = iter([[{"status": 201}, {"status": 429}], [{"status": 503}], [{"status": 200}]])
-    fake, waits = FakeElastic(lambda heads: next(turns)), list[float]()
+    fake, waits = FakeCluster(lambda heads: next(turns)), list[float]()
     assert writer(fake, waits).write([index("1"), index("2")]) == []
     assert [[head["_id"] for _, head in request] for request in fake.requests] == [["1", "2"], ["2"], ["2"]]
     assert 0.3 < waits[0] <= 0.5 < waits[1] <= 1.0
 
 
-@pytest.mark.parametrize("trouble", [api_error(503), api_error(500), ElasticConnectionError("no")])
+@pytest.mark.parametrize("trouble", [api_error(503), api_error(500), TransportError("http://localhost:1", "no")])
 def test_lasting_trouble_fails_the_batch(trouble: Exception) -> None:
     def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
         raise trouble
 
-    fake = FakeElastic(answer)
+    fake = FakeCluster(answer)
     with pytest.raises(BulkError, match="did not take 1 actions after 2 retries"):
         writer(fake, retries=2).write([index("1")])
     assert len(fake.requests) == 3
@@ -196,13 +181,13 @@ def test_lasting_trouble_fails_the_batch(trouble: Exception) -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_missing_rights_fail_the_batch_and_blame_no_document(status: int) -> None:
-    fake = FakeElastic(lambda heads: [{"status": status, "error": {"type": "security_exception"}}])
+    fake = FakeCluster(lambda heads: [{"status": status, "error": {"type": "security_exception"}}])
     with pytest.raises(BulkError, match="refuses to write"):
         writer(fake).write([index("1")])
 
 
 def test_a_blocked_index_fails_the_batch() -> None:
-    fake = FakeElastic(lambda heads: [{"status": 400, "error": {"type": "index_closed_exception"}}])
+    fake = FakeCluster(lambda heads: [{"status": 400, "error": {"type": "index_closed_exception"}}])
     with pytest.raises(BulkError, match="index_closed"):
         writer(fake).write([index("1")])
 
@@ -214,7 +199,7 @@ def test_a_refused_request_is_halved_until_the_culprit_is_found(status: int) -> 
             raise api_error(status)
         return [{"status": 200} for _ in heads]
 
-    bulk = writer(FakeElastic(answer))
+    bulk = writer(FakeCluster(answer))
     [rejected] = bulk.write([index(str(i)) for i in range(9)])
     assert rejected.number == 5
     assert bulk.tally.indexed == 8
@@ -227,7 +212,7 @@ def test_only_a_reason_of_the_document_s_own_sets_it_aside(kind: str, own: bool)
     def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
         return [{"status": 500, "error": {"type": kind}} if h["_id"] == "2" else {"status": 200} for _, h in heads]
 
-    bulk = writer(FakeElastic(answer), retries=1)
+    bulk = writer(FakeCluster(answer), retries=1)
     if own:
         assert bulk.write([index("1"), index("2")]) == [(1, f"500 {kind}")]
         return
@@ -236,13 +221,13 @@ def test_only_a_reason_of_the_document_s_own_sets_it_aside(kind: str, own: bool)
 
 
 def test_a_server_that_fails_at_everything_fails_the_batch() -> None:
-    fake = FakeElastic(lambda heads: [{"status": 500} for _ in heads])
+    fake = FakeCluster(lambda heads: [{"status": 500} for _ in heads])
     with pytest.raises(BulkError):
         writer(fake, retries=1).write([index("1"), index("2")])
 
 
 def test_the_newest_of_each_document_is_written() -> None:
-    fake = FakeElastic()
+    fake = FakeCluster()
     letters, worker = work(
         fake, record(0, 10), record(1, 30, "DELETE"), record(2, 20), record(3, 5, rows=("1", "2", "2"))
     )
@@ -256,7 +241,7 @@ def test_the_newest_of_each_document_is_written() -> None:
 
 def test_a_dead_letter_is_the_message_unchanged_with_reason_and_position() -> None:
     poison = Record(b"k", b"\xffnot json", "topic", 3, 17, [("headrace-id", b"x"), ("headrace-dead-reason", b"old")])
-    fake = FakeElastic()
+    fake = FakeCluster()
     [letter], worker = work(fake, poison, record(18, 1))
     assert (letter.key, letter.value) == (b"k", b"\xffnot json")
     assert header(letter, "headrace-dead-reason").startswith("not JSON")
@@ -269,7 +254,7 @@ def test_a_dead_letter_is_the_message_unchanged_with_reason_and_position() -> No
 
 
 def test_one_dead_letter_a_message_however_many_rows_are_refused() -> None:
-    fake = FakeElastic(
+    fake = FakeCluster(
         lambda heads: [{"status": 400 if h["_id"] in "23" else 200, "error": {"type": "x"}} for _, h in heads]
     )
     [letter], _ = work(fake, record(0, 1, rows=("1", "2", "3")), record(1, 9, rows=("4",)))
@@ -278,19 +263,19 @@ def test_one_dead_letter_a_message_however_many_rows_are_refused() -> None:
 
 
 def test_a_full_buffer_is_written_before_the_task_ends() -> None:
-    fake = FakeElastic()
+    fake = FakeCluster()
     work(fake, *(record(i, i + 1, rows=(str(i),)) for i in range(5)), bulk_actions=2)
     assert [len(request) for request in fake.requests] == [2, 2, 1]
 
 
 def test_a_buffer_is_bounded_by_the_bytes_of_its_messages() -> None:
-    fake = FakeElastic()
+    fake = FakeCluster()
     records = [record(i, i + 1, rows=("1",), note="x" * 400) for i in range(6)]
     work(fake, *records, bulk_bytes=1000)
     assert [len(request) for request in fake.requests] == [1, 1, 1], "also when all are changes of one document"
 
 
-def test_ddl_is_counted_and_nothing_else() -> None:
-    fake = FakeElastic()
-    letters, worker = work(fake, record(0, 1, "TRUNCATE", isDdl=True))
+def test_ddl_that_takes_no_row_away_is_counted_and_nothing_else() -> None:
+    fake = FakeCluster()
+    letters, worker = work(fake, record(0, 1, "ALTER", isDdl=True, sql="ALTER TABLE t ADD COLUMN x INT"))
     assert (letters, fake.requests, worker.counts()["ddl_ignored"]) == ([], [], 1)

@@ -1,32 +1,130 @@
-"""`headrace-spark check`: is everything there that a run needs?"""
+"""`headrace-spark check`: is everything there that a run needs? It looks for real, and says what it found."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from headrace_documents import elastic
+from headrace_documents.cluster import Cluster
+from headrace_documents.errors import ConsumerError, TransportError
 from headrace_spark import kafka
+from headrace_spark.checks.contents import Wanted, check_messages
+from headrace_spark.checks.finding import Findings
 from headrace_spark.cli.common import Commands, add_command
+from headrace_spark.printable import printable, printable_json
+from headrace_spark.sample import Sample
 from headrace_spark.settings import Settings, load_settings
 
 
 def add(commands: Commands) -> None:
-    command = add_command(commands, "check", "check the config, Java, Kafka and Elasticsearch, and end")
+    command = add_command(commands, "check", "look at all that a run needs, and say what is wrong and what mends it")
+    command.description = (
+        "Looks at the machine, Java, Kafka with the last messages of its topics, and Elasticsearch with the indexes "
+        "that those lead to. A line for each thing: ok, warning or wrong, and what mends it. It changes nothing, but "
+        "makes an index of its own and deletes it again, where rights can't be asked. Exit status 0: nothing is wrong, "
+        "warnings included; 1: something is; 2: the config is."
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object with all findings")
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    check(load_settings(options.config))
-    print(f"{options.config}: good; Java, Kafka and Elasticsearch are there")
-    return 0
+    findings = look(load_settings(options.config))
+    if options.json:
+        told = [one._asdict() for one in findings.all]
+        print(printable_json({"state": findings.state, "findings": told}))
+    else:
+        for one in findings.all:
+            print(printable(f"{one.state:<8} {one.about}: {one.text}"))
+            if one.remedy:
+                print(printable(f"{'':<8} -> {one.remedy}"))
+        last = {"ok": "all is well", "warning": "nothing is wrong; see the warnings", "wrong": "not all is well"}
+        print(f"{options.config}: {last[findings.state]}")
+    return 1 if findings.state == "wrong" else 0
 
 
 def check(settings: Settings) -> str:
-    """Looks at Java, Kafka and Elasticsearch; Java's version. Raises ConsumerError."""
+    """The quick part, which a run begins with: looks at Java, Kafka and Elasticsearch; Java's version. Raises
+    ConsumerError."""
     # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
     from headrace_spark.session import check_java
 
     java = check_java()
     kafka.check_reachable(settings.kafka)
-    elastic.check(settings.elasticsearch)
+    elastic.check(settings.elasticsearch, settings.index)
     return java
+
+
+def look(settings: Settings) -> Findings:
+    """The whole check."""
+    from headrace_spark.checks.machine import check_machine
+
+    findings = Findings()
+    check_machine(findings, settings.spark)
+    sample = _look_at_kafka(findings, settings)
+    wanted = check_messages(findings, settings, sample)
+    _look_at_elasticsearch(findings, settings, wanted)
+    return findings
+
+
+def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
+    """What the last messages of the topics say."""
+    from headrace_spark.checks.machine import check_checkpoint_url
+    from headrace_spark.checks.topics import check_topics
+    from headrace_spark.errors import JavaError, SessionError
+    from headrace_spark.jvm import open_jvm
+    from headrace_spark.kafka_client import KafkaClient
+    from headrace_spark.session import check_java, kafka_package, local_jars
+
+    not_seen = "; topics and messages could not be looked at"
+    try:
+        findings.ok("Java", f"version {check_java()}")
+        there = bool(local_jars(settings.spark))
+        with open_jvm(settings.spark) as jvm:
+            _tell_jars(findings, jvm, kafka_package(), "are there" if there else "were downloaded")
+            check_checkpoint_url(findings, jvm, settings.spark.checkpoint_location())
+            kafka.check_reachable(settings.kafka)
+            with KafkaClient(jvm, settings.kafka) as client:
+                return check_topics(findings, client, settings.kafka)
+    except JavaError as error:
+        findings.wrong("Java", f"{error}{not_seen}")
+    except SessionError as error:
+        findings.wrong("Spark", f"{error}{not_seen}")
+    except ConsumerError as error:
+        findings.wrong("Kafka", f"{error}{not_seen}", "is it running, and are [kafka] and its `options` right?")
+    return Sample()
+
+
+def _tell_jars(findings: Findings, jvm: Any, package: str, how: str) -> None:
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
+        version = loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider").getProtectionDomain()
+        jar = str(version.getCodeSource().getLocation().getPath()).rpartition("/")[2]
+    except Exception:
+        findings.wrong(
+            "Spark", "its Kafka source is in none of the jars", f"name those of {package} in [spark] jars, or none"
+        )
+        return
+    name, _, number = package.partition(":")[2].partition(":")
+    if f"{name}-{number}" in jar:
+        findings.ok("Spark", f"the jars of its Kafka source {how}: {jar}")
+    else:
+        findings.warn("Spark", f"{jar} is not for this Spark", f"take {package}")
+
+
+def _look_at_elasticsearch(findings: Findings, settings: Settings, wanted: dict[str, Wanted]) -> None:
+    from headrace_spark.checks.servers import check_rights, check_servers
+    from headrace_spark.checks.targets import Targets
+
+    try:
+        elastic.check(settings.elasticsearch)
+        with Cluster(settings.elasticsearch) as cluster:
+            nodes = check_servers(findings, cluster, settings.elasticsearch)
+            check_rights(findings, cluster, settings.elasticsearch, wanted)
+            targets = Targets(findings, cluster, settings.elasticsearch, nodes)
+            for name, one in sorted(wanted.items()):
+                targets.check(name, one)
+    except (ConsumerError, TransportError) as error:
+        findings.wrong("Elasticsearch", f"{error}; its indexes and the account's rights could not be looked at")
