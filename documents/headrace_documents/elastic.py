@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,6 +32,8 @@ log = structlog.get_logger("headrace_documents.elastic")
 MAX_WAIT = 10.0
 # The state of an index or a missing right, not the document: putting the documents aside would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
+# What a shard that has as many documents as Lucene takes answers with 400, to whatever document.
+_FULL = ("documents per shard", "number of documents in the index cannot exceed")
 # What only the content of a document brings about, also where Elasticsearch answers with 500. All other errors of the
 # server may be a shard's, and would put every document aside that comes to it.
 _CONTENT = frozenset(
@@ -54,18 +57,20 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the actions of one writer."""
+    """What became of the actions of one writer; `indexes` says it by index and by the names of the other fields."""
 
     indexed: int = 0
     deleted: int = 0
     stale: int = 0
     rejected: int = 0
+    indexes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class _Line(NamedTuple):
     number: int
     data: bytes
     delete: bool
+    target: str
 
 
 def connect(settings: ElasticsearchSettings) -> Elasticsearch:
@@ -152,7 +157,7 @@ class BulkWriter:
             if chunk and (len(chunk) >= self._settings.bulk_actions or size + len(data) > self._settings.bulk_bytes):
                 yield chunk
                 chunk, size = [], 0
-            chunk.append(_Line(number, data, action.body is None))
+            chunk.append(_Line(number, data, action.body is None, action.target))
             size += len(data)
         if chunk:
             yield chunk
@@ -163,18 +168,12 @@ class BulkWriter:
         for attempt in range(self._settings.retries + 1):
             if attempt:
                 wait = min(MAX_WAIT, self._settings.retry_wait * 2 ** (attempt - 1)) * random.uniform(0.75, 1.0)
-                log.warning(
-                    "bulk request is tried again",
-                    attempt=attempt,
-                    actions=len(lines),
-                    seconds=round(wait, 2),
-                    reason=why,
-                )
+                self._again(attempt, len(lines), wait, why)
                 self._sleep(wait)
             # Encoded here and passed on as they are; the client's annotation knows only of objects and text.
             data: list[Any] = [line.data for line in lines]
             try:
-                response = self._client.bulk(operations=data, filter_path=_FILTER)
+                response = self._bulk(data)
             except ApiError as error:
                 why = f"{error.status_code} {reason_of(error.body)}"
                 if error.status_code in RETRY:
@@ -189,11 +188,25 @@ class BulkWriter:
             again, failed, why = self._sort(lines, response["items"])
             rejected += failed
             if not again:
+                self._wrote()
                 return rejected
             lines = again
         raise BulkError(
             f"Elasticsearch did not take {len(lines)} actions after {self._settings.retries} retries: {why}"
         )
+
+    def _bulk(self, data: list[Any]) -> Any:
+        """Sends one request. Raises ApiError and TransportError."""
+        return self._client.bulk(operations=data, filter_path=_FILTER)
+
+    def _again(self, attempt: int, actions: int, seconds: float, why: str) -> None:
+        """A request is tried again after so many seconds."""
+        log.warning(
+            "bulk request is tried again", attempt=attempt, actions=actions, seconds=round(seconds, 2), reason=why
+        )
+
+    def _wrote(self) -> None:
+        """A request was answered, and nothing of it has to be sent again."""
 
     def _halve(self, lines: list[_Line], why: str) -> list[Rejected]:
         if len(lines) == 1:
@@ -211,25 +224,24 @@ class BulkWriter:
         for line, item in zip(lines, items, strict=True):
             result = next(iter(item.values()))
             status = result["status"]
-            if status < 300:
-                if line.delete:
-                    tally.deleted += 1
-                else:
-                    tally.indexed += 1
+            if status < 300 or (status == 404 and line.delete and not result.get("error")):
+                what = "deleted" if line.delete else "indexed"
             elif status == 409:
-                tally.stale += 1
-            elif status == 404 and line.delete and not result.get("error"):
-                tally.deleted += 1
+                what = "stale"
             else:
                 error = result.get("error") or {}
                 text = f"{status} {reason_of({'error': error})}"
-                if status in (401, 403) or error.get("type") in _OPERATOR:
+                if status in (401, 403) or error.get("type") in _OPERATOR or any(sign in text for sign in _FULL):
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
                 if status in RETRY and not (status == 500 and error.get("type") in _CONTENT):
                     again.append(line)
                     why = text
                 else:
                     rejected.append(Rejected(line.number, text))
+                    tally.indexes[line.target, "rejected"] += 1
+                continue
+            setattr(tally, what, getattr(tally, what) + 1)
+            tally.indexes[line.target, what] += 1
         return again, rejected, why
 
 

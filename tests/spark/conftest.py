@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from elasticsearch import Elasticsearch
 
 import devstack
+from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
+from headrace_spark.cli.status import ask
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -37,9 +40,11 @@ trigger = "200 milliseconds"
 max_offsets_per_trigger = {per_batch}
 min_partitions = 2
 driver_memory = "512m"
-restarts = 30
+patience = "20s"
 ivy = "{root}/.cache/ivy"
 scratch = "{folder}/scratch"
+[http]
+listen = "127.0.0.1:{http}"
 """
 
 
@@ -58,6 +63,7 @@ class Pipeline:
     config: Path
     log: Path
     environment: dict[str, str]
+    http: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     async def send(self, values: Iterable[bytes | None], key: bytes | None = None) -> None:
@@ -86,7 +92,10 @@ class Pipeline:
         """Starts the consumer as a process group of its own, so that it can be killed with its JVM."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config), *options],
+                [
+                    *(sys.executable, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config)),
+                    *("--log-level", "debug", *options),
+                ],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
@@ -98,6 +107,14 @@ class Pipeline:
     def drain(self) -> None:
         """Runs the consumer until it has read everything."""
         assert self.start("--available-now").wait(90) == 0, self.text()
+
+    def health(self) -> dict[str, Any]:
+        """What the consumer says of itself."""
+        return ask("127.0.0.1", self.http)
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
@@ -130,17 +147,23 @@ def pipeline(
     request: pytest.FixtureRequest,
 ) -> Iterator[Pipeline]:
     topic = request.node.name.removeprefix("test_")
-    config = tmp_path / "spark.toml"
+    config, port = tmp_path / "spark.toml", free_port()
     config.write_text(
         CONFIG.format(
-            kafka=bootstrap, topic=topic, elastic=elastic_server.url, folder=tmp_path, root=ROOT, per_batch=1000
+            kafka=bootstrap,
+            topic=topic,
+            elastic=elastic_server.url,
+            folder=tmp_path,
+            root=ROOT,
+            per_batch=1000,
+            http=port,
         )
     )
     (tmp_path / "log").touch()
     with Elasticsearch(elastic_server.url) as elastic:
         options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
         environment = devstack.java.spark_environment(tmp_path / "java", *options)
-        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", environment)
+        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", environment, port)
         yield made
     for process in made.processes:
         if process.poll() is None:

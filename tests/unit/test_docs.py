@@ -143,7 +143,7 @@ def test_inline_commands_exist(page: Path) -> None:
         ours = headrace_cli.COMMANDS.keys()
         known = {
             "headrace": ours,
-            "headrace-spark": {"run", "check"},
+            "headrace-spark": {"run", "check", "status"},
             "headrace-consume": {"run", "check", "dead-letters"},
         }[program]
         assert command in known, f"{program} {command}"
