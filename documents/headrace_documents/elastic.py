@@ -24,7 +24,7 @@ from headrace_common.tls import TlsFileError, client_context
 from headrace_documents.config import absolute
 from headrace_documents.documents import Action
 from headrace_documents.errors import BulkError, UnreachableError
-from headrace_documents.index_setup import RETRY, IndexSetup, reason_of
+from headrace_documents.index_setup import RETRY, IndexSetup, reason_of, transport_reason
 from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger("headrace_documents.elastic")
@@ -114,7 +114,8 @@ def check(settings: ElasticsearchSettings, timeout: float = 10.0) -> None:
         log.info("Elasticsearch answers, its health is not ours to see", status=error.status_code)
     except TransportError as error:
         raise UnreachableError(
-            f"Elasticsearch at {where} does not answer: {error}. Is it running? Is `hosts` in [elasticsearch] right?"
+            f"Elasticsearch at {where} does not answer: {transport_reason(error)}. Is it running? Is `hosts` in "
+            "[elasticsearch] right?"
         ) from None
 
 
@@ -183,7 +184,7 @@ class BulkWriter:
                     return rejected + self._halve(lines, why)
                 raise BulkError(f"Elasticsearch refuses bulk requests: {why}") from None
             except (ElasticConnectionError, ConnectionTimeout, TransportError) as error:
-                why = str(error)
+                why = transport_reason(error)
                 continue
             again, failed, why = self._sort(lines, response["items"])
             rejected += failed

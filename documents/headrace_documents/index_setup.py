@@ -80,7 +80,7 @@ class IndexSetup:
                 if error.status_code in RETRY or error.status_code == 401 or "cluster_block" in why:
                     raise BulkError(why) from None
             except TransportError as error:
-                raise BulkError(f"can't look at index {index}: {error}") from None
+                raise BulkError(f"can't look at index {index}: {transport_reason(error)}") from None
         if not why and (known := self._owners[index]) != owner:
             why = (
                 f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
@@ -217,6 +217,11 @@ def _seconds(text: str) -> float:
     """A duration as Elasticsearch writes it; "-1" and "0" are none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _SECONDS[found[2]] if found else 0.0
+
+
+def transport_reason(error: TransportError) -> str:
+    """What the client says of a request without an answer, and what it got from the network."""
+    return ": ".join(dict.fromkeys([str(error), str(error.message), *(str(one) for one in error.errors)]))[:500]
 
 
 def reason_of(body: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from elasticsearch import Elasticsearch
 import devstack
 from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
-from headrace_spark.cli.status import ask
+from headrace_spark.cli.status import SilentError, ask
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -108,6 +110,17 @@ class Pipeline:
         """Runs the consumer until it has read everything."""
         assert self.start("--available-now").wait(90) == 0, self.text()
 
+    def point_at_elasticsearch(self, url: str) -> None:
+        """Another server takes the documents of this test."""
+        [old] = tomllib.loads(self.config.read_text())["elasticsearch"]["hosts"]
+        self.config.write_text(self.config.read_text().replace(old, url))
+        self.elastic = Elasticsearch(url)
+
+    def point_at_kafka(self, servers: str) -> None:
+        """Another broker has the topic of this test."""
+        self.config.write_text(self.config.read_text().replace(self.bootstrap, servers))
+        self.bootstrap = servers
+
     def health(self) -> dict[str, Any]:
         """What the consumer says of itself."""
         return ask("127.0.0.1", self.http)
@@ -131,8 +144,12 @@ class Pipeline:
         return {hit["_id"]: (hit["_version"], hit["_source"]) for hit in found}
 
     def wait_for(self, what: Callable[[], object], seconds: float = 40) -> None:
+        """Waits until `what` is true; a consumer that does not listen yet has not made it true."""
         end = time.monotonic() + seconds
-        while not what():
+        while True:
+            with contextlib.suppress(SilentError):
+                if what():
+                    return
             assert time.monotonic() < end, self.text()
             assert self.processes[-1].poll() is None, self.text()
             time.sleep(0.05)
