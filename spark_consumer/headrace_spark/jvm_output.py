@@ -43,13 +43,24 @@ class JvmOutput:
         self.last: deque[str] = deque(maxlen=40)
         """The last lines that are none of ours."""
         (read_out, self.stdout), (read_error, self.stderr) = os.pipe(), os.pipe()
-        for name, end in (("stdout", read_out), ("stderr", read_error)):
-            threading.Thread(target=self._read, args=(end,), name=f"java {name}", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._read, args=(end,), name=f"java {name}", daemon=True)
+            for name, end in (("stdout", read_out), ("stderr", read_error))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Closes our copies of the JVM's ends, so that the threads end with the JVM."""
         os.close(self.stdout)
         os.close(self.stderr)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for the last lines of a JVM that ends, and closes the file."""
+        for thread in self._threads:
+            thread.join(seconds)
+        if self._file is not None:
+            self._file.close()
 
     def _read(self, end: int) -> None:
         with os.fdopen(end, "rb") as pipe:

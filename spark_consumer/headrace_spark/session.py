@@ -14,6 +14,7 @@ from typing import Any
 import pyspark
 import structlog
 from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorServer
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -105,6 +106,8 @@ def open_session(settings: SparkSettings, take: Take | None = None) -> SparkSess
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(settings.master).setAppName(settings.app_name).setAll(list(properties.items()))
     launch: Any = launch_gateway
+    # When the JVM dies, this server of pyspark's would write a stack trace; that the JVM is gone is told by us.
+    setattr(AccumulatorServer, "handle_error", _connection_broke)  # noqa: B010 - mypy takes no assignment to a method
     # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
     place = {"stdout": output.stdout, "stderr": output.stderr, "cwd": settings.scratch_directory()}
     try:
@@ -121,6 +124,10 @@ def open_session(settings: SparkSettings, take: Take | None = None) -> SparkSess
     if not jars:
         _remember_jars(settings, spark)
     return spark
+
+
+def _connection_broke(_server: object, _request: Any, _client: Any) -> None:
+    log.debug("a connection of Spark's broke", reason=str(sys.exc_info()[1]))
 
 
 def _properties(settings: SparkSettings) -> dict[str, str]:

@@ -110,15 +110,21 @@ class Pipeline:
         """Runs the consumer until it has read everything."""
         assert self.start("--available-now").wait(90) == 0, self.text()
 
+    def change(self, old: str, new: str) -> None:
+        """Changes the configuration file."""
+        text = self.config.read_text()
+        assert old in text
+        self.config.write_text(text.replace(old, new))
+
     def point_at_elasticsearch(self, url: str) -> None:
         """Another server takes the documents of this test."""
         [old] = tomllib.loads(self.config.read_text())["elasticsearch"]["hosts"]
-        self.config.write_text(self.config.read_text().replace(old, url))
+        self.change(old, url)
         self.elastic = Elasticsearch(url)
 
     def point_at_kafka(self, servers: str) -> None:
         """Another broker has the topic of this test."""
-        self.config.write_text(self.config.read_text().replace(self.bootstrap, servers))
+        self.change(self.bootstrap, servers)
         self.bootstrap = servers
 
     def health(self) -> dict[str, Any]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_spark.cli.main import main
@@ -15,6 +21,13 @@ from tests.canal_messages import START, change, history, row
 from .conftest import Pipeline
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
+
+
+def jvm_of(pid: int) -> int:
+    """The process of the consumer's JVM."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    [jvm] = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    return jvm
 
 
 async def test_a_lost_checkpoint_converges(pipeline: Pipeline) -> None:
@@ -55,10 +68,7 @@ async def test_new_partitions_are_read_and_another_topic_is_refused(pipeline: Pi
         assert pipeline.processes[-1].wait(60) == 0
     finally:
         await admin.close()
-    text = pipeline.config.read_text()
-    pipeline.config.write_text(text.replace(f'topics = ["{table}"]', 'topics = ["another"]'))
-    await pipeline.send([])
-    admin = AIOKafkaAdminClient(bootstrap_servers=pipeline.bootstrap)
+    pipeline.change(f'topics = ["{table}"]', 'topics = ["another"]')
     pipeline.topic = "another"
     await pipeline.send([change("another", START, "INSERT", row(1))])
     assert pipeline.start("--available-now").wait(90) == 1
@@ -109,3 +119,47 @@ async def test_metrics_after_a_known_load(pipeline: Pipeline, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["rows"] == 300
     pipeline.processes[-1].terminate()
     assert pipeline.processes[-1].wait(60) == 0
+
+
+async def test_messages_that_kafka_deleted_unread_are_told(pipeline: Pipeline) -> None:
+    table = pipeline.topic
+    await pipeline.send([change(table, START + 10, "INSERT", row(1))])
+    pipeline.drain()
+    await pipeline.send([change(table, START + 10 * n, "INSERT", row(n)) for n in range(2, 12)])
+    admin = AIOKafkaAdminClient(bootstrap_servers=pipeline.bootstrap)
+    await admin.start()
+    await admin.delete_records({TopicPartition(table, 0): RecordsToDelete(before_offset=6)})
+    await admin.close()
+    assert pipeline.start("--available-now").wait(90) == 1
+    told = f"Kafka has deleted messages that were never read (topic, partition, offsets: {table} 0: 5)"
+    assert told in pipeline.text()
+    assert "Set fail_on_data_loss = false" in pipeline.text()
+    pipeline.change("[elasticsearch]", "fail_on_data_loss = false\n[elasticsearch]")
+    pipeline.drain()
+    assert pipeline.documents().keys() == {"1", "7", "8", "9", "10", "11"}
+    assert len(pipeline.events("the query goes on without messages")) == 1
+
+
+async def test_a_start_at_a_time_and_batches_bounded_by_bytes(pipeline: Pipeline) -> None:
+    table = pipeline.topic
+    await pipeline.send([change(table, START + 10, "INSERT", row(1))])
+    await asyncio.sleep(0.01)  # Kafka's times are whole milliseconds
+    now = datetime.now(UTC).isoformat()
+    await pipeline.send([change(table, START + 10 * n, "INSERT", row(n, "x" * 10_000)) for n in range(2, 102)])
+    pipeline.change("[elasticsearch]", f'starting_offsets = "{now}"\n[elasticsearch]')
+    pipeline.change("[http]", 'max_bytes_per_trigger = "200kB"\n[http]')
+    pipeline.drain()
+    assert pipeline.documents().keys() == {str(n) for n in range(2, 102)}
+    batches = [entry["messages"] for entry in pipeline.events("batch done")]
+    assert sum(batches) == 100
+    assert all(15 <= size <= 20 for size in batches[:-1]), batches
+
+
+async def test_a_jvm_that_died_ends_the_process(pipeline: Pipeline) -> None:
+    await pipeline.send([change(pipeline.topic, START, "INSERT", row(1))])
+    process = pipeline.start()
+    pipeline.wait_for(lambda: pipeline.events("batch done"))
+    os.kill(jvm_of(process.pid), signal.SIGKILL)
+    assert process.wait(60) == 1
+    assert "Spark's JVM has ended. Start the consumer again" in pipeline.text()
+    assert "Traceback" not in pipeline.text()
