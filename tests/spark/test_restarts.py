@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -153,6 +154,49 @@ async def test_a_start_at_a_time_and_batches_bounded_by_bytes(pipeline: Pipeline
     batches = [entry["messages"] for entry in pipeline.events("batch done")]
     assert sum(batches) == 100
     assert all(15 <= size <= 20 for size in batches[:-1]), batches
+
+
+async def test_a_table_that_does_not_fit_is_never_passed_over(pipeline: Pipeline) -> None:
+    table = pipeline.topic
+    index = f'\n[[index]]\nname = "made"\ntables = [\'shop\\.{table}\']\nfields.title = {{ column = "%s" }}\n'
+    text = pipeline.config.read_text()
+    pipeline.config.write_text(text + index % "nothing")
+    await pipeline.send([change(table, START, "INSERT", row(1))])
+    process = pipeline.start()
+    pipeline.wait_for(lambda: pipeline.health()["state"] == "FAILED")
+    error = pipeline.health()["last_error"]
+    assert error["reason"] == f"index made names column 'nothing', and shop.{table} has none of that name"
+    assert "Correct [[index]]" in error["remedy"]
+    pipeline.wait_for(lambda: pipeline.events("outage begins"))
+    process.terminate()
+    assert process.wait(20) == 0
+    assert "Traceback" not in pipeline.text()
+    pipeline.config.write_text(text + index % "name")
+    pipeline.drain()
+    assert pipeline.documents("made").keys() == {"1"}
+    await pipeline.dead_letters(0)
+
+
+async def test_systemd_hears_of_start_life_and_end(pipeline: Pipeline, tmp_path: Path) -> None:
+    await pipeline.send([change(pipeline.topic, START, "INSERT", row(1))])
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(60)
+        pipeline.environment |= {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000000"}
+        process = pipeline.start()
+        while b"READY=1" not in heard:
+            heard.append(receiver.recv(1000))
+        assert pipeline.health()["state"] in ("RUNNING", "CATCHING_UP")
+        while not heard[-1].startswith(b"STATUS=RUNNING, 0 messages wait"):
+            heard.append(receiver.recv(1000))
+        process.terminate()
+        while heard[-1] != b"STOPPING=1":
+            heard.append(receiver.recv(1000))
+        assert process.wait(60) == 0
+    assert b"WATCHDOG=1" in heard
+    assert heard[0] == b"WATCHDOG=1"
+    assert b"STATUS=STARTING" in heard
 
 
 async def test_a_jvm_that_died_ends_the_process(pipeline: Pipeline) -> None:
