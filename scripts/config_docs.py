@@ -268,6 +268,7 @@ def document() -> str:
         section("[kafka]", spark.KafkaSettings),
         section("[elasticsearch]", ElasticsearchSettings),
         section("[spark]", spark.SparkSettings),
+        section("[http]", spark.HttpSettings),
         section("[[index]]", IndexSettings),
         section("[index.soft_delete]", SoftDelete),
         section("[index.fields.NAME]", FieldSettings),

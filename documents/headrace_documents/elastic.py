@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import structlog
 
 from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
-from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, reason_of
+from headrace_documents.errors import ApiError, BulkError, TransportError, UnreachableError, ask, reason_of
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.index_setup import RETRY, IndexSetup
 from headrace_documents.mapping_types import check_declared
 from headrace_documents.settings import ElasticsearchSettings
 
+T = TypeVar("T")
 log = structlog.get_logger("headrace_documents.elastic")
 
 MAX_WAIT = 10.0
 # The state of an index or a missing right, not the document: putting the documents aside would help nobody.
 _OPERATOR = frozenset({"cluster_block_exception", "index_closed_exception", "security_exception"})
+# What a shard that has as many documents as Lucene takes answers with 400, to whatever document.
+_FULL = ("documents per shard", "number of documents in the index cannot exceed")
 # What only the content of a document brings about, also where Elasticsearch answers with 500. All other errors of the
 # server may be a shard's, and would put every document aside that comes to it.
 _CONTENT = frozenset(
@@ -47,12 +51,13 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the actions of one writer."""
+    """What became of the actions of one writer; `indexes` says it by index and by the names of the other fields."""
 
     indexed: int = 0
     deleted: int = 0
     stale: int = 0
     rejected: int = 0
+    indexes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class Swap(NamedTuple):
@@ -67,6 +72,7 @@ class _Line(NamedTuple):
     number: int
     data: bytes
     delete: bool
+    target: str
 
 
 def check(settings: ElasticsearchSettings, indexes: Sequence[IndexSettings] = (), *, timeout: float = 10.0) -> None:
@@ -111,6 +117,7 @@ class BulkWriter:
         has all of its actions rejected, and the others go on. Raises BulkError when Elasticsearch could not be moved to
         take the rest within `retries`.
         """
+        self._conflicts.clear()
         unfit = {key: why for key in {(one.target, one.owner) for one in actions} if (why := self.indexes.unfit(*key))}
         rejected = [
             Rejected(number, unfit[one.target, one.owner])
@@ -118,10 +125,12 @@ class BulkWriter:
             if (one.target, one.owner) in unfit
         ]
         fit = ((n, one) for n, one in enumerate(actions) if (one.target, one.owner) not in unfit)
-        for chunk in self._chunks(_Line(n, encode(one), one.body is None) for n, one in fit):
+        for chunk in self._chunks(_Line(n, encode(one), one.body is None, one.target) for n, one in fit):
             rejected += self._send(chunk)
         self.tally.rejected += len(rejected)
         self.tally.stale += len(self._conflicts)
+        for number in self._conflicts:
+            self.tally.indexes[actions[number].target, "stale"] += 1
         self._conflicts.clear()
         return rejected
 
@@ -129,7 +138,9 @@ class BulkWriter:
         """Writes documents; the places of those that somebody else has written meanwhile, and those that were rejected.
         Raises BulkError."""
         rejected: list[Rejected] = []
-        for chunk in self._chunks(_Line(n, encode_swap(one), one.body is None) for n, one in enumerate(swaps)):
+        for chunk in self._chunks(
+            _Line(n, encode_swap(one), one.body is None, one.where["_index"]) for n, one in enumerate(swaps)
+        ):
             rejected += self._send(chunk)
         self.tally.rejected += len(rejected)
         beaten, self._conflicts = self._conflicts, []
@@ -155,16 +166,10 @@ class BulkWriter:
         for attempt in range(self._settings.retries + 1):
             if attempt:
                 wait = min(MAX_WAIT, self._settings.retry_wait * 2 ** (attempt - 1)) * random.uniform(0.75, 1.0)
-                log.warning(
-                    "bulk request is tried again",
-                    attempt=attempt,
-                    actions=len(lines),
-                    seconds=round(wait, 2),
-                    reason=why,
-                )
+                self._again(attempt, len(lines), wait, why)
                 self._sleep(wait)
             try:
-                items = self.cluster.bulk((line.data for line in lines), _FILTER)
+                items = self._bulk(lines)
             except ApiError as error:
                 why = str(error)
                 if error.status in RETRY:
@@ -179,11 +184,29 @@ class BulkWriter:
             again, failed, why = self._sort(lines, items)
             rejected += failed
             if not again:
+                self._wrote()
                 return rejected
             lines = again
         raise BulkError(
             f"Elasticsearch did not take {len(lines)} actions after {self._settings.retries} retries: {why}"
         )
+
+    def ask(self, index: str, request: Callable[[], T]) -> T:
+        """What a request about an index gives. Raises BulkError."""
+        return ask(index, request)
+
+    def _bulk(self, lines: list[_Line]) -> list[dict[str, Any]]:
+        """Sends one request. Raises ApiError and TransportError."""
+        return self.cluster.bulk((line.data for line in lines), _FILTER)
+
+    def _again(self, attempt: int, actions: int, seconds: float, why: str) -> None:
+        """A request is tried again after so many seconds."""
+        log.warning(
+            "bulk request is tried again", attempt=attempt, actions=actions, seconds=round(seconds, 2), reason=why
+        )
+
+    def _wrote(self) -> None:
+        """A request was answered, and nothing of it has to be sent again."""
 
     def _halve(self, lines: list[_Line], why: str) -> list[Rejected]:
         if len(lines) == 1:
@@ -201,25 +224,25 @@ class BulkWriter:
         for line, item in zip(lines, items, strict=True):
             result = next(iter(item.values()))
             status = result["status"]
-            if status < 300:
-                if line.delete:
-                    tally.deleted += 1
-                else:
-                    tally.indexed += 1
+            if status < 300 or (status == 404 and line.delete and not result.get("error")):
+                what = "deleted" if line.delete else "indexed"
             elif status == 409:
                 self._conflicts.append(line.number)
-            elif status == 404 and line.delete and not result.get("error"):
-                tally.deleted += 1
+                continue
             else:
                 error = result.get("error") or {}
                 text = f"{status} {reason_of({'error': error})}"
-                if status in (401, 403) or error.get("type") in _OPERATOR:
+                if status in (401, 403) or error.get("type") in _OPERATOR or any(sign in text for sign in _FULL):
                     raise BulkError(f"Elasticsearch refuses to write: {text}")
                 if status in RETRY and not (status == 500 and error.get("type") in _CONTENT):
                     again.append(line)
                     why = text
                 else:
                     rejected.append(Rejected(line.number, text))
+                    tally.indexes[line.target, "rejected"] += 1
+                continue
+            setattr(tally, what, getattr(tally, what) + 1)
+            tally.indexes[line.target, what] += 1
         return again, rejected, why
 
 

@@ -160,7 +160,7 @@ class Emptier:
             raise BulkError(f"{emptying.table} was emptied, and its documents can't be deleted: {why}")
         # First: what is older and comes later is gone already.
         indexes.note_emptied(index, emptying.table, emptying.version)
-        ask(index, lambda: self._cluster.refresh(index))
+        self._writer.ask(index, lambda: self._cluster.refresh(index))
 
     def _pages(self, index: str, query: dict[str, Any] | None, source: Any) -> Iterator[list[dict[str, Any]]]:
         with closing(self._cluster.search_pages(index, query, size=_PAGE, source=source)) as pages:

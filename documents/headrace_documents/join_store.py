@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from headrace_documents.cluster import Cluster
 from headrace_documents.elastic import BulkWriter, Swap
 from headrace_documents.errors import ask
 from headrace_documents.join_tree import Document, JoinTree, MemberRow, stored_row
@@ -24,11 +23,11 @@ _WITHOUT_FIELDS = ("n", "j", "o")
 class ElasticRows(RowStore):
     """The index of rows of one index with joins. It has to be there."""
 
-    def __init__(self, tree: JoinTree, cluster: Cluster) -> None:
-        self._index, self._cluster = tree.rows_index, cluster
+    def __init__(self, tree: JoinTree, writer: BulkWriter) -> None:
+        self._index, self._writer, self._cluster = tree.rows_index, writer, writer.cluster
 
     def get(self, names: Sequence[str]) -> list[MemberRow]:
-        found = ask(self._index, lambda: self._cluster.get_many(self._index, names, _WITHOUT_FIELDS))
+        found = self._writer.ask(self._index, lambda: self._cluster.get_many(self._index, names, _WITHOUT_FIELDS))
         return [stored_row(one["_id"], one["_source"]) for one in found if one["found"]]
 
     def find(self, tokens: Iterable[str], *, fields: bool) -> Iterator[list[MemberRow]]:
@@ -37,7 +36,7 @@ class ElasticRows(RowStore):
         while some := list(islice(left, _TOKENS)):
             query = {"constant_score": {"filter": {"terms": {"j": some}}}}
             search = {"query": query, "size": _HITS, "_source": source, "sort": ["_doc"], "track_total_hits": False}
-            hits = ask(self._index, partial(self._search, search))
+            hits = self._writer.ask(self._index, partial(self._search, search))
             found = hits["hits"]["hits"]
             if len(found) < _HITS:
                 if found:
@@ -45,7 +44,7 @@ class ElasticRows(RowStore):
                 continue
             pages = self._cluster.search_pages(self._index, query, size=_HITS, source=source)
             with closing(pages):
-                while page := ask(self._index, partial(next, pages, None)):
+                while page := ask(self._index, partial(next, pages, None)):  # broken off it begins anew with the batch
                     yield [stored_row(one["_id"], one["_source"]) for one in page]
 
     def _search(self, search: dict[str, Any]) -> Any:
@@ -54,18 +53,20 @@ class ElasticRows(RowStore):
         return self._cluster.call("POST", path, search, allow_partial_search_results="false")
 
     def refresh(self) -> None:
-        ask(self._index, lambda: self._cluster.refresh(self._index))
+        self._writer.ask(self._index, lambda: self._cluster.refresh(self._index))
 
 
 class ElasticDocuments(DocumentStore):
     """The documents of one index with joins."""
 
-    def __init__(self, tree: JoinTree, cluster: Cluster, writer: BulkWriter) -> None:
-        self._index, self._cluster, self._writer = tree.target, cluster, writer
+    def __init__(self, tree: JoinTree, writer: BulkWriter) -> None:
+        self._index, self._writer, self._cluster = tree.target, writer, writer.cluster
 
     def seen(self, documents: Sequence[Document]) -> dict[Document, Seen]:
         ids, routings = [one.id for one in documents], [one.routing for one in documents]
-        found = ask(self._index, lambda: self._cluster.get_many(self._index, ids, source=False, routings=routings))
+        found = self._writer.ask(
+            self._index, lambda: self._cluster.get_many(self._index, ids, source=False, routings=routings)
+        )
         return {
             document: Seen(one["_seq_no"], one["_primary_term"])
             for document, one in zip(documents, found, strict=True)

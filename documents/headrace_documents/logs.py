@@ -7,16 +7,21 @@ import os
 
 from headrace_common import logs
 
-_FORMAT_VARIABLE = "HEADRACE_LOG_FORMAT"
+_FORMAT_VARIABLE, _LEVEL_VARIABLE = "HEADRACE_LOG_FORMAT", "HEADRACE_LOG_LEVEL"
+_OURS = ("headrace_consume", "headrace_documents", "headrace_spark")
 _CHATTY = ("elastic_transport", "py4j")
 """Libraries that tell of every request, or of every end of a connection."""
 
 
-def configure(form: str | None = None) -> None:
-    """Sets the log up. `form` is "json", "console" or "auto"; it is left in the environment for Spark's workers, which
-    give none."""
-    if form is not None:
-        os.environ[_FORMAT_VARIABLE] = form
-    logs.configure(os.environ.get(_FORMAT_VARIABLE) or "auto")
+def configure(form: str | None = None, level: str | None = None) -> None:
+    """Sets the log up. `form` is "json", "console" or "auto", `level` the least that is told; both are left in the
+    environment for Spark's workers, which give none."""
+    for name, value in ((_FORMAT_VARIABLE, form), (_LEVEL_VARIABLE, level)):
+        if value is not None:
+            os.environ[name] = value
+    least = os.environ.get(_LEVEL_VARIABLE) or "info"
+    logs.configure(os.environ.get(_FORMAT_VARIABLE) or "auto", least)
+    for name in _OURS:
+        logging.getLogger(name).setLevel(least.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)

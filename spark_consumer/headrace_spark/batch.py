@@ -6,12 +6,13 @@ see joining.py.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark import RDD
-from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -26,12 +27,13 @@ from pyspark.sql.types import (
 from headrace_documents import logs
 from headrace_documents.cluster import Cluster
 from headrace_documents.elastic import BulkWriter
+from headrace_spark.counting import Adding, Counts
 from headrace_spark.joining import Emptied, Joining, RefusedDocument, Touch
 from headrace_spark.letters import Origin
 from headrace_spark.settings import Settings
 from headrace_spark.worker import DeadLetter, Record, Worker, dead_letter
+from headrace_spark.writing import PatientWriter
 
-Counts = dict[str, int]
 _Made = DeadLetter | Touch | Emptied | RefusedDocument
 _LETTERS = StructType(
     [
@@ -55,46 +57,35 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 """Of the frame that Batch takes, in this order."""
 
 
-class CountsParam(AccumulatorParam[Counts]):
-    """Adds the counts of tasks."""
-
-    def zero(self, value: Counts) -> Counts:
-        return {}
-
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802
-        for name, count in value2.items():
-            value1[name] = value1.get(name, 0) + count
-        return value1
-
-
 class Batch:
-    """The messages of one batch. `counts` are what tasks have done, once the letters were written."""
+    """The messages of one batch. `patience` is that of PatientWriter."""
 
-    def __init__(self, settings: Settings, frame: DataFrame, number: int) -> None:
-        self._settings, self._frame, self._number = settings, frame, number
+    def __init__(self, settings: Settings, frame: DataFrame, number: int, patience: float | None) -> None:
+        self._settings, self._frame, self._number, self._patience = settings, frame, number, patience
         self._context = frame.sparkSession.sparkContext
-        self._counts = self._context.accumulator(Counts(), CountsParam())
+        self._counts = self._context.accumulator(Counts(), Adding())
 
     @property
     def counts(self) -> Counts:
-        """By name."""
+        """All that was counted."""
         return self._counts.value
 
     def write(self, save: Callable[[DataFrame], None]) -> None:
         """Does all of it; `save` is given the dead letters, twice at most."""
-        made = self._frame.rdd.mapPartitions(_Apply(self._settings, self._counts, self._number)).persist()
+        made = self._frame.rdd.mapPartitions(self._step(_Apply)).persist()
         try:
             save(self._letters(made.filter(_is_letter)))
-            if self.counts.get("touched") or self.counts.get("emptied"):
+            if self.counts.numbers["touched"] or self.counts.numbers["emptied"]:
                 self._follow(made.filter(_is_no_letter), save)
         finally:
             made.unpersist()
 
+    def _step(self, kind: type[_Step]) -> _Step:
+        return kind(self._settings, self._counts, self._number, self._patience)
+
     def _follow(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
         for step in (_Resolve, _Compose):
-            made = _shuffled(made, self._context.defaultParallelism).mapPartitions(
-                step(self._settings, self._counts, self._number)
-            )
+            made = _shuffled(made, self._context.defaultParallelism).mapPartitions(self._step(step))
         refused = made.persist()
         try:
             if refused.count():
@@ -124,37 +115,41 @@ def record_of(row: Iterable[Any]) -> Record:
 class _Step:
     """A function that Spark sends to its tasks: the settings travel with it, the connections are made over there."""
 
-    def __init__(self, settings: Settings, counts: Accumulator[Counts], number: int) -> None:
-        self._settings, self._counts, self._number = settings, counts, number
+    def __init__(self, settings: Settings, counts: Accumulator[Counts], number: int, patience: float | None) -> None:
+        self._settings, self._counts, self._number, self._patience = settings, counts, number, patience
 
     def __call__(self, given: Iterable[Any]) -> Iterator[_Made]:
-        logs.configure()
-        with Cluster(self._settings.elasticsearch) as cluster:
-            yield from self._work(given, cluster)
+        # JSON, whatever the driver writes: it reads these lines, and writes them in its own form.
+        logs.configure("json")
+        logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # what fails is told by reports
+        elastic, counts = self._settings.elasticsearch, Counts()
+        with Cluster(elastic) as cluster:
+            yield from self._work(given, PatientWriter(elastic, cluster, counts, patience=self._patience), counts)
+        self._counts.add(counts)
 
-    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
+    def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
         raise NotImplementedError
 
 
 class _Apply(_Step):
-    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
-        worker = Worker(self._settings, BulkWriter(self._settings.elasticsearch, cluster), self._number)
+    def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
+        worker = Worker(self._settings, writer, self._number, counts)
         yield from worker.run(map(record_of, given))
-        self._counts.add(worker.counts())
+        worker.totals()
 
 
 class _Resolve(_Step):
-    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
-        joining = Joining(self._settings, cluster)
+    def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
+        joining = Joining(self._settings, writer)
         yield from joining.resolve(given)
-        self._counts.add(joining.counts())
+        joining.count(counts)
 
 
 class _Compose(_Step):
-    def _work(self, given: Iterable[Any], cluster: Cluster) -> Iterator[_Made]:
-        joining = Joining(self._settings, cluster)
+    def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
+        joining = Joining(self._settings, writer)
         yield from joining.compose(given)
-        self._counts.add(joining.counts())
+        joining.count(counts)
 
 
 def _shuffled(made: RDD[Any], tasks: int) -> RDD[Any]:

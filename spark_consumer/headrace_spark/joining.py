@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headrace_documents.changes import Rows
-from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter
 from headrace_documents.emptying import Emptier, Emptying
@@ -18,6 +17,7 @@ from headrace_documents.errors import MessageError
 from headrace_documents.join_store import ElasticDocuments, ElasticRows
 from headrace_documents.join_tree import Document, JoinTrees, MemberPlan, Touched
 from headrace_documents.joining import Composer, resolve
+from headrace_spark.counting import Counts
 from headrace_spark.letters import Origin
 from headrace_spark.settings import Settings
 
@@ -98,7 +98,7 @@ class Members:
     def look(self) -> None:
         """Before rows are written: what those touch that they replace. Raises BulkError."""
         for target, names in self._unknown.items():
-            rows = ElasticRows(self.trees.trees[target], self._writer.cluster)
+            rows = ElasticRows(self.trees.trees[target], self._writer)
             for row in rows.get(list(names)):
                 if (touched := row.touches()) is not None:
                     self._touch(target, touched, names[row.id])
@@ -144,10 +144,9 @@ class _Once:
 class Joining:
     """The work of one task."""
 
-    def __init__(self, settings: Settings, cluster: Cluster) -> None:
+    def __init__(self, settings: Settings, writer: BulkWriter) -> None:
         trees = JoinTrees(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
-        self._trees, self._cluster = trees.trees, cluster
-        self._writer = BulkWriter(settings.elasticsearch, cluster)
+        self._trees, self._writer = trees.trees, writer
         self._emptier = Emptier(settings.elasticsearch, {one.name: one for one in settings.index}, self._writer)
         self._rows: dict[str, ElasticRows] = {}
         self.resolved = self.composed = self.refused = 0
@@ -199,20 +198,21 @@ class Joining:
 
     def _compose(self, target: str, origins: dict[Document, Origin]) -> Iterator[RefusedDocument]:
         tree = self._trees[target]
-        documents = ElasticDocuments(tree, self._cluster, self._writer)
+        documents = ElasticDocuments(tree, self._writer)
         composer = Composer(tree, self._rows_of(target), documents)
         for document, reason in composer.run(origins):
             self.refused += 1
             yield RefusedDocument(origins[document], f"document {document.id} of index {target}: {reason}")
         self.composed += composer.composed
 
-    def counts(self) -> dict[str, int]:
-        """What was done so far, by name."""
-        return {"composed": self.composed, "resolved": self.resolved, "dead_letters": self.refused}
+    def count(self, counts: Counts) -> None:
+        """Adds what was done; to be called once at the end."""
+        counts.numbers.update({"composed": self.composed, "resolved": self.resolved, "dead_letters": self.refused})
+        counts.indexes.update(self._writer.tally.indexes)
 
     def _rows_of(self, target: str) -> ElasticRows:
         """The rows of an index, as all tasks of the step before have left them."""
         if target not in self._rows:
-            self._rows[target] = ElasticRows(self._trees[target], self._cluster)
+            self._rows[target] = ElasticRows(self._trees[target], self._writer)
             self._rows[target].refresh()
         return self._rows[target]

@@ -41,6 +41,24 @@ def check_reachable(settings: KafkaSettings) -> None:
     )
 
 
+def client_properties(settings: KafkaSettings, spark: SparkSession) -> Any:
+    """Java's properties for a client; every answer has the limit `connect_timeout`."""
+    jvm: Any = spark.sparkContext._jvm
+    properties = jvm.java.util.Properties()
+    timeout = str(int(settings.connect_timeout * 1000))
+    for name, value in client_options(settings).items():
+        properties.setProperty(name.removeprefix("kafka."), value)
+    properties.setProperty("request.timeout.ms", timeout)
+    properties.setProperty("default.api.timeout.ms", timeout)
+    return properties
+
+
+def admin_client(settings: KafkaSettings, spark: SparkSession) -> Any:
+    """An AdminClient of the JVM, to be closed. Raises what Java raises."""
+    jvm: Any = spark.sparkContext._jvm
+    return jvm.org.apache.kafka.clients.admin.AdminClient.create(client_properties(settings, spark))
+
+
 def prepare_topics(settings: KafkaSettings, spark: SparkSession, stop: threading.Event) -> None:
     """Waits until the topics are there and creates the one for dead letters.
 
@@ -48,14 +66,8 @@ def prepare_topics(settings: KafkaSettings, spark: SparkSession, stop: threading
     when Kafka does not answer or topics are still missing after `topic_timeout`.
     """
     jvm: Any = spark.sparkContext._jvm
-    properties = jvm.java.util.Properties()
-    timeout = int(settings.connect_timeout * 1000)
-    for name, value in client_options(settings).items():
-        properties.setProperty(name.removeprefix("kafka."), value)
-    properties.setProperty("request.timeout.ms", str(timeout))
-    properties.setProperty("default.api.timeout.ms", str(timeout))
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        admin = admin_client(settings, spark)
     except Exception as error:
         raise UnreachableError(f"the Kafka client does not start: {java_reason(error)}; see [kafka]") from None
     try:

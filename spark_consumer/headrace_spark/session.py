@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import structlog
+from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorServer
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headrace_spark.errors import JavaError, SessionError
+from headrace_spark.java_logs import java_options
+from headrace_spark.jvm_output import JvmOutput, Take
 from headrace_spark.settings import SparkSettings
 
 log = structlog.get_logger("headrace_spark.session")
@@ -87,16 +92,58 @@ def remember_jars(settings: SparkSettings, found: str) -> None:
     listed.write_text("\n".join(needed) + "\n", encoding="utf-8")
 
 
-def jvm_properties(settings: SparkSettings) -> dict[str, Any]:
+def open_session(
+    settings: SparkSettings, take: Take | None = None
+) -> tuple[SparkSession, subprocess.Popen[bytes] | None]:
+    """Starts Spark; it, and the process of its JVM, None for one that somebody else started. `take` gets the workers'
+    events first, and says which of them are no lines for the log. Raises SessionError with what to do."""
+    properties = jvm_properties(settings)
+    try:
+        output = JvmOutput(settings.java_log_file(), take)
+    except OSError as error:
+        raise SessionError(f"Spark did not start: {error.filename}: {error.strerror}") from error
+    jars = "spark.jars" in properties
+    conf = SparkConf(loadDefaults=False)
+    conf.setMaster(settings.master).setAppName(settings.app_name).setAll(list(properties.items()))
+    launch: Any = launch_gateway
+    # When the JVM dies, this server of pyspark's would write a stack trace; that the JVM is gone is told by us.
+    setattr(AccumulatorServer, "handle_error", _connection_broke)  # noqa: B010 - mypy takes no assignment to a method
+    # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
+    place = {"stdout": output.stdout, "stderr": output.stderr, "cwd": settings.scratch_directory()}
+    try:
+        try:
+            gateway = launch(conf, place)
+        finally:
+            output.close()
+        SparkContext(conf=conf, gateway=gateway)
+        spark = SparkSession.Builder().getOrCreate()
+    except Exception as error:
+        said = _java_complaint(output.last)
+        hint = "" if jars else f" If {kafka_package()} could not be downloaded, name local files in [spark] jars."
+        raise SessionError(f"Spark did not start: {said or _first_line(error)}.{hint}") from error
+    if not jars:
+        remember_jars(settings, spark.sparkContext.getConf().get("spark.jars") or "")
+    return spark, getattr(gateway, "proc", None)
+
+
+def _connection_broke(_server: object, _request: Any, _client: Any) -> None:
+    log.debug("a connection of Spark's broke", reason=str(sys.exc_info()[1]))
+
+
+def jvm_properties(settings: SparkSettings) -> dict[str, str]:
     """Spark's properties for its JVM; makes the scratch directory and sets what Spark reads of the environment. Raises
     SessionError."""
     # The workers must be this very interpreter: `python3` on PATH may have another version or lack our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     local = settings.master.startswith("local")
     scratch = settings.scratch_directory()
-    scratch.mkdir(parents=True, exist_ok=True)
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        options = java_options(scratch, settings.java_log_file())
+    except OSError as error:
+        raise SessionError(f"Spark did not start: {error.filename}: {error.strerror}") from error
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(scratch))
-    properties: dict[str, Any] = {
+    properties = {
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -105,6 +152,8 @@ def jvm_properties(settings: SparkSettings) -> dict[str, Any]:
         "spark.sql.shuffle.partitions": "2",
         # Of the checkpoint, which grows with every batch, the last ones are enough.
         "spark.sql.streaming.minBatchesToRetain": "20",
+        # A query that does not end is no reason to wait: the process ends, and its JVM with it.
+        "spark.sql.streaming.stopTimeout": "5s",
     }
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -118,31 +167,17 @@ def jvm_properties(settings: SparkSettings) -> dict[str, Any]:
         if settings.ivy:
             Path(settings.ivy).mkdir(parents=True, exist_ok=True)
             properties["spark.jars.ivy"] = str(Path(settings.ivy).absolute())
-    return properties | settings.conf
+    properties |= settings.conf
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        if "log4j2.configurationFile" not in properties.get(name, ""):
+            properties[name] = f"{properties.get(name, '')} {options}".strip()
+    return properties
 
 
-def open_session(settings: SparkSettings) -> SparkSession:
-    """Starts Spark; raises SessionError with what to do when it does not start."""
-    properties = jvm_properties(settings)
-    resolves = "spark.jars.packages" in properties
-    builder = SparkSession.Builder().master(settings.master).appName(settings.app_name)
-    for name, value in properties.items():
-        builder = builder.config(name, value)
-    try:
-        # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
-        with contextlib.chdir(settings.scratch_directory()):
-            spark = builder.getOrCreate()
-    except Exception as error:
-        hint = (
-            f" If {kafka_package()} could not be downloaded (see above), name local files in [spark] jars."
-            if resolves
-            else ""
-        )
-        raise SessionError(f"Spark did not start: {_first_line(error)}.{hint}") from error
-    spark.sparkContext.setLogLevel("WARN")
-    if resolves:
-        remember_jars(settings, spark.sparkContext.getConf().get("spark.jars") or "")
-    return spark
+def _java_complaint(lines: Iterable[str]) -> str:
+    """What the JVM has said that sounds like the cause."""
+    told = [line for line in lines if "Exception" in line or "Error" in line]
+    return told[0].split(" in thread ", 1)[-1].strip().rstrip(".")[:500] if told else ""
 
 
 def _first_line(error: Exception) -> str:

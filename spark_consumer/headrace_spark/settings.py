@@ -5,18 +5,26 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from headrace_common.section import Hosts, Int, Seconds, SecondsOrOff, Section, Topic
+from headrace_common.section import MIB, Hosts, Int, Seconds, SecondsOrOff, Section, SizeOrOff, Topic
 from headrace_common.values import parse_host_port
 from headrace_documents.config import load_file
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
 
 _INTERVAL = re.compile(r"^\d+ +(milliseconds?|seconds?|minutes?|hours?)$")  # what Spark understands
+
+
+def _check_listen(value: str) -> str:
+    if value:
+        parse_host_port(value)
+    return value
+
 
 TopicName = Annotated[Topic, Field(min_length=1)]
 
@@ -26,8 +34,10 @@ class KafkaSettings(Section):
 
     bootstrap_servers: Hosts = Field(description='Brokers to begin with: "host:port", comma-separated, or a list.')
     topics: list[TopicName] = Field(min_length=1, description="The topics to subscribe to")
-    starting_offsets: Literal["earliest", "latest"] = Field(
-        "earliest", description="Where the very first start begins; later ones go on from the checkpoint"
+    starting_offsets: str = Field(
+        "earliest",
+        description='Where the very first start begins: "earliest", "latest", or a time such as '
+        '"2026-11-22T10:00:00+00:00"; later starts go on from the checkpoint',
     )
     dead_letter_topic: TopicName = Field(description="Created when it is missing")
     fail_on_data_loss: bool = Field(
@@ -38,6 +48,26 @@ class KafkaSettings(Section):
     options: dict[str, str] = Field(
         default_factory=dict, description="Further options of the Kafka clients, e.g. security.protocol"
     )
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _start(cls, value: str) -> str:
+        if value not in ("earliest", "latest"):
+            try:
+                good = datetime.fromisoformat(value).tzinfo is not None
+            except ValueError:
+                good = False
+            if not good:
+                raise ValueError('should be "earliest", "latest", or a time with a zone: "2026-11-22T10:00:00+00:00"')
+        return value
+
+    def start_options(self) -> dict[str, str]:
+        """The options of Spark's source for `starting_offsets`."""
+        if self.starting_offsets in ("earliest", "latest"):
+            return {"startingOffsets": self.starting_offsets}
+        at = datetime.fromisoformat(self.starting_offsets).timestamp()
+        # A partition that has no message of that time or later begins at its end.
+        return {"startingTimestamp": str(round(at * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
 
     @model_validator(mode="after")
     def _no_circle(self) -> KafkaSettings:
@@ -58,6 +88,11 @@ class SparkSettings(Section):
     checkpoint: str = Field(min_length=1, description="Directory that remembers what has been done")
     trigger: str = Field("2 seconds", description="Time between the starts of two batches")
     max_offsets_per_trigger: Int = Field(50_000, ge=1, description="Most messages of one batch")
+    max_bytes_per_trigger: SizeOrOff = Field(
+        64 * MIB,
+        description="Most bytes of one batch, about: made of the messages' mean size, within "
+        "`max_offsets_per_trigger`; 0: no limit.",
+    )
     min_partitions: Int = Field(
         0, ge=0, description="Cut a batch into at least so many tasks; 0: one a Kafka partition"
     )
@@ -67,8 +102,15 @@ class SparkSettings(Section):
     jars: list[str] = Field(
         default_factory=list, description="Local jars of Spark's Kafka source; nothing is downloaded"
     )
+    java_log: str = Field(
+        "", description="File for all that Spark's JVM logs, rolled at 20 MB; empty: none, and errors in one line each"
+    )
     drain_timeout: Seconds = Field(60.0, description="What a running batch gets to finish at SIGTERM.")
-    restarts: Int = Field(10, ge=0, description="How often a failing query is started again before the process ends")
+    patience: Seconds = Field(
+        120.0,
+        description="How long `--available-now` waits for Elasticsearch or Kafka before it ends with an error. Without "
+        "it the process waits for ever.",
+    )
     conf: dict[str, str] = Field(default_factory=dict, description="Further Spark properties")
 
     @field_validator("trigger")
@@ -82,9 +124,26 @@ class SparkSettings(Section):
         """The checkpoint as a URL or an absolute path: Spark's JVM runs in another directory than we do."""
         return self.checkpoint if "://" in self.checkpoint else str(Path(self.checkpoint).absolute())
 
+    def java_log_file(self) -> str:
+        """The file of `java_log`, absolute; "" for none."""
+        return str(Path(self.java_log).absolute()) if self.java_log else ""
+
     def scratch_directory(self) -> Path:
         """Where temporary files go; nothing in it is needed after the process has ended."""
         return Path(self.scratch or Path(tempfile.gettempdir(), f"headrace-spark-{os.getuid()}")).absolute()
+
+
+class HttpSettings(Section):
+    """[http]: health and metrics."""
+
+    listen: Annotated[str, AfterValidator(_check_listen)] = Field(
+        default="127.0.0.1:9713", description='Address and port of /health and /metrics; "" turns them off.'
+    )
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port, or None when HTTP is off."""
+        return parse_host_port(self.listen) if self.listen else None
 
 
 class Settings(Section):
@@ -93,6 +152,7 @@ class Settings(Section):
     kafka: KafkaSettings
     elasticsearch: ElasticsearchSettings
     spark: SparkSettings
+    http: HttpSettings = HttpSettings()
     index: list[IndexSettings] = Field(
         default_factory=list,
         description="Declared indexes, [[index]] each. With any of them, other tables are passed over unless "

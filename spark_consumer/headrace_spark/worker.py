@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from headrace_documents.errors import MessageError
 from headrace_documents.indexes import Indexes, IndexPlan
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
+from headrace_spark.counting import Counts
 from headrace_spark.joining import Emptied, Members, Touch
 from headrace_spark.letters import ID, MAX_REASON, Header, Origin, dead_headers, texts
 from headrace_spark.settings import Settings
@@ -44,9 +46,14 @@ class DeadLetter(NamedTuple):
 class Worker:
     """Works through the messages of one task. `counts` says afterwards what was done."""
 
-    def __init__(self, settings: Settings, writer: BulkWriter, batch: int | None = None) -> None:
-        self._writer = writer
-        self._batch = batch
+    def __init__(
+        self, settings: Settings, writer: BulkWriter, batch: int | None = None, counted: Counts | None = None
+    ) -> None:
+        self._writer, self._batch = writer, batch
+        self.counted = counted or Counts()
+        """By table and index, and how long things took; counts() has the rest."""
+        self._committed: list[int] = []
+        """The times of commit of the messages whose actions wait in `_pending`."""
         self._rules = settings.elasticsearch.rules()
         self._indexes = Indexes(settings.index, tombstones=settings.elasticsearch.deletes == "tombstone")
         self._members = Members(settings, writer)
@@ -59,7 +66,8 @@ class Worker:
         self._bytes = 0
         """Of the messages whose actions wait in `_pending`."""
         self._pending: Newest[Record] = Newest()
-        self.messages = self.rows = self.ignored = self.emptied = self.dead = self.passed_over = 0
+        self.messages = self.rows = self.bytes = 0
+        self.ignored = self.emptied = self.dead = self.passed_over = 0
 
     def run(self, records: Iterable[Record]) -> Iterator[DeadLetter | Touch | Emptied]:
         """Applies the messages; yields those that can't be applied, what changed rows of joins touch, once they are
@@ -68,6 +76,7 @@ class Worker:
         pending = self._pending
         for record in records:
             self.messages += 1
+            self.bytes += len(record.value or b"")
             try:
                 message = read(record.value, record.key, dict(record.headers or ()))
                 wanted = self._actions(message, record) if isinstance(message, Rows) else []
@@ -100,6 +109,9 @@ class Worker:
                 self._declared.add(plan)
             wanted += plan.actions(message)
         self.rows += len(message.rows)
+        self.counted.tables[f"{message.database}.{message.table}"] += len(message.rows)
+        if message.committed_ms:
+            self._committed.append(message.committed_ms)
         return not_emptied(self._writer.indexes, wanted, f"{message.database}.{message.table}")
 
     def _emptyings(self, message: Statement) -> list[Emptying]:
@@ -125,7 +137,14 @@ class Worker:
             "touched": self._members.touched,
             "dead_letters": self.dead,
             "passed_over": self.passed_over,
+            "bytes": self.bytes,
         }
+
+    def totals(self) -> Counts:
+        """All that was counted, to be called once at the end."""
+        self.counted.numbers.update(self.counts())
+        self.counted.indexes.update(self._writer.tally.indexes)
+        return self.counted
 
     def _flush(self) -> Iterator[DeadLetter | Touch]:
         self._members.look()
@@ -135,6 +154,11 @@ class Worker:
             by_message.setdefault((record.topic, record.partition, record.offset), []).append(refused)
         self._bytes = 0
         yield from self._members.touches()
+        now = time.time()
+        for committed in self._committed:
+            self.counted.delay.observe(max(0.0, now - committed / 1000))
+        self.counted.newest_ms = max(self.counted.newest_ms, *self._committed, 0)
+        self._committed.clear()
         # One dead letter a message, however many of its rows were refused.
         for failures in by_message.values():
             first = min(failures, key=lambda refused: refused.action.row)

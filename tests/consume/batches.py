@@ -11,6 +11,7 @@ from headrace_documents.cluster import Cluster
 from headrace_documents.elastic import BulkWriter
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.counting import Counts
 from headrace_spark.joining import Emptied, Joining, RefusedDocument, Touch
 from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.worker import DeadLetter, Record, Worker
@@ -48,15 +49,20 @@ class Batches:
                         touches.append(one)
                 self._count(worker.counts())
             step()
-            joining = Joining(self.settings, cluster)
+            joining = Joining(self.settings, BulkWriter(self.settings.elasticsearch, cluster))
             documents = list(joining.resolve(touches))
-            self._count(joining.counts())
+            self._joined(joining)
             for task in range(tasks):
                 step()
-                joining = Joining(self.settings, cluster)
+                joining = Joining(self.settings, BulkWriter(self.settings.elasticsearch, cluster))
                 made += joining.compose(one for one in documents if len(one.id) % tasks == task)
-                self._count(joining.counts())
+                self._joined(joining)
         return made
+
+    def _joined(self, joining: Joining) -> None:
+        counts = Counts()
+        joining.count(counts)
+        self._count(counts.numbers)
 
     def _count(self, more: dict[str, int]) -> None:
         for name, count in more.items():

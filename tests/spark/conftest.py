@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +23,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from elasticsearch import Elasticsearch
 
 import devstack
+from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
 from headrace_spark import jvm as spark_jvm_module
 from headrace_spark.cli import main as spark_cli
+from headrace_spark.cli.status import SilentError, ask
 from headrace_spark.settings import SparkSettings
 
 ROOT = Path(__file__).parents[2]
@@ -43,9 +47,11 @@ trigger = "200 milliseconds"
 max_offsets_per_trigger = {per_batch}
 min_partitions = 2
 driver_memory = "512m"
-restarts = 30
+patience = "20s"
 ivy = "{root}/.cache/ivy"
 scratch = "{folder}/scratch"
+[http]
+listen = "127.0.0.1:{http}"
 """
 
 
@@ -65,6 +71,7 @@ class Pipeline:
     log: Path
     elastic_url: str
     environment: dict[str, str]
+    http: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     async def send(self, values: Iterable[bytes | None], key: bytes | None = None) -> None:
@@ -93,7 +100,10 @@ class Pipeline:
         """Starts the consumer as a process group of its own, so that it can be killed with its JVM."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config), *options],
+                [
+                    *(sys.executable, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config)),
+                    *("--log-level", "debug", *options),
+                ],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
@@ -105,6 +115,31 @@ class Pipeline:
     def drain(self) -> None:
         """Runs the consumer until it has read everything."""
         assert self.start("--available-now").wait(90) == 0, self.text()
+
+    def change(self, old: str, new: str) -> None:
+        """Changes the configuration file."""
+        text = self.config.read_text()
+        assert old in text
+        self.config.write_text(text.replace(old, new))
+
+    def point_at_elasticsearch(self, url: str) -> None:
+        """Another server takes the documents of this test."""
+        [old] = tomllib.loads(self.config.read_text())["elasticsearch"]["hosts"]
+        self.change(old, url)
+        self.elastic = Elasticsearch(url)
+
+    def point_at_kafka(self, servers: str) -> None:
+        """Another broker has the topic of this test."""
+        self.change(self.bootstrap, servers)
+        self.bootstrap = servers
+
+    def health(self) -> dict[str, Any]:
+        """What the consumer says of itself."""
+        return ask("127.0.0.1", self.http)
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
@@ -121,8 +156,12 @@ class Pipeline:
         return {hit["_id"]: (hit["_version"], hit["_source"]) for hit in found}
 
     def wait_for(self, what: Callable[[], object], seconds: float = 40) -> None:
+        """Waits until `what` is true; a consumer that does not listen yet has not made it true."""
         end = time.monotonic() + seconds
-        while not what():
+        while True:
+            with contextlib.suppress(SilentError):
+                if what():
+                    return
             assert time.monotonic() < end, self.text()
             assert self.processes[-1].poll() is None, self.text()
             time.sleep(0.05)
@@ -137,17 +176,23 @@ def pipeline(
     request: pytest.FixtureRequest,
 ) -> Iterator[Pipeline]:
     topic = request.node.name.removeprefix("test_")
-    config = tmp_path / "spark.toml"
+    config, port = tmp_path / "spark.toml", free_port()
     config.write_text(
         CONFIG.format(
-            kafka=bootstrap, topic=topic, elastic=elastic_server.url, folder=tmp_path, root=ROOT, per_batch=1000
+            kafka=bootstrap,
+            topic=topic,
+            elastic=elastic_server.url,
+            folder=tmp_path,
+            root=ROOT,
+            per_batch=1000,
+            http=port,
         )
     )
     (tmp_path / "log").touch()
     with Elasticsearch(elastic_server.url) as elastic:
         options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
         environment = devstack.java.spark_environment(tmp_path / "java", *options)
-        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", elastic_server.url, environment)
+        made = Pipeline(bootstrap, elastic, topic, config, tmp_path / "log", elastic_server.url, environment, port)
         yield made
     for process in made.processes:
         if process.poll() is None:

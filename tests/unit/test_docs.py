@@ -143,8 +143,8 @@ def test_inline_commands_exist(page: Path) -> None:
         ours = headrace_cli.COMMANDS.keys()
         known = {
             "headrace": ours,
-            "headrace-spark": {"run", "check", "init", "dead-letters"},
-            "headrace-consume": {"run", "check", "init", "dead-letters"},
+            "headrace-spark": {"run", "check", "init", "dead-letters", "status"},
+            "headrace-consume": {"run", "check", "dead-letters"},
         }[program]
         assert command in known, f"{program} {command}"
     for script in re.findall(r"`(scripts/[\w.-]+)", text):

@@ -15,6 +15,9 @@ from headrace.http.health import health
 from headrace.http.metrics import LoopDelay, Metrics
 from headrace.model import Gap, Position, State
 from headrace.ports.cluster import ClusterCounts
+from headrace_spark import metrics as spark_metrics
+from headrace_spark.outages import Outages
+from headrace_spark.status import Status as SparkStatus
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 
 TELL_MORE = ("CHANGELOG.md", "configuration.md")
@@ -141,6 +144,8 @@ def test_metrics_are_those_of_the_code() -> None:
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
     section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
     assert {name for names in items(section) for name in names} == real
+    watched = spark_metrics.Metrics(SparkStatus(Outages())).collect()
+    real |= {metric.name + ("_total" if metric.type == "counter" else "") for metric in watched}
     for page in PAGES:
         mentioned = set(re.findall(r"\bheadrace_\w+", page.read_text())) - NAMES
         assert mentioned <= real, name(page)

@@ -133,17 +133,35 @@ def test_a_wrong_config_ends_with_2_and_no_traceback(tmp_path: Path, capsys: pyt
     assert "Traceback" not in error
 
 
-def test_an_absent_kafka_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write(tmp_path, GOOD.format(kafka=closed_port(), elastic=closed_port()))
-    assert cli.main(["run", "--config", str(config)]) == 1
+def test_what_is_to_end_waits_for_an_absent_server_only_so_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = 'patience = "1s"\n[http]\nlisten = "127.0.0.1:0"\n'
+    config = write(tmp_path, GOOD.format(kafka=closed_port(), elastic=closed_port()) + rest)
+    assert cli.main(["run", "--available-now", "--config", str(config)]) == 1
     assert "Kafka can't be reached: 127.0.0.1:" in capsys.readouterr().err
 
 
-def test_an_absent_elasticsearch_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as broker:
-        config = write(tmp_path, GOOD.format(kafka=broker.getsockname()[1], elastic=closed_port()))
-        assert cli.main(["run", "--config", str(config)]) == 1
-    assert "does not answer" in capsys.readouterr().err
+def test_a_start_may_be_a_time(tmp_path: Path) -> None:
+    good = GOOD.format(kafka=1, elastic=1)
+
+    def start(text: str) -> str:
+        return good.replace("connect_timeout", f'starting_offsets = "{text}"\nconnect_timeout')
+
+    made = load_settings(write(tmp_path, start("2026-11-22T10:00:00+01:00"))).kafka.start_options()
+    assert made == {"startingTimestamp": "1795338000000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert load_settings(write(tmp_path, start("latest"))).kafka.start_options() == {"startingOffsets": "latest"}
+    for wrong in ("2026-11-22T10:00:00", "yesterday"):
+        assert "a time with a zone" in problems(write(tmp_path, start(wrong)))["kafka.starting_offsets"]
+
+
+def test_nobody_answers_the_question_for_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = GOOD.format(kafka=1, elastic=1)
+    port = closed_port()
+    assert cli.main(["status", "--config", str(write(tmp_path, f'{good}[http]\nlisten = "127.0.0.1:{port}"\n'))]) == 1
+    assert f"no headrace-spark answers at 127.0.0.1:{port} (connection refused)" in capsys.readouterr().err
+    assert cli.main(["status", "--config", str(write(tmp_path, f'{good}[http]\nlisten = ""\n'))]) == 1
+    assert "[http] listen is empty" in capsys.readouterr().err
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

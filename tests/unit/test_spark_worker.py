@@ -8,13 +8,17 @@ from typing import Any, cast
 
 import pytest
 
+from headrace_documents import logs
 from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter, encode
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.counting import Counts
+from headrace_spark.reports import LOGGER
 from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.worker import DeadLetter, Record, Worker
+from headrace_spark.writing import PatientWriter
 
 Answer = Callable[[list[tuple[str, dict[str, Any]]]], list[dict[str, Any]]]
 
@@ -190,6 +194,41 @@ def test_a_blocked_index_fails_the_batch() -> None:
     fake = FakeCluster(lambda heads: [{"status": 400, "error": {"type": "index_closed_exception"}}])
     with pytest.raises(BulkError, match="index_closed"):
         writer(fake).write([index("1")])
+
+
+def test_a_full_shard_blames_no_document() -> None:
+    reason = "Number of documents in shard [a][0] exceeds the limit of [2147483519] documents per shard"
+    error = {"type": "illegal_argument_exception", "reason": reason}
+    with pytest.raises(BulkError, match="documents per shard"):
+        writer(FakeCluster(lambda heads: [{"status": 400, "error": error} for _ in heads])).write([index("1")])
+
+
+def patient(fake: FakeCluster, counted: Counts, waits: list[float], patience: float | None) -> PatientWriter:
+    elastic = settings(retries=1).elasticsearch
+    return PatientWriter(elastic, cast(Cluster, fake), counted, patience=patience, sleep=waits.append)
+
+
+def test_a_writer_of_spark_waits_for_as_long_as_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    tries = iter(range(9))
+
+    def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        if next(tries) < 6:
+            raise api_error(503)
+        return [{"status": 200} for _ in heads]
+
+    counted, waits = Counts(), list[float]()
+    assert patient(FakeCluster(answer), counted, waits, None).write([index("1")]) == []
+    assert counted.numbers["retries"] == len(waits) == 6
+    assert max(waits) <= 10
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [one["event"] for one in told if one["logger"] == LOGGER] == ["waiting"] * 6 + ["progress"]
+
+
+def test_a_writer_of_what_is_to_end_gives_up() -> None:
+    fake, counted = FakeCluster(lambda heads: [{"status": 503} for _ in heads]), Counts()
+    with pytest.raises(BulkError, match="takes nothing"):
+        patient(fake, counted, [], 0.0).write([index("1")])
 
 
 @pytest.mark.parametrize("status", [400, 413])

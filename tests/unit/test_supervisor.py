@@ -23,7 +23,7 @@ from headrace.model import State
 from headrace.settings.destination import DestinationSettings
 from headrace.supervisor.supervised import Supervised
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor
-from headrace.supervisor.systemd import Notifier
+from headrace_common.systemd import Notifier
 from tests.supervision import FAST, FakeActor, FakeReloading, hang, settings, stream, supervisor, until
 
 

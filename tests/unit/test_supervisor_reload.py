@@ -10,7 +10,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.model import State
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor
-from headrace.supervisor.systemd import Notifier
+from headrace_common.systemd import Notifier
 from tests.configured import destination_of
 from tests.supervision import FAST, FakeActor, FakeReloading, settings, stream, supervisor, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.supervisor.systemd import Notifier
+from headrace_common.systemd import Notifier
 
 
 @pytest.mark.parametrize("abstract", [False, True])

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace_spark.ending import AFTER_DRAIN, STOP_LIMIT
+from headrace_spark.settings import SparkSettings
+from headrace_spark.watching import FED_FOR
+
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNIT = SYSTEMD / "headrace.service"
 CONSUME = SYSTEMD / "headrace-consume.service"
+SPARK = SYSTEMD / "headrace-spark.service"
 
 
 def keys(section: str, unit: Path = UNIT) -> dict[str, list[str]]:
@@ -31,7 +36,9 @@ def keys(section: str, unit: Path = UNIT) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize(("unit", "kind"), [(UNIT, "notify"), (CONSUME, "exec")], ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("unit", "kind"), [(UNIT, "notify"), (CONSUME, "exec"), (SPARK, "notify")], ids=lambda value: str(value)
+)
 def test_systemd_accepts_it(unit: Path, kind: str, tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
@@ -75,3 +82,21 @@ def test_the_consumers_unit_is_hardened_as_the_daemons_and_gives_the_drain_its_t
         key: value for key, value in daemons.items() if key not in own
     }
     assert keys("Install", CONSUME)["WantedBy"] == ["multi-user.target"]
+
+
+def test_the_spark_consumers_unit_is_hardened_as_the_daemons_but_for_what_java_needs() -> None:
+    ours, daemons = keys("Service", SPARK), keys("Service")
+    assert ours["ExecStart"] == ["/opt/headrace/bin/headrace-spark run --config /etc/headrace/spark.toml"]
+    assert ours["Type"] == ["notify"]
+    assert ours["Restart"] == ["always"]
+    # The drain, and what the process gives Spark to end after it.
+    spark = SparkSettings(checkpoint="c")
+    assert int(ours["TimeoutStopSec"][0]) > spark.drain_timeout + AFTER_DRAIN + STOP_LIMIT
+    # The watchdog is fed for a while without a sign of life; both together are what a stuck process gets.
+    assert int(ours["WatchdogSec"][0]) > FED_FOR
+    own = {"ExecStart", "ExecReload", "EnvironmentFile", "WorkingDirectory", "User", "StateDirectory"}
+    own |= {"WatchdogSec", "TimeoutStopSec"}
+    assert {key: value for key, value in ours.items() if key not in own} == {
+        key: value for key, value in daemons.items() if key not in own | {"MemoryDenyWriteExecute"}
+    }
+    assert keys("Install", SPARK)["WantedBy"] == ["multi-user.target"]

@@ -18,8 +18,8 @@ from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
 from headrace.supervisor.supervisor import Supervisor
-from headrace.supervisor.systemd import Notifier
 from headrace_common import logs
+from headrace_common.systemd import Notifier
 
 DESCRIPTION = (
     "Runs all destinations until SIGTERM or SIGINT; then drains what is in flight and exits 0. Files of destinations "

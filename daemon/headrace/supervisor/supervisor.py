@@ -13,8 +13,8 @@ from headrace.destination.status import DestinationStatus
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.reload import Reloader
 from headrace.supervisor.supervised import END_LIMIT, ActorFactory, RestartPolicy, Supervised
-from headrace.supervisor.systemd import Notifier
 from headrace.tasks import cancel, first
+from headrace_common.systemd import Notifier
 
 log = structlog.get_logger(__name__)
 

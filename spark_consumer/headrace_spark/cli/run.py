@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import signal
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 
 import structlog
 
-from headrace_documents.errors import ConsumerError
+from headrace_common.systemd import Notifier
+from headrace_documents import elastic
+from headrace_documents.errors import ConsumerError, UnreachableError
 from headrace_spark import kafka
-from headrace_spark.cli.check import check
+from headrace_spark.causes import elasticsearch_cause
 from headrace_spark.cli.common import Commands, add_command
+from headrace_spark.http import HttpServer
+from headrace_spark.outages import ELASTICSEARCH, KAFKA, Outages
 from headrace_spark.settings import Settings, load_settings
+from headrace_spark.status import Status
 
 log = structlog.get_logger("headrace_spark")
+
+START_EVERY = 3.0
+"""Seconds between two looks for a server that is away at the start."""
 
 
 def add(commands: Commands) -> None:
     command = add_command(commands, "run", "run the streaming query until SIGTERM")
+    command.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default: info")
     command.add_argument(
         "--available-now",
         "--once",
@@ -31,38 +44,111 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from headrace_documents import logs
+
+    logs.configure(options.log_format, options.log_level)
+    # What it says of connections that end with the JVM, with a stack trace, is no news.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     run(load_settings(options.config), available_now=options.available_now)
     return 0
 
 
 def run(settings: Settings, *, available_now: bool) -> None:
     """Until SIGTERM or SIGINT, or until all is read. Raises ConsumerError."""
-    from headrace_spark.query import Runner
-    from headrace_spark.session import open_session
+    from headrace_spark.session import check_java
+    from headrace_spark.watching import Monitor
 
     stop = threading.Event()
+    outages = Outages()
+    status = Status(outages)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         log.info("signal", name=signal.Signals(number).name)
+        status.stopping()
         stop.set()
 
     signal.signal(signal.SIGTERM, on_signal)
-    java = check(settings)
-    log.info("starting", java=java, topics=settings.kafka.topics, checkpoint=settings.spark.checkpoint)
-    spark = open_session(settings.spark)
-    # Spark has put its own handler on SIGINT, which only cancels jobs.
     signal.signal(signal.SIGINT, on_signal)
+    java = check_java()
+    address = settings.http.address
+    server = HttpServer(address, status) if address is not None else None
+    if server is not None:
+        log.info("HTTP listens", port=server.port)
+    notifier = Notifier.from_env(os.environ)
+    monitor = Monitor(status, notifier)
+    monitor.start()
+    log.info("starting", java=java, topics=settings.kafka.topics, checkpoint=settings.spark.checkpoint)
+    patience = settings.spark.patience if available_now else None
     try:
-        kafka.prepare_topics(settings.kafka, spark, stop)
-        log.info("running")
-        Runner(settings, spark, stop).run(available_now)
+        _wait(KAFKA, lambda: kafka.check_reachable(settings.kafka), outages, stop, patience)
+        _wait(ELASTICSEARCH, lambda: _look_at_elasticsearch(settings), outages, stop, patience)
+        if not stop.is_set():
+            _with_spark(settings, status, stop, available_now=available_now)
     except ConsumerError:
         if not stop.is_set():
             raise
     finally:
-        try:
-            spark.stop()
-        except Exception as error:
-            # Signalled as a group (Ctrl-C, systemd's control group) the JVM may have ended before us.
-            log.debug("Spark was gone already", reason=str(error))
+        notifier.stopping()
+        monitor.close()
+        if server is not None:
+            server.close()
     log.info("stopped")
+
+
+def _look_at_elasticsearch(settings: Settings) -> None:
+    try:
+        elastic.check(settings.elasticsearch, settings.index)
+    except UnreachableError as error:
+        raise UnreachableError(elasticsearch_cause(str(error), settings.elasticsearch.hosts)) from None
+
+
+def _wait(
+    system: str, look: Callable[[], None], outages: Outages, stop: threading.Event, patience: float | None
+) -> None:
+    """Waits until `look` raises no UnreachableError any more. Raises it itself when `patience` is at its end."""
+    began = time.monotonic()
+    while not stop.is_set():
+        try:
+            look()
+        except UnreachableError as error:
+            lasted = time.monotonic() - began
+            if patience is not None and lasted >= patience:
+                raise
+            outages.waiting(system, "start", str(error), waits="the start", seconds=lasted)
+            stop.wait(START_EVERY)
+        else:
+            break
+    outages.over(system, "start")
+
+
+def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, available_now: bool) -> None:
+    from headrace_spark.checkpoint import Checkpoint
+    from headrace_spark.ending import Ending
+    from headrace_spark.kafka_look import KafkaLook
+    from headrace_spark.listener import Listener
+    from headrace_spark.pace import Pace
+    from headrace_spark.query import Runner
+    from headrace_spark.reports import receiver
+    from headrace_spark.session import open_session
+    from headrace_spark.watching import KafkaWatch
+
+    outages = status.outages
+    handler = signal.getsignal(signal.SIGINT)
+    spark, process = open_session(settings.spark, receiver(outages, status.sign))
+    # Spark has put its own handler on SIGINT, which only cancels jobs.
+    signal.signal(signal.SIGINT, handler)
+    ending = Ending(spark, process, stop, outages, settings.spark.drain_timeout)
+    pace = Pace(settings.spark.max_offsets_per_trigger, settings.spark.max_bytes_per_trigger)
+    watch = KafkaWatch(settings.kafka, KafkaLook(settings.kafka, spark), status, pace)
+    try:
+        spark.streams.addListener(Listener(status))
+        patience = 0.0 if available_now else None
+        _wait(KAFKA, lambda: kafka.prepare_topics(settings.kafka, spark, stop), outages, stop, patience)
+        watch.start()
+        log.info("running")
+        checkpoint = Checkpoint(spark, settings.spark.checkpoint_location())
+        look = KafkaLook(settings.kafka, spark)
+        Runner(settings, spark, stop, status, watch, pace, checkpoint, look).run(available_now)
+    finally:
+        watch.close()
+        ending.end()

@@ -1,4 +1,4 @@
-"""Tells systemd how the daemon is: the datagrams of sd_notify(3), without its library."""
+"""Tells systemd how a process is: the datagrams of sd_notify(3), without its library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 class Notifier:
     """Sends to the socket that systemd names in NOTIFY_SOCKET; does nothing when there is none.
 
-    A datagram that can't be sent is dropped: no destination may stop because systemd does not listen.
+    A datagram that can't be sent is dropped: no work may stop because systemd does not listen.
     """
 
     def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
@@ -43,7 +43,7 @@ class Notifier:
         self._send("STOPPING=1")
 
     def watchdog(self) -> None:
-        """The loop is alive."""
+        """The process works."""
         if self.watchdog_seconds:
             self._send("WATCHDOG=1")
 

@@ -1,0 +1,84 @@
+"""Why nothing goes on, in words for an operator: out of what Elasticsearch, Kafka and Java say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_DOCS = 2_147_483_519
+"""The most documents that a shard of Elasticsearch takes: Lucene's limit."""
+_INDEX = re.compile(r"index \[([^\[\]]+)\]")
+_SHARD = re.compile(r"shard \[+([^\[\]]+)\]")
+_PYTHON = re.compile(r"^(?:headrace_\w+(?:\.\w+)*\.)(\w+): (.+)$", re.MULTILINE)
+_JAVA = re.compile(r"^(?:Caused by: )?(?:[\w.]+\.)?(\w+(?:Exception|Error): .+)$", re.MULTILINE)
+_BAD_LOGIN = re.compile(r"\b401\b|unable to authenticate|expired", re.IGNORECASE)
+
+
+def elasticsearch_cause(said: str, hosts: Sequence[str]) -> str:
+    """Why Elasticsearch takes nothing, out of the text of a BulkError or UnreachableError."""
+    where = f"Elasticsearch at {', '.join(hosts)}"
+    index = _INDEX.search(said)
+    name = index[1] if index else "?"
+    shard = _SHARD.search(said)
+    if "cluster_block" in said:
+        if "flood" in said or "read-only-allow-delete" in said:
+            return f"index {name} is blocked: flood stage, free disk space"
+        return f"index {name} is blocked: {_short(said)}"
+    if "documents per shard" in said or "number of documents in the index cannot exceed" in said:
+        return f"a shard of index {shard[1] if shard else name} is full ({MAX_DOCS:,} documents)"
+    if "index_closed_exception" in said:
+        return f"index {name} is closed: {_short(said)}"
+    if _BAD_LOGIN.search(said):
+        return f"{where}: credentials are refused or have expired"
+    if "security_exception" in said or re.search(r"\b403\b", said):
+        return f"{where}: a right is missing: {_short(said)}"
+    for sign, text in (
+        ("Connection refused", "connection refused"),
+        ("timed out", "no answer in time"),
+        ("no answer within", "no answer in time"),
+        ("timeout", "no answer in time"),
+        ("RemoteDisconnected", "connection closed"),
+        ("Connection reset", "connection reset"),
+        ("Name or service not known", "the host's name is not known"),
+        ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted"),
+    ):
+        if sign in said:
+            return f"{where} does not answer: {text}"
+    if re.search(r"\b429\b", said):
+        return f"{where} is overloaded: {_short(said)}"
+    return f"{where} takes nothing: {_short(said)}"
+
+
+def kafka_cause(servers: Sequence[str], said: str = "") -> str:
+    """Why Kafka gives nothing."""
+    where = f"Kafka at {', '.join(servers)}"
+    if "Authentication" in said or "SaslAuth" in said:
+        return f"{where}: credentials are refused or have expired"
+    if "AuthorizationException" in said:
+        return f"{where}: a right is missing: {_short(said)}"
+    if said and "Timeout" not in said and "timed out" not in said and "refused" not in said:
+        return f"{where} does not answer: {_short(said)}"
+    return f"{where} does not answer"
+
+
+def python_error(text: str) -> tuple[str, str]:
+    """Name and text of the error of ours that ended a task, out of the story that Spark makes of it; two empty texts
+    where there is none."""
+    found = _PYTHON.findall(text)
+    return found[-1] if found else ("", "")
+
+
+def query_reason(text: str) -> str:
+    """The one sentence in what Spark says of a query that failed."""
+    name, said = python_error(text)
+    if name:
+        return said
+    # Spark begins with its own wrappers; what is to blame comes last.
+    causes = re.findall(
+        r"^(?:Caused by: |=== Streaming Query ===)?(?:[\w.]+\.)?(\w+(?:Exception|Error): .+)$", text, re.M
+    )
+    return _short(causes[-1] if causes else text)
+
+
+def _short(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0].strip()[:300]
