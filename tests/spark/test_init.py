@@ -28,7 +28,7 @@ async def test_init_writes_a_config_for_the_tables_of_a_topic(
     text = output.read_text()
     assert f"# Of some {len(messages) + 1} messages in {pipeline.topic} it has read {len(messages) + 1}." in text
     assert f"#   {len(messages)} are Canal's JSON" in text
-    assert "# shop.serve_0, shop.serve_1: rows seen: 14 inserted, 8 updated, 4 deleted." in text
+    assert "# shop.serve_0, shop.serve_1: rows seen: 18 inserted, 8 updated, 4 deleted." in text
     found = load_settings(output)
     assert [one.name for one in found.index] == ["shop.serve", "shop.shop.t"]
     # There is a file now, and no such topic.
