@@ -8,6 +8,7 @@ import platform
 import sys
 from pathlib import Path
 
+from benchmarks.consumer import measure_consumer
 from benchmarks.lines import Line, Servers, run_all, table
 from benchmarks.snapshots import ROWS, measure_snapshot
 from benchmarks.workloads import Filler, Workload
@@ -92,17 +93,20 @@ def main() -> int:
     parser.add_argument(
         "--snapshot", action="store_true", help="only the reading of tables, and what it costs the stream"
     )
+    parser.add_argument("--spark", action="store_true", help="only the Spark consumer, from Kafka into Elasticsearch")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table that is read (default %(default)s)")
     parser.add_argument("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures are written")
     options = parser.parse_args()
     scale, runs = (10, 1) if options.quick else (1, options.runs)
     measured, text = [], ""
-    if options.large:
+    if options.spark:
+        measured = measure_consumer(runs, scale)
+    elif options.large:
         measured = measure_large(runs, scale)
     elif not options.snapshot:
         measured = measure_all(runs, scale)
         text = compared(measured)
-    if not options.large:
+    if not (options.large or options.spark):
         measured += measure_snapshot(runs, options.rows // scale)
     text = table(measured) + text
     print(text)

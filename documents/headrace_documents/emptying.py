@@ -16,7 +16,6 @@ from headrace_documents.elastic import BulkWriter
 from headrace_documents.emptied import emptied
 from headrace_documents.errors import BulkError, MessageError, ask
 from headrace_documents.index_settings import IndexSettings
-from headrace_documents.index_setup import IndexSetup
 from headrace_documents.indexes import Indexes
 from headrace_documents.join_tree import JoinTree, JoinTrees, Touched, stored_row
 from headrace_documents.projection import UnfitTable
@@ -106,16 +105,23 @@ def _has_one_table(index: IndexSettings) -> bool:
     )
 
 
-def not_emptied(indexes: IndexSetup, wanted: list[Action], table: str) -> list[Action]:
+def not_emptied(writer: BulkWriter, wanted: list[Action], table: str) -> list[Action]:
     """The actions without those that are older than the last TRUNCATE or DROP of their table, as their indexes say.
     Raises BulkError."""
-    since = {}
-    for target, owner in {(one.target, one.owner) for one in wanted}:
-        indexes.unfit(target, owner)  # which looks at the index
-        since[target] = indexes.emptied(target).get(table, 0)
+    since: dict[str, int] = {}
+    for one in wanted:
+        if one.target not in since:
+            since[one.target] = _emptied_at(writer, one, table)
     if not any(since.values()):
         return wanted
     return [one for one in wanted if one.version >= since[one.target]]
+
+
+def _emptied_at(writer: BulkWriter, action: Action, table: str) -> int:
+    indexes, index = writer.indexes, action.target
+    if indexes.emptied(index) is None:
+        writer.ask(index, lambda: indexes.unfit(index, action.owner))  # which looks at it
+    return (indexes.emptied(index) or {}).get(table, 0)
 
 
 class Emptier:
@@ -156,10 +162,10 @@ class Emptier:
 
     def _prepare(self, index: str, emptying: Emptying) -> None:
         indexes = self._writer.indexes
-        if why := indexes.unfit(index, emptying.owner):
+        if why := self._writer.ask(index, lambda: indexes.unfit(index, emptying.owner)):
             raise BulkError(f"{emptying.table} was emptied, and its documents can't be deleted: {why}")
         # First: what is older and comes later is gone already.
-        indexes.note_emptied(index, emptying.table, emptying.version)
+        self._writer.ask(index, lambda: indexes.note_emptied(index, emptying.table, emptying.version))
         self._writer.ask(index, lambda: self._cluster.refresh(index))
 
     def _pages(self, index: str, query: dict[str, Any] | None, source: Any) -> Iterator[list[dict[str, Any]]]:

@@ -125,10 +125,10 @@ class IndexSetup:
             self._extend(index, self._declared[index], [one.get("properties", {}) for one in there])
         return self._claim(index, owner, metas)
 
-    def emptied(self, index: str) -> dict[str, int]:
+    def emptied(self, index: str) -> dict[str, int] | None:
         """The version at which all rows of a table went, by `database.table`: older ones that come now are gone
-        already. Of an index that unfit() was asked about."""
-        return self._emptied.get(index, {})
+        already. None of an index that unfit() has not looked at."""
+        return self._emptied.get(index)
 
     def note_emptied(self, index: str, table: str, version: int) -> None:
         """Notes in the index that all rows of a table that are older than the version are gone. Raises BulkError."""

@@ -62,7 +62,7 @@ class Applier:
                 wanted: list[Action] = []
                 if isinstance(said, Rows):
                     wanted = actions(said, self._rules)
-                    wanted = not_emptied(self.writer.indexes, wanted, f"{said.database}.{said.table}")
+                    wanted = not_emptied(self.writer, wanted, f"{said.database}.{said.table}")
                 elif isinstance(said, Statement):
                     emptyings[number] = self._emptyings(said)
             except (MessageError, UnfitTable) as error:

@@ -90,9 +90,9 @@ class Members:
         if plan not in self._declared:
             indexes.declare(tree.target, tree.settings, plan.properties)
             indexes.declare_rows(tree.rows_index, tree.settings)
-        # What comes later reads and writes both as they are.
-        if why := indexes.unfit(tree.target, ()) or indexes.unfit(tree.rows_index, ()):
-            raise MessageError(why)
+        for index in (tree.target, tree.rows_index):  # what comes later reads and writes both as they are
+            if why := self._writer.ask(index, lambda index=index: indexes.unfit(index, ())):  # type: ignore[misc]
+                raise MessageError(why)
         self._declared.add(plan)
 
     def look(self) -> None:

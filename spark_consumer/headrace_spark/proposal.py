@@ -224,6 +224,8 @@ def _identity(family: Family) -> list[str]:
     return [
         "# Is a primary key unique in all of these tables? Then take this away: it is the primary key by default.",
         f"id = {toml(f'{shard}:{key}')}",
+        "# Tells after a TRUNCATE whose documents go.",
+        'table_field = "source_table"',
     ]
 
 

@@ -112,7 +112,7 @@ class Worker:
         self.counted.tables[f"{message.database}.{message.table}"] += len(message.rows)
         if message.committed_ms:
             self._committed.append(message.committed_ms)
-        return not_emptied(self._writer.indexes, wanted, f"{message.database}.{message.table}")
+        return not_emptied(self._writer, wanted, f"{message.database}.{message.table}")
 
     def _emptyings(self, message: Statement) -> list[Emptying]:
         found = self._emptying.of(message)
