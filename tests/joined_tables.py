@@ -90,6 +90,15 @@ class Source:
                 made[column] = f"{chance.randrange(3)}"
         return made
 
+    def read_again(self) -> list[Rows]:
+        """Each row as a table that is read has it."""
+        self._version += 10
+        return [
+            message(table, "INSERT", row, None, self._version)
+            for table, rows in self.tables.items()
+            for row in rows.values()
+        ]
+
     def join(self) -> dict[str, Any]:
         made = {}
         for key, serve in self.tables["serve"].items():

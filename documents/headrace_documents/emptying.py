@@ -152,7 +152,7 @@ class Emptier:
         self._writer.indexes.declare_rows(tree.rows_index, tree.settings)
         self._prepare(tree.rows_index, emptying)
         count = 0
-        for page in self._pages(tree.rows_index, {"term": {"t": emptying.table}}, source=("n", "j", "o")):
+        for page in self._pages(tree.rows_index, {"term": {"t": emptying.table}}, source=("n", "j", "o", "f")):
             count += len(page)
             self._delete(tree.rows_index, page, emptying, {"t": emptying.table, "n": "", "j": ()})
             for hit in page:

@@ -17,7 +17,7 @@ _TOKENS = 1000
 """Of one search."""
 _HITS = 2000
 """Of one page."""
-_WITHOUT_FIELDS = ("n", "j", "o")
+_WITHOUT_FIELDS = ("n", "j", "o", "f")
 
 
 class ElasticRows(RowStore):

@@ -42,9 +42,10 @@ ROWS_MAPPING: dict[str, Any] = {
         "j": {"type": "keyword", "doc_values": False},
         "o": {"type": "keyword", "index": False, "doc_values": False},
         "d": {"type": "object", "enabled": False},
+        "f": {"type": "object", "enabled": False},
     },
 }
-"""Of the index of rows: node, table, tokens, document, fields."""
+"""Of the index of rows: node, table, tokens, document, fields, and what the row touched before."""
 
 
 class Document(NamedTuple):
@@ -59,13 +60,15 @@ Touched = Document | str
 
 
 class MemberRow(NamedTuple):
-    """A row as it is kept. `document` is None but for those of the index's own tables."""
+    """A row as it is kept. `document` is None but for those of the index's own tables. `former` is what it touched
+    before, where only the row that was kept then has said so: a batch that is done again still knows it."""
 
     id: str
     node: str
     tokens: tuple[str, ...]
     fields: dict[str, Any]
     document: Document | None
+    former: tuple[Touched, ...] = ()
 
     def touches(self) -> Touched | None:
         """The document of the row, or what leads to it; None for a row that belongs to none, because of a NULL."""
@@ -79,6 +82,17 @@ class RowChange(NamedTuple):
     actions: list[Action]
     touched: list[Touched]
     unknown: bool
+
+
+def keep_former(actions: Sequence[Action], kept: Mapping[str, MemberRow]) -> Iterator[Touched]:
+    """Before the actions of a RowChange with `unknown`: yields what the rows touch that they replace, and notes it in
+    what is to be kept."""
+    for action in actions:
+        if (row := kept.get(action.id)) is not None:
+            touched = dict.fromkeys(one for one in (row.touches(), *row.former) if one is not None)
+            if action.body is not None and touched:
+                action.body["f"] = [one if isinstance(one, str) else list(one) for one in touched]
+            yield from touched
 
 
 class TooManyRows(Exception):
@@ -100,7 +114,12 @@ def stored_row(name: str, source: Mapping[str, Any]) -> MemberRow:
     """A row of the index of rows."""
     document = source.get("o")
     return MemberRow(
-        name, source["n"], tuple(source["j"]), source.get("d") or {}, None if document is None else Document(*document)
+        name,
+        source["n"],
+        tuple(source["j"]),
+        source.get("d") or {},
+        None if document is None else Document(*document),
+        tuple(one if isinstance(one, str) else Document(*one) for one in source.get("f", ())),
     )
 
 
@@ -286,7 +305,7 @@ class MemberPlan:
         if row is not None:
             body = {"n": row.node, "t": self._table, "j": row.tokens, "d": row.fields}
             if row.document is not None:
-                body["o"] = row.document
+                body["o"] = list(row.document)
         elif self.tree.gone is not None:
             body = {"n": self.node, "t": self._table, "j": ()}
         return Action(index, name, version, body, number)

@@ -15,7 +15,7 @@ from headrace_documents.elastic import BulkWriter
 from headrace_documents.emptying import Emptier, Emptying
 from headrace_documents.errors import MessageError
 from headrace_documents.join_store import ElasticDocuments, ElasticRows
-from headrace_documents.join_tree import Document, JoinTrees, MemberPlan, Touched
+from headrace_documents.join_tree import Document, JoinTrees, MemberPlan, Touched, keep_former
 from headrace_documents.joining import Composer, resolve
 from headrace_spark.counting import Counts
 from headrace_spark.letters import Origin
@@ -61,8 +61,9 @@ class Members:
         self._declared = set[MemberPlan]()
         self._told = set[tuple[str, Touched]]()
         self._touched: dict[tuple[str, Touched], Origin] = {}
-        self._unknown: dict[str, dict[str, Origin]] = {}
-        """Rows by index whose former selves no message says, so that those that are kept have to be looked at."""
+        self._unknown: dict[str, list[tuple[Action, Origin]]] = {}
+        """By index the changes of which no message says how the row was before, so that those that are kept have to be
+        looked at."""
 
     def actions(self, message: Rows, origin: Origin) -> list[Action] | None:
         """What is to be kept; None where no index with joins has the table. Raises MessageError, and then nothing of
@@ -80,9 +81,7 @@ class Members:
                 for touched in change.touched:
                     self._touch(target, touched, origin)
                 if change.unknown:
-                    names = self._unknown.setdefault(target, {})
-                    for action in change.actions:
-                        names.setdefault(action.id, origin)
+                    self._unknown.setdefault(target, []).extend((one, origin) for one in change.actions)
         return wanted
 
     def _declare(self, plan: MemberPlan) -> None:
@@ -97,11 +96,12 @@ class Members:
 
     def look(self) -> None:
         """Before rows are written: what those touch that they replace. Raises BulkError."""
-        for target, names in self._unknown.items():
+        for target, changes in self._unknown.items():
             rows = ElasticRows(self.trees.trees[target], self._writer)
-            for row in rows.get(list(names)):
-                if (touched := row.touches()) is not None:
-                    self._touch(target, touched, names[row.id])
+            kept = {row.id: row for row in rows.get(list({action.id for action, _ in changes}))}
+            for action, origin in changes if kept else ():
+                for touched in keep_former((action,), kept):
+                    self._touch(target, touched, origin)
         self._unknown.clear()
 
     def touches(self) -> Iterator[Touch]:
