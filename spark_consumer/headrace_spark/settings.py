@@ -11,9 +11,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from headrace_common.files import read_section
 from headrace_common.section import MIB, Hosts, Int, Seconds, SecondsOrOff, Section, SizeOrOff, Topic
 from headrace_common.values import parse_host_port
-from headrace_documents.config import load_file
+from headrace_documents.errors import SettingsError
 from headrace_documents.index_settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
 
@@ -165,6 +166,27 @@ class Settings(Section):
         return not self.index or "index" in self.elasticsearch.model_fields_set
 
 
+class IndexFile(Section):
+    """A file in the folder `indexes` beside the config file."""
+
+    index: list[IndexSettings] = Field(min_length=1)
+
+
 def load_settings(path: Path) -> Settings:
-    """Reads a config file. Raises SettingsError with everything that is wrong."""
-    return load_file(path, Settings)
+    """Reads a config file, and the files indexes/*.toml beside it. Raises SettingsError with everything that is
+    wrong."""
+    problems: list[str] = []
+    settings = read_section(path, Settings, os.environ, problems)
+    files = sorted((path.parent / "indexes").glob("*.toml"))
+    places = [(path, one) for one in settings.index] if settings is not None else []
+    for file in files:
+        found = read_section(file, IndexFile, os.environ, problems)
+        places += [(file, one) for one in found.index] if found is not None else []
+    first: dict[str, Path] = {}
+    for file, one in places:
+        if (before := first.get(one.name.lower())) is not None:
+            problems.append(f"{file}: index {one.name} is declared twice, the first time in {before}")
+        first.setdefault(one.name.lower(), file)
+    if settings is None or problems:
+        raise SettingsError(problems)
+    return settings.model_copy(update={"index": [one for _, one in places]})

@@ -142,6 +142,24 @@ def test_what_is_to_end_waits_for_an_absent_server_only_so_long(
     assert "Kafka can't be reached: 127.0.0.1:" in capsys.readouterr().err
 
 
+def test_indexes_may_stand_in_files_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "indexes"
+    folder.mkdir()
+    own = "[[index]]\nname = 'services'\ntables = ['shop.serve']\n"
+    config = write(tmp_path, GOOD.format(kafka=1, elastic=1) + own)
+    (folder / "orders.toml").write_text("[[index]]\nname = 'orders'\ntables = ['shop.orders']\n")
+    (folder / "notes.txt").write_text("no TOML")
+    assert [one.name for one in load_settings(config).index] == ["services", "orders"]
+    (folder / "more.toml").write_text(own.replace("services", "Services"))
+    (folder / "wrong.toml").write_text("[[index]]\nname = 'x'\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(config)
+    assert caught.value.problems == [
+        f"{folder}/wrong.toml: index[0].tables: is missing",
+        f"{folder}/more.toml: index Services is declared twice, the first time in {config}",
+    ]
+
+
 def test_a_start_may_be_a_time(tmp_path: Path) -> None:
     good = GOOD.format(kafka=1, elastic=1)
 
