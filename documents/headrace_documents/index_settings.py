@@ -85,6 +85,11 @@ Regexes = Annotated[list[Annotated[str, AfterValidator(_check_regex)]], BeforeVa
 Zone = Annotated[str, AfterValidator(_check_zone)]
 
 
+def computed_column(index: str, join: str, field: str) -> str:
+    """The column in which a row has what the field's expression gave; no table has one of this name."""
+    return "\0".join(("", index, join, field))
+
+
 class FieldSettings(Section):
     """One field of the documents of an index."""
 
@@ -97,6 +102,7 @@ class FieldSettings(Section):
     separator: str = Field(",", min_length=1, description="Where `split` cuts")
     geo_point: tuple[str, str] | None = Field(None, description="Columns of latitude and longitude")
     constant: Any = Field(None, description="The value of each document")
+    sql: str = Field("", description="Spark SQL expression of the row's columns, which are texts (Spark consumer)")
     type: Annotated[str, AfterValidator(check_mapping_type)] = Field(
         "", description="Type of the mapping; default: by the column's type"
     )
@@ -104,7 +110,7 @@ class FieldSettings(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> FieldSettings:
-        given = [name for name in ("column", "geo_point", "constant") if getattr(self, name) not in (None, "")]
+        given = [name for name in ("column", "geo_point", "constant", "sql") if getattr(self, name) not in (None, "")]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} exclude each other")
         if self.convert != "auto" and given and given[0] != "column":

@@ -63,6 +63,7 @@ class IndexPlan:
             settings,
             settings.types(),
             types,
+            place=(settings.name, ""),
             what=f"index {settings.name}",
             table=f"{database}.{table}",
             further=self._identity.columns,

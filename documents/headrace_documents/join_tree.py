@@ -271,6 +271,7 @@ class MemberPlan:
             found.join or settings,
             settings.types(),
             types,
+            place=(settings.name, found.join.name if found.join is not None else ""),
             what=f"index {settings.name}" + (f", join {node}," if found.join is not None else ""),
             table=self._table,
             prefix=found.join.field_prefix if found.join is not None else "",
@@ -296,7 +297,9 @@ class MemberPlan:
             if former is not None and (old_name := self._row_id(message.keys, former)) != name:
                 actions.append(self._action(old_name, None, version, i))
             actions.append(self._action(name, after, version, i))
-            images = [] if before == after and not unknown else [before, after]
+            # What Spark computes is there for the row as it is now only, so that it always counts as changed.
+            same = before == after and not unknown and not self._projection.computed
+            images = [] if same else [before, after]
             touched = (one.touches() for one in images if one is not None)
             yield RowChange(actions, list(dict.fromkeys(one for one in touched if one is not None)), unknown)
 

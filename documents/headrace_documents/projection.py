@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace_documents.changes import Row
 from headrace_documents.errors import ConsumerError, MessageError
-from headrace_documents.index_settings import PLACEHOLDER, FieldSettings, RowFields
+from headrace_documents.index_settings import PLACEHOLDER, FieldSettings, RowFields, computed_column
 from headrace_documents.types import Property, TypeRules, field_type, json_value
 
 Convert = Callable[[str], Any]
@@ -56,12 +56,17 @@ class Projection:
         rules: TypeRules,
         types: Mapping[str, str],
         *,
+        place: tuple[str, str],
         what: str,
         table: str,
         prefix: str = "",
         further: frozenset[str] = frozenset(),
     ) -> None:
-        """`what` is what the config calls it, such as "index services". Raises UnfitTable."""
+        """`place` is the name of the index and of the join; `what` is what the config calls it, such as "index
+        services". Raises UnfitTable."""
+        self.computed = False
+        """Whether there are fields that Spark computes."""
+        self._place = place
         self.properties: dict[str, Property] = {}
         self._rules, self._types, self._what, self._prefix = rules, types, what, prefix
         self._fields: list[tuple[str, str, Convert | None]] = []
@@ -70,7 +75,9 @@ class Projection:
         self._add_fields(settings)
         soft = settings.soft_delete
         self._soft = (soft.column, frozenset(soft.values)) if soft is not None else None
-        needed = {column for _, column, _ in self._fields} | {one for point in self._points for one in point[1:]}
+        needed = {column for _, column, _ in self._fields if column[:1] != "\0"} | {
+            one for point in self._points for one in point[1:]
+        }
         needed |= further | ({soft.column} if soft is not None else set())
         self._needed = frozenset(needed)
         if types and (missing := sorted(needed - types.keys())):
@@ -91,10 +98,11 @@ class Projection:
                 lat, lon = row[latitude], row[longitude]
                 made[name] = None if lat is None or lon is None else {"lat": float(lat), "lon": float(lon)}
         except KeyError:
-            missing = ", ".join(sorted(self._needed - row.keys()))
-            raise MessageError(
-                f"row {number} is not whole, it lacks {missing}: the source needs binlog_row_image=FULL"
-            ) from None
+            if missing := ", ".join(sorted(self._needed - row.keys())):
+                raise MessageError(
+                    f"row {number} is not whole, it lacks {missing}: the source needs binlog_row_image=FULL"
+                ) from None
+            raise MessageError(f"{self._what} has fields that Spark computes: headrace-spark alone has them") from None
         except ValueError as error:
             raise MessageError(f"row {number} does not fit {self._what}: {error}") from None
         return made
@@ -116,6 +124,9 @@ class Projection:
             mapping = {"type": "geo_point"}
         elif field.constant is not None:
             self._constants[shown] = field.constant
+        elif field.sql:
+            self.computed = True
+            self._fields.append((shown, computed_column(*self._place, name), None))
         else:
             mapping = self._add_column(shown, field.column or name, field)
         if field.type:
@@ -139,7 +150,7 @@ class Projection:
 
 
 def _is_of_column(field: FieldSettings) -> bool:
-    return field.geo_point is None and field.constant is None
+    return field.geo_point is None and field.constant is None and not field.sql
 
 
 def _split(separator: str, text: str) -> list[str]:

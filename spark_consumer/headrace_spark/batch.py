@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark import RDD
@@ -25,9 +25,11 @@ from pyspark.sql.types import (
 )
 
 from headrace_documents import logs
+from headrace_documents.changes import Row
 from headrace_documents.cluster import Cluster
 from headrace_documents.elastic import BulkWriter
 from headrace_spark.counting import Adding, Counts
+from headrace_spark.expressions import Expressions
 from headrace_spark.joining import Emptied, Joining, RefusedDocument, Touch
 from headrace_spark.letters import Origin
 from headrace_spark.settings import Settings
@@ -60,8 +62,16 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 class Batch:
     """The messages of one batch. `patience` is that of PatientWriter."""
 
-    def __init__(self, settings: Settings, frame: DataFrame, number: int, patience: float | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        frame: DataFrame,
+        number: int,
+        patience: float | None,
+        expressions: Expressions | None = None,
+    ) -> None:
         self._settings, self._frame, self._number, self._patience = settings, frame, number, patience
+        self._expressions = expressions
         self._context = frame.sparkSession.sparkContext
         self._counts = self._context.accumulator(Counts(), Adding())
 
@@ -72,13 +82,20 @@ class Batch:
 
     def write(self, save: Callable[[DataFrame], None]) -> None:
         """Does all of it; `save` is given the dead letters, twice at most."""
-        made = self._frame.rdd.mapPartitions(self._step(_Apply)).persist()
+        made = self._records().mapPartitions(self._step(_Apply)).persist()
         try:
             save(self._letters(made.filter(_is_letter)))
             if self.counts.numbers["touched"] or self.counts.numbers["emptied"]:
                 self._follow(made.filter(_is_no_letter), save)
         finally:
             made.unpersist()
+
+    def _records(self) -> RDD[Any]:
+        expressions = self._expressions
+        if not expressions:
+            return self._frame.rdd.map(record_of)
+        rows = expressions.computed(self._frame).rdd
+        return rows.mapPartitions(expressions.messages).map(lambda found: record_of(found[0], found[1]))
 
     def _step(self, kind: type[_Step]) -> _Step:
         return kind(self._settings, self._counts, self._number, self._patience)
@@ -106,10 +123,11 @@ class Batch:
         return self._frame.sparkSession.createDataFrame(letters, _LETTERS, verifySchema=False)
 
 
-def record_of(row: Iterable[Any]) -> Record:
+def record_of(row: Iterable[Any], computed: Sequence[Row] = ()) -> Record:
     """The message of a row of the frame."""
     key, value, topic, partition, offset, headers = row
-    return Record(key, value, topic, partition, offset, headers and [(name, data) for name, data in headers])
+    known = headers and [(name, data) for name, data in headers]
+    return Record(key, value, topic, partition, offset, known, computed)
 
 
 class _Step:
@@ -134,7 +152,7 @@ class _Step:
 class _Apply(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
         worker = Worker(self._settings, writer, self._number, counts)
-        yield from worker.run(map(record_of, given))
+        yield from worker.run(given)
         worker.totals()
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_spark.batch import COLUMNS, Batch
 from headrace_spark.checkpoint import Checkpoint
 from headrace_spark.errors import QueryError, RefusedError
+from headrace_spark.expressions import Expressions
 from headrace_spark.kafka import client_options, java_reason
 from headrace_spark.kafka_look import KafkaLook, Seen
 from headrace_spark.outages import ELASTICSEARCH, KAFKA, QUERY
@@ -40,9 +41,11 @@ class Runner:
         self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
         pace: Pace, checkpoint: Checkpoint, look: KafkaLook,
     ) -> None:  # fmt: skip
+        """Raises ExpressionError."""
         self._settings, self._spark, self._stop = settings, spark, stop
         self._status, self._watch_kafka, self._pace = status, watch, pace
         self._checkpoint, self._look = checkpoint, look
+        self._expressions = Expressions(settings, spark)
         self._batches = 0  # finished since the query was last started
         self._patience: float | None = None
 
@@ -178,7 +181,7 @@ class Runner:
             # The batch before this one is finished and noted; this one is left for the next start.
             raise _Stopping
         started = time.monotonic()
-        batch = Batch(self._settings, frame, batch_id, self._patience)
+        batch = Batch(self._settings, frame, batch_id, self._patience, self._expressions)
         batch.write(self._save)
         self._batches += 1
         seconds, numbers = time.monotonic() - started, batch.counts.numbers

@@ -146,6 +146,8 @@ def jvm_properties(settings: SparkSettings) -> dict[str, str]:
     properties = {
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
+        # An expression that can't be computed for a row is null, and stops nothing.
+        "spark.sql.ansi.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
 
-from headrace_documents.changes import Rows, Statement
+from headrace_documents.changes import Row, Rows, Statement
 from headrace_documents.documents import Action
 from headrace_documents.elastic import BulkWriter
 from headrace_documents.emptying import Emptying, EmptyingPlan, not_emptied
@@ -33,6 +33,8 @@ class Record(NamedTuple):
     partition: int
     offset: int
     headers: list[Header] | None
+    computed: Sequence[Row] = ()
+    """What Spark has computed of each row of the message."""
 
 
 class DeadLetter(NamedTuple):
@@ -79,6 +81,9 @@ class Worker:
             self.bytes += len(record.value or b"")
             try:
                 message = read(record.value, record.key, dict(record.headers or ()))
+                if record.computed and isinstance(message, Rows):
+                    for row, more in zip(message.rows, record.computed, strict=False):
+                        row |= more
                 wanted = self._actions(message, record) if isinstance(message, Rows) else []
                 emptyings = self._emptyings(message) if isinstance(message, Statement) else []
             except MessageError as error:
