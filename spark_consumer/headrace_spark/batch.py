@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, StorageLevel
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
@@ -55,6 +55,8 @@ _ORIGINS = StructType(
         StructField("reason", StringType()),
     ]
 )
+_STORED = StorageLevel.MEMORY_AND_DISK
+"""What is lost from memory would be worked through once more."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 """Of the frame that Batch takes, in this order."""
 
@@ -82,7 +84,7 @@ class Batch:
 
     def write(self, save: Callable[[DataFrame], None]) -> None:
         """Does all of it; `save` is given the dead letters, twice at most."""
-        made = self._records().mapPartitions(self._step(_Apply)).persist()
+        made = self._records().mapPartitions(self._step(_Apply)).persist(_STORED)
         try:
             save(self._letters(made.filter(_is_letter)))
             if self.counts.numbers["touched"] or self.counts.numbers["emptied"]:
@@ -103,7 +105,7 @@ class Batch:
     def _follow(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
         for step in (_Resolve, _Compose):
             made = _shuffled(made, self._context.defaultParallelism).mapPartitions(self._step(step))
-        refused = made.persist()
+        refused = made.persist(_STORED)
         try:
             if refused.count():
                 save(self._letters(self._refused(refused)))
