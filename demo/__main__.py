@@ -11,11 +11,13 @@ import time
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 from demo import catalog
 from demo.compare import INDEX, Comparison
-from demo.pipeline import DEAD_LETTERS, TOPIC, DemoFailed, Pipeline
-from demo.search import search
+from demo.pipeline import DemoFailed, Pipeline
+from demo.search import prices, search
+from demo.search_page import SearchPage
 from devstack import DevstackError, Stack, Unavailable
 from devstack.servers.sql import SqlServer
 from headrace_documents.cluster import Cluster
@@ -65,11 +67,11 @@ def show_hits(cluster: Cluster) -> None:
             "".join(f"[{text}]" if marked else text for text, marked in hit.marked.get(name, []))
             for name in ("item_name", "type.name")
         )
-        prices = ", ".join(f"{one['price']:.2f} 元/{one['unit']}" for one in hit.source["prices"])
+        priced = ", ".join(f"{one['price']:.2f} 元/{one['unit']}" for one in prices(hit.source))
         sale = "on sale" if hit.source["is_on_sale"] else "not on sale"
         print(
             f"        {_padded(item, 26)}{_padded(kind, 20)}{_padded(hit.source['city_name'], 6)}"
-            f"{sale}{', hot' if hit.source['is_hot'] else ''}; {prices}"
+            f"{sale}{', hot' if hit.source['is_hot'] else ''}; {priced}"
         )
     if found.total > len(found.hits):
         print(f"        ... and {found.total - len(found.hits)} more", flush=True)
@@ -146,26 +148,28 @@ def run_steps(pipeline: Pipeline, name: str) -> Comparison:
 
 
 def keep(pipeline: Pipeline, name: str) -> None:
-    """Leaves everything running until Ctrl-C, and says where it is."""
+    """Leaves everything running until Ctrl-C, with a page to search and edit, and says where it is."""
     source = pipeline.source
     client = f"mysql -h {source.host} -P {source.port} -u root -p{source.root_password} {catalog.DATABASE}"
-    print(
-        f"""
-demo: all of it keeps running; Ctrl-C ends it. Change the table and search for it a second later.
+    with SearchPage(pipeline.cluster, source) as page:
+        print(
+            f"""
+demo: all of it keeps running; Ctrl-C ends it. Edit a row on the page, or by SQL: the hits follow a moment later.
 
+    search page     {page.url}?q={quote(PHRASE)}   (searches for {PHRASE})
     health          {pipeline.health_url}   (and /metrics)
     {name:<16}{source.address}, root / {source.root_password}; headrace is {source.user} / {source.password}
                     {client}
-    Kafka           {pipeline.kafka.bootstrap_servers}, topic {TOPIC}, dead letters in {DEAD_LETTERS}
-    Elasticsearch   {pipeline.elastic_server.url}/{INDEX}/_search?pretty&q=city_name.keyword:上海
+    Kafka           {pipeline.kafka.bootstrap_servers}, topic {pipeline.topic}, dead letters in {pipeline.dead_letters}
+    Elasticsearch   {pipeline.elastic_server.url}/{INDEX}/_search?pretty
     logs, config    {pipeline.folder}
 """,
-        flush=True,
-    )
-    while True:
-        time.sleep(1)
-        pipeline.daemon.require_running()
-        pipeline.consumer.require_running()
+            flush=True,
+        )
+        while True:
+            time.sleep(1)
+            pipeline.daemon.require_running()
+            pipeline.consumer.require_running()
 
 
 def demo(options: argparse.Namespace) -> None:

@@ -24,7 +24,6 @@ from headrace_documents.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 
 DESTINATION, TOPIC = "shop", "shop"
-DEAD_LETTERS = "shop.dead-letters"
 POLL_SECONDS = 0.3
 
 HEADRACE = """\
@@ -158,9 +157,16 @@ class Pipeline:
     """Configuration and processes of one chain; everything that it writes is in `folder`."""
 
     def __init__(
-        self, stack: Stack, source: SqlServer, kafka: KafkaCluster, elastic: ElasticsearchServer, folder: Path
+        self,
+        stack: Stack,
+        source: SqlServer,
+        kafka: KafkaCluster,
+        elastic: ElasticsearchServer,
+        folder: Path,
+        topic: str = TOPIC,
     ) -> None:
         self.source, self.kafka, self.elastic_server, self.folder = source, kafka, elastic, folder
+        self.topic, self.dead_letters = topic, f"{topic}.dead-letters"
         self.http_port, self.spark_http_port = ports.free_port(), ports.free_port()
         temporary = folder / "tmp"
         temporary.mkdir(parents=True)
@@ -174,8 +180,8 @@ class Pipeline:
             "spark_http_port": self.spark_http_port,
             "database": DATABASE,
             "index": INDEX,
-            "topic": TOPIC,
-            "dead_letters": DEAD_LETTERS,
+            "topic": topic,
+            "dead_letters": self.dead_letters,
             "ivy": stack.cache.folder("ivy"),
         }
         (folder / "headrace.toml").write_text(HEADRACE.format(**values))

@@ -100,6 +100,11 @@ def _value(source: dict[str, Any], path: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def prices(source: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of a service, the one by the unit of its item first."""
+    return sorted(source["prices"], key=lambda one: one["unit"] != source.get("item_unit"))
+
+
 def segments(text: str) -> Segments:
     """A highlighted text in parts. Those that only touch are one: each character is a token of its own."""
     made: Segments = []

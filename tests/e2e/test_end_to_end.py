@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,22 +12,13 @@ from aiokafka import AIOKafkaProducer
 
 from demo import catalog
 from demo.__main__ import kill_in_the_middle, require_identical
-from demo.pipeline import DEAD_LETTERS, TOPIC, Pipeline
+from demo.pipeline import Pipeline
 from demo.search import search
-from devstack import Stack
 from tests.support import eventually, read_topic
 
 pytestmark = pytest.mark.server
 
 ALIEN = "这不是我们的消息 {".encode()
-
-
-@pytest.fixture
-def pipeline(stack: Stack, mysql: Any, kafka: Any, elastic_server: Any) -> Iterator[Pipeline]:
-    mysql.sql("DROP DATABASE IF EXISTS headrace")  # the heartbeat row of another test's destination of this name
-    with Pipeline(stack, mysql, kafka, elastic_server, stack.directory / "end-to-end") as made:
-        yield made
-    mysql.sql(f"DROP DATABASE IF EXISTS {catalog.DATABASE}")
 
 
 async def send(bootstrap: str, topic: str, value: bytes) -> None:
@@ -56,7 +46,7 @@ def test_every_row_is_a_document_after_a_kill_and_a_message_that_is_not_ours(pip
     catalog.create(pipeline.source)
     rows = catalog.fill(pipeline.source, chance)
     # Between our messages: the query has to pass it to reach what follows.
-    asyncio.run(send(pipeline.kafka.bootstrap_servers, TOPIC, ALIEN))
+    asyncio.run(send(pipeline.kafka.bootstrap_servers, pipeline.topic, ALIEN))
     loaded = pipeline.wait_identical(120)
     require_identical(pipeline, loaded)
     assert loaded.rows == rows
@@ -71,13 +61,13 @@ def test_every_row_is_a_document_after_a_kill_and_a_message_that_is_not_ours(pip
     letters: list[Any] = []
 
     def arrived() -> bool:
-        letters[:] = asyncio.run(read_topic(pipeline.kafka.bootstrap_servers, DEAD_LETTERS))
+        letters[:] = asyncio.run(read_topic(pipeline.kafka.bootstrap_servers, pipeline.dead_letters))
         return bool(letters)
 
     eventually(arrived, 30, pipeline.consumer.tail)
     assert [letter.value for letter in letters] == [ALIEN]
     headers = dict(letters[0].headers)
     assert b"not JSON" in headers["headrace-dead-reason"]
-    assert headers["headrace-dead-topic"] == TOPIC.encode()
+    assert headers["headrace-dead-topic"] == pipeline.topic.encode()
     assert pipeline.consumer.stop(30) == 0, pipeline.consumer.tail()
     assert pipeline.daemon.stop() == 0, pipeline.daemon.tail()
