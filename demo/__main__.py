@@ -195,7 +195,9 @@ def main() -> int:
         prog="scripts/demo",
         description="Rows changed in MySQL are found in Elasticsearch: all of it on real servers on this machine.",
     )
-    parser.add_argument("--keep", action="store_true", help="leave all running until Ctrl-C, and print where it is")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave all running until Ctrl-C, with a search page, and print where it is"
+    )
     parser.add_argument("--mariadb", action="store_true", help="use MariaDB in place of MySQL")
     options = parser.parse_args()
     try:

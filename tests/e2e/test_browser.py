@@ -60,7 +60,7 @@ async def test_what_is_typed_is_found_and_what_is_edited_is_seen_to_change(fille
     assert {address for address, _ in listeners(browser.pid)} == {"127.0.0.1"}
     with SearchPage(filled.cluster, filled.source) as served:
         async with opened(browser.url) as page:
-            await page.size(900, 1000)
+            await page.size(860, 720)
             await page.go(served.url)
             await page.eventually("document.querySelectorAll('#hits > li').length === 20")
             await page.type(PHRASE)  # the field has the focus
