@@ -1,1 +1,1 @@
-"""The demo: rows of a table in MySQL become documents in Elasticsearch, on real servers, and both are compared."""
+"""The demo: rows of four tables in MySQL become documents in Elasticsearch, on real servers, and both are compared."""

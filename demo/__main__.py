@@ -1,4 +1,4 @@
-"""`scripts/demo`: brings everything up, changes the table, kills the daemon, searches, and compares in the end."""
+"""`scripts/demo`: brings everything up, changes the tables, kills the daemon, searches, and compares in the end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import sys
 import threading
 import time
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 from demo import catalog
-from demo.compare import INDEX, Comparison, search
-from demo.pipeline import DEAD_LETTERS, TOPIC, DemoFailed, Pipeline
+from demo.compare import INDEX, Comparison
+from demo.pipeline import DemoFailed, Pipeline
+from demo.search import prices, search
+from demo.search_page import SearchPage
 from devstack import DevstackError, Stack, Unavailable
 from devstack.servers.sql import SqlServer
 from headrace_documents.cluster import Cluster
@@ -55,21 +59,26 @@ def _padded(text: str, width: int) -> str:
 
 
 def show_hits(cluster: Cluster) -> None:
-    """The search that all this is for."""
-    total, hits = search(cluster, PHRASE, SHOWN)
-    step(f"search in Elasticsearch for {PHRASE}: {total} hits")
-    for hit in hits:
-        sale = "on sale" if hit["is_on_sale"] else "not on sale"
-        print(
-            f"        {_padded(hit['name'], 34)}{_padded(hit['city_name'], 8)}{hit['price']:>9} 元/{hit['unit']}  "
-            f"{sale}{', hot' if hit['is_hot'] else ''}"
+    """The search that all this is for: what was found is between brackets."""
+    found = search(cluster, PHRASE, SHOWN)
+    step(f"search in Elasticsearch for {PHRASE}: {found.total} hits")
+    for hit in found.hits:
+        item, kind = (
+            "".join(f"[{text}]" if marked else text for text, marked in hit.marked.get(name, []))
+            for name in ("item_name", "type.name")
         )
-    if total > len(hits):
-        print(f"        ... and {total - len(hits)} more", flush=True)
+        priced = ", ".join(f"{one['price']:.2f} 元/{one['unit']}" for one in prices(hit.source))
+        sale = "on sale" if hit.source["is_on_sale"] else "not on sale"
+        print(
+            f"        {_padded(item, 26)}{_padded(kind, 20)}{_padded(hit.source['city_name'], 6)}"
+            f"{sale}{', hot' if hit.source['is_hot'] else ''}; {priced}"
+        )
+    if found.total > len(found.hits):
+        print(f"        ... and {found.total - len(found.hits)} more", flush=True)
 
 
 def kill_in_the_middle(pipeline: Pipeline, chance: random.Random) -> None:
-    """Changes the table all the time, while the daemon is killed and started again."""
+    """Changes the tables all the time, while the daemon is killed and started again."""
     killed, began = threading.Event(), threading.Event()
     done: dict[str, int] = {}
     failures: list[BaseException] = []
@@ -98,23 +107,21 @@ def kill_in_the_middle(pipeline: Pipeline, chance: random.Random) -> None:
     killed.set()
     writer.join(60)
     if failures or writer.is_alive():
-        raise DemoFailed(f"the changes to the table failed: {failures or 'not done in 60 s'}")
+        raise DemoFailed(f"the changes to the tables failed: {failures or 'not done in 60 s'}")
     told = ", ".join(f"{count} {kind}" for kind, count in done.items())
     step(f"the changes went on without it: {told}")
     seconds = pipeline.start_daemon()
     step(f"headrace started again: it streams after {seconds:.1f} s from where it was")
 
 
-def require_identical(found: Comparison) -> None:
-    """Raises DemoFailed with the first differences."""
+def require_identical(pipeline: Pipeline, found: Comparison) -> None:
+    """Raises DemoFailed with the first differences, and with the end of the log of the consumer."""
     if not found.identical:
-        lines = [f"    {line}" for line in found.differences[:10]]
-        more = f"\n    ... and {len(found.differences) - 10} more" if len(found.differences) > 10 else ""
-        raise DemoFailed(
-            f"{found.rows} rows, {found.documents} documents, {len(found.differences)} differences\n"
-            + "\n".join(lines)
-            + more
-        )
+        lines = [f"    {line[:300]}" for line in found.differences[:10]]
+        if len(found.differences) > len(lines):
+            lines.append(f"    ... and {len(found.differences) - len(lines)} more")
+        told = f"{found.rows} rows, {found.documents} documents, {len(found.differences)} differences"
+        raise DemoFailed("\n".join([told, *lines, pipeline.consumer.tail()]))
 
 
 def run_steps(pipeline: Pipeline, name: str) -> Comparison:
@@ -124,44 +131,45 @@ def run_steps(pipeline: Pipeline, name: str) -> Comparison:
     seconds = pipeline.start_daemon()
     step(f"headrace streams the binlog of {name} into Kafka ({seconds:.1f} s)")
     catalog.create(pipeline.source)
-    rows = catalog.services(chance)
-    catalog.fill(pipeline.source, rows)
-    step(f"table {INDEX}: {len(rows)} services inserted; waiting for the Spark consumer, which starts meanwhile")
-    require_identical(pipeline.wait_identical(180))
-    step(f"all {len(rows)} are in Elasticsearch")
+    count = catalog.fill(pipeline.source, chance)
+    step(f"four tables: {count} services inserted; waiting for the Spark consumer, which starts meanwhile")
+    require_identical(pipeline, pipeline.wait_identical(180))
+    step(f"all {count} are in Elasticsearch, each with its item, type and prices")
     show_hits(pipeline.cluster)
-    step("now the table changes: updates, deletes, changed keys, inserts")
+    step("now the tables change: updates, deletes, changed keys, inserts; a renamed type reaches all of its services")
     kill_in_the_middle(pipeline, chance)
     added = catalog.alter(pipeline.source, chance)
-    step(f"table altered: a new column, {added} more services, and a value of it for every other row")
+    step(f"table serve_item altered: a new column with a value for every item, and {added} more services")
     found = pipeline.wait_identical(90)
-    require_identical(found)
-    step("the changes are in Elasticsearch")
+    require_identical(pipeline, found)
+    step("the changes are in Elasticsearch: the documents are the join that the database computes")
     show_hits(pipeline.cluster)
     return found
 
 
 def keep(pipeline: Pipeline, name: str) -> None:
-    """Leaves everything running until Ctrl-C, and says where it is."""
+    """Leaves everything running until Ctrl-C, with a page to search and edit, and says where it is."""
     source = pipeline.source
     client = f"mysql -h {source.host} -P {source.port} -u root -p{source.root_password} {catalog.DATABASE}"
-    print(
-        f"""
-demo: all of it keeps running; Ctrl-C ends it. Change the table and search for it a second later.
+    with SearchPage(pipeline.cluster, source) as page:
+        print(
+            f"""
+demo: all of it keeps running; Ctrl-C ends it. Edit a row on the page, or by SQL: the hits follow a moment later.
 
+    search page     {page.url}?q={quote(PHRASE)}   (searches for {PHRASE})
     health          {pipeline.health_url}   (and /metrics)
     {name:<16}{source.address}, root / {source.root_password}; headrace is {source.user} / {source.password}
                     {client}
-    Kafka           {pipeline.kafka.bootstrap_servers}, topic {TOPIC}, dead letters in {DEAD_LETTERS}
-    Elasticsearch   {pipeline.elastic_server.url}/{INDEX}/_search?pretty&q=city_name:上海
+    Kafka           {pipeline.kafka.bootstrap_servers}, topic {pipeline.topic}, dead letters in {pipeline.dead_letters}
+    Elasticsearch   {pipeline.elastic_server.url}/{INDEX}/_search?pretty
     logs, config    {pipeline.folder}
 """,
-        flush=True,
-    )
-    while True:
-        time.sleep(1)
-        pipeline.daemon.require_running()
-        pipeline.consumer.require_running()
+            flush=True,
+        )
+        while True:
+            time.sleep(1)
+            pipeline.daemon.require_running()
+            pipeline.consumer.require_running()
 
 
 def demo(options: argparse.Namespace) -> None:
@@ -169,9 +177,10 @@ def demo(options: argparse.Namespace) -> None:
     with Stack() as stack:
         keep_temporary_files_in(stack.directory / "tmp")
         step("starting the servers")
-        source, name = start_source(stack, options.mariadb)
-        kafka = stack.kafka()
-        elastic = stack.elasticsearch()
+        with ThreadPoolExecutor(2) as pool:
+            starting = pool.submit(stack.kafka), pool.submit(stack.elasticsearch)
+            source, name = start_source(stack, options.mariadb)
+        kafka, elastic = starting[0].result(), starting[1].result()
         step(f"{name}, Kafka and Elasticsearch are up")
         with Pipeline(stack, source, kafka, elastic, stack.directory / "demo") as pipeline:
             found = run_steps(pipeline, name)
@@ -186,7 +195,9 @@ def main() -> int:
         prog="scripts/demo",
         description="Rows changed in MySQL are found in Elasticsearch: all of it on real servers on this machine.",
     )
-    parser.add_argument("--keep", action="store_true", help="leave all running until Ctrl-C, and print where it is")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave all running until Ctrl-C, with a search page, and print where it is"
+    )
     parser.add_argument("--mariadb", action="store_true", help="use MariaDB in place of MySQL")
     options = parser.parse_args()
     try:

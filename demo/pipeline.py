@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from demo.catalog import DATABASE
-from demo.compare import Comparison, compare, read_documents, read_rows
+from demo.compare import INDEX, Comparison, compare, read_documents, read_join
 from devstack import Stack, java, ports
 from devstack.process import GuardedProcess
 from devstack.servers.elasticsearch import ElasticsearchServer
@@ -24,7 +24,6 @@ from headrace_documents.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 
 DESTINATION, TOPIC = "shop", "shop"
-DEAD_LETTERS = "shop.dead-letters"
 POLL_SECONDS = 0.3
 
 HEADRACE = """\
@@ -60,7 +59,6 @@ dead_letter_topic = "{dead_letters}"
 topic_timeout = 120.0
 [elasticsearch]
 hosts = ["{elastic.url}"]
-index = "{{database}}.{{table}}"
 [spark]
 checkpoint = "{folder}/checkpoint"
 trigger = "500 milliseconds"
@@ -68,6 +66,35 @@ min_partitions = 2
 driver_memory = "512m"
 ivy = "{ivy}"
 scratch = "{folder}/scratch"
+[http]
+listen = "127.0.0.1:{spark_http_port}"
+
+# A document is a service of a city, with its item, the type of that, and its prices.
+[[index]]
+name = "{index}"
+tables = '{database}\\.serve'
+drop = ["serve_item_id"]
+booleans = true
+decimals = "double"
+zone = "+08:00"
+settings = {{ "index.refresh_interval" = "200ms" }}
+[[index.join]]
+name = "item"
+tables = '{database}\\.serve_item'
+on = {{ id = "serve_item_id" }}
+drop = ["id", "serve_type_id"]
+[[index.join]]
+name = "type"
+tables = '{database}\\.serve_type'
+parent = "item"
+on = {{ id = "serve_type_id" }}
+shape = "object"
+[[index.join]]
+name = "prices"
+tables = '{database}\\.serve_price'
+on = {{ serve_id = "id" }}
+shape = "list"
+drop = ["serve_id"]
 """
 
 
@@ -130,10 +157,17 @@ class Pipeline:
     """Configuration and processes of one chain; everything that it writes is in `folder`."""
 
     def __init__(
-        self, stack: Stack, source: SqlServer, kafka: KafkaCluster, elastic: ElasticsearchServer, folder: Path
+        self,
+        stack: Stack,
+        source: SqlServer,
+        kafka: KafkaCluster,
+        elastic: ElasticsearchServer,
+        folder: Path,
+        topic: str = TOPIC,
     ) -> None:
         self.source, self.kafka, self.elastic_server, self.folder = source, kafka, elastic, folder
-        self.http_port = ports.free_port()
+        self.topic, self.dead_letters = topic, f"{topic}.dead-letters"
+        self.http_port, self.spark_http_port = ports.free_port(), ports.free_port()
         temporary = folder / "tmp"
         temporary.mkdir(parents=True)
         (folder / "destinations").mkdir()
@@ -143,9 +177,11 @@ class Pipeline:
             "elastic": elastic,
             "folder": folder,
             "http_port": self.http_port,
+            "spark_http_port": self.spark_http_port,
             "database": DATABASE,
-            "topic": TOPIC,
-            "dead_letters": DEAD_LETTERS,
+            "index": INDEX,
+            "topic": topic,
+            "dead_letters": self.dead_letters,
             "ivy": stack.cache.folder("ivy"),
         }
         (folder / "headrace.toml").write_text(HEADRACE.format(**values))
@@ -214,8 +250,8 @@ class Pipeline:
         return wait_for(streams, seconds, lambda: f"the daemon streams: {self.health()}\n{self.daemon.tail()}")
 
     def compare(self) -> Comparison:
-        """The table and the index as they are now."""
-        return compare(read_rows(self.source), read_documents(self.cluster))
+        """The join of the tables and the index as they are now."""
+        return compare(read_join(self.source), read_documents(self.cluster))
 
     def wait_identical(self, seconds: float = 90.0) -> Comparison:
         """Waits until the documents are the rows; at the deadline the comparison says what differs."""

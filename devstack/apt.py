@@ -177,6 +177,22 @@ def architecture() -> str:
     return name
 
 
+def download(
+    work: Path, name: str, suite: str, machine: str, packages: Sequence[str], without: Sequence[str]
+) -> list[Path]:
+    """The files of packages of a Debian suite and of all that they depend on but for `without`, from the first mirror
+    that has them; `work` is a folder to make."""
+    mirrors = machine_mirrors()
+    if not mirrors:
+        raise Unavailable(f"{name} can't be installed: this machine's apt sources name no Debian mirror.")
+    for mirror in mirrors[:-1]:
+        try:
+            return PrivateApt(work, mirror, suite, machine, (*PRETENDED, *without)).download(packages)
+        except Unavailable:
+            shutil.rmtree(work, ignore_errors=True)
+    return PrivateApt(work, mirrors[-1], suite, machine, (*PRETENDED, *without)).download(packages)
+
+
 def install(
     cache: Cache,
     name: str,
@@ -196,21 +212,8 @@ def install(
     machine = architecture()
 
     def build(fresh: Path) -> None:
-        mirrors = machine_mirrors()
-        if not mirrors:
-            raise Unavailable(f"{name} can't be installed: this machine's apt sources name no Debian mirror.")
         say(f"downloading {name} with its libraries (Debian {suite}) ...")
-        work = fresh / "apt"
-        files: list[Path] = []
-        for mirror in mirrors:
-            try:
-                files = PrivateApt(work, mirror, suite, machine, (*PRETENDED, *without)).download(packages)
-                break
-            except Unavailable:
-                shutil.rmtree(work, ignore_errors=True)
-                if mirror == mirrors[-1]:
-                    raise
-        unpack(files, fresh / "root")
+        unpack(download(fresh / "apt", name, suite, machine, packages, without), fresh / "root")
         if finish is not None:
             finish(fresh / "root")
         prefix = Prefix(fresh / "root", machine, private)
@@ -219,7 +222,7 @@ def install(
             raise Unavailable(f"the packages of {name} hold no {probe}.")
         for program in programs:
             prefix.check(program)
-        shutil.rmtree(work)
+        shutil.rmtree(fresh / "apt")
 
     recipe = f"{suite} {machine} {' '.join(packages)} 1"
     return Prefix(cache.install(name, recipe, build) / "root", machine, private)

@@ -17,6 +17,7 @@ from devstack.errors import BadRequest, PortTaken
 from devstack.progress import say
 from devstack.servers import (
     BROKERS,
+    CHROMIUM,
     ELASTICSEARCH,
     KAFKA,
     KINDS,
@@ -30,6 +31,7 @@ from devstack.servers import (
     Handle,
 )
 from devstack.servers.base import Tls
+from devstack.servers.chromium import ChromiumServer
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
@@ -160,6 +162,10 @@ class Stack:
     def redis(self, port: int | None = None, *, name: str = "redis") -> RedisServer:
         """Start a Redis."""
         return self._launch(name, lambda n, d: REDIS.server(self.cache, n, d, port))
+
+    def chromium(self, port: int | None = None, *, name: str = "chromium") -> ChromiumServer:
+        """Start a browser without a window."""
+        return self._launch(name, lambda n, d: CHROMIUM.server(self.cache, n, d, port))
 
     def start(self, kind: str, port: int | None = None) -> Handle:
         """Start a server of the registry by name, with its defaults."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devstack.servers.base import Handle, Kind
+from devstack.servers.chromium import Chromium
 from devstack.servers.elasticsearch import Elasticsearch
 from devstack.servers.kafka import Kafka
 from devstack.servers.mariadb import Mariadb
@@ -27,6 +28,7 @@ RABBITMQ = Rabbitmq("rabbitmq", "3.10", "bookworm")
 RABBITMQ4 = Rabbitmq("rabbitmq4", "4.0", "trixie")
 ROCKETMQ = Rocketmq()
 REDIS = Redis()
+CHROMIUM = Chromium()
 
 SQL: dict[str, SqlKind[SqlServer]] = {kind.name: kind for kind in (MYSQL, MYSQL56, MARIADB, MARIADB118)}
 BROKERS: dict[str, Rabbitmq] = {kind.name: kind for kind in (RABBITMQ, RABBITMQ4)}
@@ -35,11 +37,12 @@ KINDS: dict[str, Kind] = {
     **SQL,
     **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
-    **{kind.name: kind for kind in (ROCKETMQ, REDIS)},
+    **{kind.name: kind for kind in (ROCKETMQ, REDIS, CHROMIUM)},
 }
 
 __all__ = [
     "BROKERS",
+    "CHROMIUM",
     "ELASTICSEARCH",
     "KAFKA",
     "KINDS",

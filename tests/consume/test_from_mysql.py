@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from demo import catalog
-from demo.compare import INDEX, compare, read_documents, read_rows, search
+from demo.catalog import CITIES, DATABASE
+from demo.compare import compare, read_documents
 from devstack.servers.rabbitmq import RabbitmqServer
 from headrace_documents.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
+from tests import serve_sync
 from tests.support import DaemonProcess, destination_toml
 
 from .conftest import Line
@@ -27,10 +28,10 @@ EXCHANGE, TOPIC = "exchange.canal-jzo2o", "canal-mq-jzo2o-foundations"
 
 @pytest.fixture
 def source(mysql: Any, line: Line) -> Iterator[Any]:
-    catalog.create(mysql)
+    serve_sync.create(mysql)
     yield mysql
-    mysql.sql(f"DROP DATABASE {catalog.DATABASE}")
-    line.elastic.indices.delete(index=INDEX, ignore_unavailable=True)
+    mysql.sql(f"DROP DATABASE {DATABASE}")
+    line.elastic.indices.delete(index=serve_sync.INDEX, ignore_unavailable=True)
 
 
 async def test_services_are_found_by_name_and_the_documents_are_the_rows_after_kills(
@@ -48,8 +49,8 @@ declare = true
 queue = "{TOPIC}"
 binding = "{TOPIC}"
 """
-    destination = destination_toml(source, catalog.DATABASE, sink)
-    destination = destination.replace(f'topic = "{catalog.DATABASE}"', f'topic = "{TOPIC}"')
+    destination = destination_toml(source, DATABASE, sink)
+    destination = destination.replace(f'topic = "{DATABASE}"', f'topic = "{TOPIC}"')
     process = daemon(shop=destination).start()
     process.wait_state("shop", "STREAMING")
     account = {"virtual_host": VHOST, "user": ACCOUNT, "password": ACCOUNT}
@@ -60,11 +61,11 @@ binding = "{TOPIC}"
     line.start()
     cluster = Cluster(ElasticsearchSettings(hosts=[line.elastic_server.url]))
     chance = random.Random(3)
-    rows = catalog.services(chance)
-    catalog.fill(source, rows)
-    await line.wait_for(lambda: len(read_documents(cluster)) == len(rows))
-    assert compare(read_rows(source), read_documents(cluster)).differences == []
-    assert search(cluster, "家庭保洁")[0] == 2 * len(catalog.CITIES)
+    rows = serve_sync.services(chance)
+    serve_sync.fill(source, rows)
+    await line.wait_for(lambda: len(read_documents(cluster, serve_sync.INDEX)) == len(rows))
+    assert compare(serve_sync.read_rows(source), read_documents(cluster, serve_sync.INDEX)).differences == []
+    assert serve_sync.count_found(cluster, "家庭保洁") == 2 * len(CITIES)
 
     def hurt(number: int) -> None:
         if number == 40:
@@ -74,10 +75,12 @@ binding = "{TOPIC}"
             process.kill()
             process.start()
 
-    catalog.change(source, chance, 120, hurt)
-    catalog.alter(source, chance)
+    serve_sync.change(source, chance, 120, hurt)
+    serve_sync.alter(source, chance)
     process.wait_state("shop", "STREAMING")
-    await line.wait_for(lambda: compare(read_rows(source), read_documents(cluster)).identical)
+    await line.wait_for(
+        lambda: compare(serve_sync.read_rows(source), read_documents(cluster, serve_sync.INDEX)).identical
+    )
     assert line.count("buried") == 0
     assert process.terminate() == 0
     line.stop()

@@ -1,11 +1,10 @@
-"""End to end: a changed table becomes the same documents, through a SIGKILL and a message that is not ours."""
+"""End to end: the join of changed tables becomes the same documents, through a SIGKILL and a message not of ours."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from aiokafka import AIOKafkaProducer
 
 from demo import catalog
 from demo.__main__ import kill_in_the_middle, require_identical
-from demo.compare import search
-from demo.pipeline import DEAD_LETTERS, TOPIC, Pipeline
-from devstack import Stack
+from demo.pipeline import Pipeline
+from demo.search import search
 from tests.support import eventually, read_topic
 
 pytestmark = pytest.mark.server
@@ -23,17 +21,22 @@ pytestmark = pytest.mark.server
 ALIEN = "这不是我们的消息 {".encode()
 
 
-@pytest.fixture
-def pipeline(stack: Stack, mysql: Any, kafka: Any, elastic_server: Any) -> Iterator[Pipeline]:
-    mysql.sql("DROP DATABASE IF EXISTS headrace")  # the heartbeat row of another test's destination of this name
-    with Pipeline(stack, mysql, kafka, elastic_server, stack.directory / "end-to-end") as made:
-        yield made
-    mysql.sql(f"DROP DATABASE IF EXISTS {catalog.DATABASE}")
-
-
 async def send(bootstrap: str, topic: str, value: bytes) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
         await producer.send_and_wait(topic, value, partition=0)
+
+
+def assert_ranked(pipeline: Pipeline) -> None:
+    """Those that are called so come first, then those of which a description says it, then those of the type."""
+    found = search(pipeline.cluster, "家庭保洁", 1000)
+    names = [hit.source["item_name"] for hit in found.hits]
+    called, described = 2 * len(catalog.CITIES), 2 * len(catalog.CITIES)
+    assert found.total == len(names) == len(catalog.CITIES) * (len(catalog.ITEMS["保洁清洗"]) + 2)
+    assert set(names[:called]) == {"家庭保洁", "家庭保洁(四小时)"}
+    assert set(names[called : called + described]) == {"新居开荒", "钟点工"}
+    first = found.hits[0]
+    assert first.marked["item_name"][0] == ("家庭保洁", True)
+    assert first.marked["type.name"] == [("保洁", True), ("清洗", False)]
 
 
 def test_every_row_is_a_document_after_a_kill_and_a_message_that_is_not_ours(pipeline: Pipeline) -> None:
@@ -41,31 +44,30 @@ def test_every_row_is_a_document_after_a_kill_and_a_message_that_is_not_ours(pip
     pipeline.consumer.start()
     pipeline.start_daemon()
     catalog.create(pipeline.source)
-    rows = catalog.services(chance)
-    catalog.fill(pipeline.source, rows)
+    rows = catalog.fill(pipeline.source, chance)
     # Between our messages: the query has to pass it to reach what follows.
-    asyncio.run(send(pipeline.kafka.bootstrap_servers, TOPIC, ALIEN))
+    asyncio.run(send(pipeline.kafka.bootstrap_servers, pipeline.topic, ALIEN))
     loaded = pipeline.wait_identical(120)
-    require_identical(loaded)
-    assert loaded.rows == len(rows)
-    assert search(pipeline.elastic, "家庭保洁")[0] == 2 * len(catalog.CITIES)
+    require_identical(pipeline, loaded)
+    assert loaded.rows == rows
+    assert_ranked(pipeline)
 
     kill_in_the_middle(pipeline, chance)
     catalog.alter(pipeline.source, chance)
     changed = pipeline.wait_identical(90)
-    require_identical(changed)
+    require_identical(pipeline, changed)
     assert changed.rows != loaded.rows
 
     letters: list[Any] = []
 
     def arrived() -> bool:
-        letters[:] = asyncio.run(read_topic(pipeline.kafka.bootstrap_servers, DEAD_LETTERS))
+        letters[:] = asyncio.run(read_topic(pipeline.kafka.bootstrap_servers, pipeline.dead_letters))
         return bool(letters)
 
     eventually(arrived, 30, pipeline.consumer.tail)
     assert [letter.value for letter in letters] == [ALIEN]
     headers = dict(letters[0].headers)
     assert b"not JSON" in headers["headrace-dead-reason"]
-    assert headers["headrace-dead-topic"] == TOPIC.encode()
+    assert headers["headrace-dead-topic"] == pipeline.topic.encode()
     assert pipeline.consumer.stop(30) == 0, pipeline.consumer.tail()
     assert pipeline.daemon.stop() == 0, pipeline.daemon.tail()
