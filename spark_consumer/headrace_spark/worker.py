@@ -112,7 +112,9 @@ class Worker:
         self.counted.tables[f"{message.database}.{message.table}"] += len(message.rows)
         if message.committed_ms:
             self._committed.append(message.committed_ms)
-        return not_emptied(self._writer.indexes, wanted, f"{message.database}.{message.table}")
+        table = f"{message.database}.{message.table}"
+        # It looks at the indexes, which may have to be waited for.
+        return self._writer.ask(table, lambda: not_emptied(self._writer.indexes, wanted, table))
 
     def _emptyings(self, message: Statement) -> list[Emptying]:
         found = self._emptying.of(message)
