@@ -20,7 +20,7 @@ from devstack.servers.spark import SparkCluster
 from tests.canal_messages import history
 from tests.joined_tables import Source, canal_message
 
-from .conftest import ROOT, Pipeline
+from .conftest import JOINED, ROOT, Pipeline
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -35,29 +35,6 @@ CONF = """
 "spark.executor.memory" = "512m"
 "spark.executor.cores" = "1"
 "spark.driver.host" = "127.0.0.1"
-"""
-JOINED = r"""
-[[index]]
-name = "{index}"
-tables = ['shop\.serve']
-drop = ["item_id"]
-[[index.join]]
-name = "item"
-tables = ['shop\.item']
-on = {{ id = "item_id" }}
-drop = ["id", "type_id"]
-[[index.join]]
-name = "type"
-tables = ['shop\.type']
-parent = "item"
-on = {{ id = "type_id" }}
-shape = "object"
-[[index.join]]
-name = "prices"
-tables = ['shop\.price']
-on = {{ serve_id = "id" }}
-shape = "list"
-drop = ["serve_id"]
 """
 
 
