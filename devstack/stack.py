@@ -26,6 +26,7 @@ from devstack.servers import (
     OPENSEARCH,
     REDIS,
     ROCKETMQ,
+    SPARK,
     SQL,
     ZOOKEEPER,
     Handle,
@@ -40,6 +41,7 @@ from devstack.servers.opensearch import OpensearchServer
 from devstack.servers.rabbitmq import MEMORY, RabbitmqServer
 from devstack.servers.redis import RedisServer
 from devstack.servers.rocketmq import RocketmqServer
+from devstack.servers.spark import SparkCluster
 from devstack.servers.sql import SqlServer
 from devstack.servers.zookeeper import ZooKeeperEnsemble
 
@@ -166,6 +168,17 @@ class Stack:
     def chromium(self, port: int | None = None, *, name: str = "chromium") -> ChromiumServer:
         """Start a browser without a window."""
         return self._launch(name, lambda n, d: CHROMIUM.server(self.cache, n, d, port))
+
+    def spark(
+        self,
+        workers: int = 2,
+        *,
+        name: str = "spark-standalone",
+        cores: int = 1,
+        memory: str = "1g",
+    ) -> SparkCluster:
+        """Start a master of Spark with workers, each with so many cores and so much memory for executors."""
+        return self._launch(name, lambda n, d: SPARK.cluster(self.cache, n, d, None, workers, cores, memory))
 
     def start(self, kind: str, port: int | None = None) -> Handle:
         """Start a server of the registry by name, with its defaults."""

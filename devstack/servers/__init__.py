@@ -13,6 +13,7 @@ from devstack.servers.opensearch import Opensearch
 from devstack.servers.rabbitmq import Rabbitmq
 from devstack.servers.redis import Redis
 from devstack.servers.rocketmq import Rocketmq
+from devstack.servers.spark import Spark
 from devstack.servers.sql import SqlKind, SqlServer
 from devstack.servers.zookeeper import ZooKeeper
 
@@ -29,6 +30,7 @@ RABBITMQ4 = Rabbitmq("rabbitmq4", "4.0", "trixie")
 ROCKETMQ = Rocketmq()
 REDIS = Redis()
 CHROMIUM = Chromium()
+SPARK = Spark()
 
 SQL: dict[str, SqlKind[SqlServer]] = {kind.name: kind for kind in (MYSQL, MYSQL56, MARIADB, MARIADB118)}
 BROKERS: dict[str, Rabbitmq] = {kind.name: kind for kind in (RABBITMQ, RABBITMQ4)}
@@ -37,7 +39,7 @@ KINDS: dict[str, Kind] = {
     **SQL,
     **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
-    **{kind.name: kind for kind in (ROCKETMQ, REDIS, CHROMIUM)},
+    **{kind.name: kind for kind in (ROCKETMQ, REDIS, CHROMIUM, SPARK)},
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "OPENSEARCH",
     "REDIS",
     "ROCKETMQ",
+    "SPARK",
     "SQL",
     "ZOOKEEPER",
     "Handle",

@@ -32,6 +32,8 @@ from headrace_spark.counting import Adding, Counts
 from headrace_spark.expressions import Expressions
 from headrace_spark.joining import Emptied, Joining, RefusedDocument, Touch
 from headrace_spark.letters import Origin
+from headrace_spark.report_socket import Address
+from headrace_spark.reports import Reporter
 from headrace_spark.settings import Settings
 from headrace_spark.worker import DeadLetter, Record, Worker, dead_letter
 from headrace_spark.writing import PatientWriter
@@ -62,7 +64,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 
 
 class Batch:
-    """The messages of one batch. `patience` is that of PatientWriter."""
+    """The messages of one batch. `patience` is that of PatientWriter, `reports` where tasks report to."""
 
     def __init__(
         self,
@@ -70,10 +72,11 @@ class Batch:
         frame: DataFrame,
         number: int,
         patience: float | None,
+        reports: Address | None = None,
         expressions: Expressions | None = None,
     ) -> None:
-        self._settings, self._frame, self._number, self._patience = settings, frame, number, patience
-        self._expressions = expressions
+        self._settings, self._frame, self._number = settings, frame, number
+        self._patience, self._reports, self._expressions = patience, reports, expressions
         self._context = frame.sparkSession.sparkContext
         self._counts = self._context.accumulator(Counts(), Adding())
 
@@ -100,7 +103,7 @@ class Batch:
         return rows.mapPartitions(expressions.messages).map(lambda found: record_of(found[0], found[1]))
 
     def _step(self, kind: type[_Step]) -> _Step:
-        return kind(self._settings, self._counts, self._number, self._patience)
+        return kind(self._settings, self._counts, self._number, self._patience, self._reports)
 
     def _follow(self, made: RDD[Any], save: Callable[[DataFrame], None]) -> None:
         for step in (_Resolve, _Compose):
@@ -135,8 +138,16 @@ def record_of(row: Iterable[Any], computed: Sequence[Row] = ()) -> Record:
 class _Step:
     """A function that Spark sends to its tasks: the settings travel with it, the connections are made over there."""
 
-    def __init__(self, settings: Settings, counts: Accumulator[Counts], number: int, patience: float | None) -> None:
-        self._settings, self._counts, self._number, self._patience = settings, counts, number, patience
+    def __init__(
+        self,
+        settings: Settings,
+        counts: Accumulator[Counts],
+        number: int,
+        patience: float | None,
+        reports: Address | None,
+    ) -> None:
+        self._settings, self._counts, self._number = settings, counts, number
+        self._patience, self._reports = patience, reports
 
     def __call__(self, given: Iterable[Any]) -> Iterator[_Made]:
         # JSON, whatever the driver writes: it reads these lines, and writes them in its own form.
@@ -144,7 +155,8 @@ class _Step:
         logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # what fails is told by reports
         elastic, counts = self._settings.elasticsearch, Counts()
         with Cluster(elastic) as cluster:
-            yield from self._work(given, PatientWriter(elastic, cluster, counts, patience=self._patience), counts)
+            writer = PatientWriter(elastic, cluster, counts, Reporter(self._reports), patience=self._patience)
+            yield from self._work(given, writer, counts)
         self._counts.add(counts)
 
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:

@@ -7,6 +7,7 @@ the first document is looked for. A shuffle by document besides leaves each to o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from headrace_documents.changes import Rows
@@ -89,8 +90,9 @@ class Members:
         if plan not in self._declared:
             indexes.declare(tree.target, tree.settings, plan.properties)
             indexes.declare_rows(tree.rows_index, tree.settings)
-        for index in (tree.target, tree.rows_index):  # what comes later reads and writes both as they are
-            if why := self._writer.ask(index, lambda index=index: indexes.unfit(index, ())):  # type: ignore[misc]
+        # What comes later reads and writes both as they are.
+        for index in (tree.target, tree.rows_index):
+            if why := self._writer.ask(index, partial(indexes.unfit, index, ())):
                 raise MessageError(why)
         self._declared.add(plan)
 

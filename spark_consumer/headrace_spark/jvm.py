@@ -14,6 +14,7 @@ from pyspark.java_gateway import launch_gateway
 from headrace_spark.errors import SessionError
 from headrace_spark.session import check_java, jvm_properties, kafka_package, remember_jars
 from headrace_spark.settings import SparkSettings
+from headrace_spark.submitted import is_submitted, submitted_jvm
 
 _END_SECONDS = 10
 
@@ -21,7 +22,10 @@ _END_SECONDS = 10
 @contextlib.contextmanager
 def open_jvm(settings: SparkSettings) -> Iterator[Any]:
     """Starts the JVM, which takes some two seconds, and more when jars have to be downloaded; yields py4j's view of it.
-    It ends with the block. Raises JavaError and SessionError."""
+    It ends with the block, but for that of spark-submit. Raises JavaError and SessionError."""
+    if is_submitted():
+        yield submitted_jvm().jvm
+        return
     check_java()
     properties = jvm_properties(settings)
     resolves = "spark.jars.packages" in properties

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace_spark.counting import Histogram
-from headrace_spark.outages import ELASTICSEARCH, KAFKA, QUERY
+from headrace_spark.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 from headrace_spark.status import State, Status
 
 PREFIX = "headrace_spark_"
@@ -100,7 +100,7 @@ class Metrics(Collector):
             f"{PREFIX}outage_seconds", "How long an outage has lasted; 0 where there is none.", labels=("system",)
         )
         lasting = {one.system: self._status.outages.seconds(one) for one in self._status.outages.current()}
-        for system in (ELASTICSEARCH, KAFKA, QUERY):
+        for system in (ELASTICSEARCH, KAFKA, SPARK, QUERY):
             family.add_metric((system,), lasting.get(system, 0.0))
         yield family
 

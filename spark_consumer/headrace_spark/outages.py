@@ -12,8 +12,8 @@ import structlog
 
 log = structlog.get_logger("headrace_spark.outages")
 
-ELASTICSEARCH, KAFKA, QUERY = "elasticsearch", "kafka", "query"
-"""The systems that may be away; `query` is a query that fails for another cause."""
+ELASTICSEARCH, KAFKA, SPARK, QUERY = "elasticsearch", "kafka", "spark", "query"
+"""The systems that may be away. `spark` is a cluster without executors; `query`: the query fails for another cause."""
 TELL_AFTER = 2.0
 """Seconds: a failure that is over sooner is a retry and no outage."""
 EVERY = 60.0

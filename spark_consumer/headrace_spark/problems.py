@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace_spark.causes import elasticsearch_cause, kafka_cause, python_error, query_reason
 from headrace_spark.errors import RefusedError
 from headrace_spark.kafka import java_reason
-from headrace_spark.outages import ELASTICSEARCH, KAFKA, QUERY
+from headrace_spark.outages import ELASTICSEARCH, KAFKA, QUERY, SPARK
 from headrace_spark.settings import Settings
 
 SLOW, QUICK = 60.0, 10.0
@@ -17,6 +17,12 @@ DATA_LOSS = (
     "Look at the topics' retention. Set fail_on_data_loss = false to go on without these messages, and compare the "
     "tables with `headrace verify`, or publish them again with `headrace resync`"
 )
+NO_EXECUTOR = (
+    "the cluster gives no executor: are its workers there, and have they the cores and the memory that "
+    "spark.executor.cores and spark.executor.memory ask for?"
+)
+_CANCELLED = "cancelled as part of cancellation of all jobs"
+"""What becomes of a job that executors.py gives up."""
 _LOSS = re.compile(r"KAFKA_DATA_LOSS[\w.]*\]?(.*)", re.DOTALL)
 _FROM_KAFKA = re.compile(r"org\.apache\.kafka\.common\.errors|KafkaException|Kafka[A-Z]\w*Exception")
 _CHECKPOINT = re.compile(
@@ -49,6 +55,8 @@ def problem_of(error: Exception, settings: Settings) -> Problem:
         return Problem(ELASTICSEARCH, elasticsearch_cause(said, settings.elasticsearch.hosts))
     if name == "UnfitTable":
         return Problem(QUERY, said, "Correct [[index]], or alter the table", SLOW, refused=True)
+    if _CANCELLED in text:
+        return Problem(SPARK, NO_EXECUTOR)
     if found := _LOSS.search(text):
         detail = re.sub(r"\s+", " ", found[1].partition("Reason:")[2] or found[1]).strip()[:300]
         return Problem(QUERY, f"Kafka has deleted messages that were never read: {detail}", DATA_LOSS, SLOW, True)

@@ -18,6 +18,7 @@ from headrace_spark.kafka_look import KafkaLook, Seen
 from headrace_spark.outages import ELASTICSEARCH, KAFKA, QUERY
 from headrace_spark.pace import Pace
 from headrace_spark.problems import DATA_LOSS, problem_of
+from headrace_spark.report_socket import Address
 from headrace_spark.settings import Settings
 from headrace_spark.status import Offsets, Status
 from headrace_spark.watching import KafkaWatch
@@ -39,12 +40,12 @@ class Runner:
 
     def __init__(
         self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
-        pace: Pace, checkpoint: Checkpoint, look: KafkaLook,
+        pace: Pace, checkpoint: Checkpoint, look: KafkaLook, reports: Address | None = None,
     ) -> None:  # fmt: skip
         """Raises ExpressionError."""
         self._settings, self._spark, self._stop = settings, spark, stop
         self._status, self._watch_kafka, self._pace = status, watch, pace
-        self._checkpoint, self._look = checkpoint, look
+        self._checkpoint, self._look, self._reports = checkpoint, look, reports
         self._expressions = Expressions(settings, spark)
         self._batches = 0  # finished since the query was last started
         self._patience: float | None = None
@@ -181,7 +182,7 @@ class Runner:
             # The batch before this one is finished and noted; this one is left for the next start.
             raise _Stopping
         started = time.monotonic()
-        batch = Batch(self._settings, frame, batch_id, self._patience, self._expressions)
+        batch = Batch(self._settings, frame, batch_id, self._patience, self._reports, self._expressions)
         batch.write(self._save)
         self._batches += 1
         seconds, numbers = time.monotonic() - started, batch.counts.numbers

@@ -1,8 +1,8 @@
 """What a task says to the driver while it runs: that it waits and why, and that it goes on. Accumulators come only
 with a task's end.
 
-A report is an event in the log of the task, which reaches the driver through the pipe of the JVM's standard error. On
-a cluster it stays in the executor's log, and the driver knows less.
+A report is an event in the log of the task, which reaches the driver through the pipe of the JVM's standard error.
+Where tasks run elsewhere it is a datagram, see report_socket.py.
 """
 
 from __future__ import annotations
@@ -15,32 +15,52 @@ from typing import Any
 import structlog
 
 from headrace_spark.outages import ELASTICSEARCH, Outages
+from headrace_spark.report_socket import Address, Sender
 
 LOGGER = "headrace_spark.reports"
 _EVERY = 1.0
 """Seconds between two reports of progress of one task."""
 
 log = structlog.get_logger(LOGGER)
+_senders: list[Sender] = []
+"""The one of this process, once it has one."""
 
 
 class Reporter:
     """The side of the task."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: Address | None = None) -> None:
+        """`driver` is where datagrams go; None: reports are lines of the log."""
         self._source = f"task {os.getpid()}"
+        self._send = _sender(driver).send if driver is not None else None
         self._last = time.monotonic()
 
     def waiting(self, cause: str, *, seconds: float, documents: int) -> None:
         """A try to write failed; all tries have failed for `seconds`."""
         waits = f"{documents} documents of a task, and what is behind them"
-        log.info("waiting", source=self._source, cause=cause, seconds=round(seconds, 3), waits=waits)
+        self._report("waiting", cause=cause[:1000], seconds=round(seconds, 3), waits=waits)
 
     def goes_on(self, *, waited: bool) -> None:
         """A bulk request was answered."""
         now = time.monotonic()
         if waited or now - self._last >= _EVERY:
             self._last = now
-            log.info("progress", source=self._source)
+            self._report("progress")
+
+    def _report(self, event: str, **fields: Any) -> None:
+        if self._send is None:
+            log.info(event, source=self._source, **fields)
+        else:
+            self._send({"logger": LOGGER, "event": event, "source": self._source, **fields})
+
+
+def _sender(driver: Address) -> Sender:
+    """One for all tasks of a process."""
+    if not _senders or _senders[0].address != driver:
+        if _senders:
+            _senders.pop().close()
+        _senders.append(Sender(driver))
+    return _senders[0]
 
 
 def receiver(outages: Outages, progress: Callable[[], None]) -> Callable[[dict[str, Any]], bool]:

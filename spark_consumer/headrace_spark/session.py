@@ -22,10 +22,20 @@ from headrace_spark.errors import JavaError, SessionError
 from headrace_spark.java_logs import java_options
 from headrace_spark.jvm_output import JvmOutput, Take
 from headrace_spark.settings import SparkSettings
+from headrace_spark.submitted import is_submitted, open_submitted
 
 log = structlog.get_logger("headrace_spark.session")
 
 MIN_JAVA = 17
+_QUERY = {
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # Of the checkpoint, which grows with every batch, the last ones are enough.
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    # A query that does not end is no reason to wait: the process ends, and its JVM with it.
+    "spark.sql.streaming.stopTimeout": "5s",
+}
+"""Properties of the query, wherever it runs."""
 _REMEDY = (
     f"Spark needs Java {MIN_JAVA} or newer: install one (for example the package openjdk-17-jre-headless) "
     "and put it on PATH, or set JAVA_HOME"
@@ -34,6 +44,8 @@ _REMEDY = (
 
 def check_java() -> str:
     """The version of the Java that Spark will run on; raises JavaError when there is none new enough."""
+    if is_submitted():
+        return "of spark-submit"
     home = os.environ.get("JAVA_HOME", "")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
     if not java:
@@ -96,7 +108,10 @@ def open_session(
     settings: SparkSettings, take: Take | None = None
 ) -> tuple[SparkSession, subprocess.Popen[bytes] | None]:
     """Starts Spark; it, and the process of its JVM, None for one that somebody else started. `take` gets the workers'
-    events first, and says which of them are no lines for the log. Raises SessionError with what to do."""
+    events first, and says which of them are no lines for the log; under spark-submit nobody reads them here. Raises
+    SessionError with what to do."""
+    if is_submitted():
+        return open_submitted(settings, _QUERY, kafka_package()), None
     properties = jvm_properties(settings)
     try:
         output = JvmOutput(settings.java_log_file(), take)
@@ -133,9 +148,9 @@ def _connection_broke(_server: object, _request: Any, _client: Any) -> None:
 def jvm_properties(settings: SparkSettings) -> dict[str, str]:
     """Spark's properties for its JVM; makes the scratch directory and sets what Spark reads of the environment. Raises
     SessionError."""
-    # The workers must be this very interpreter: `python3` on PATH may have another version or lack our packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     local = settings.master.startswith("local")
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable if local else _python_there(settings)
     scratch = settings.scratch_directory()
     try:
         scratch.mkdir(parents=True, exist_ok=True)
@@ -149,13 +164,8 @@ def jvm_properties(settings: SparkSettings) -> dict[str, str]:
         # An expression that can't be computed for a row is null, and stops nothing.
         "spark.sql.ansi.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        "spark.sql.shuffle.partitions": "2",
-        # Of the checkpoint, which grows with every batch, the last ones are enough.
-        "spark.sql.streaming.minBatchesToRetain": "20",
-        # A query that does not end is no reason to wait: the process ends, and its JVM with it.
-        "spark.sql.streaming.stopTimeout": "5s",
+        **_QUERY,
     }
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -170,10 +180,18 @@ def jvm_properties(settings: SparkSettings) -> dict[str, str]:
             Path(settings.ivy).mkdir(parents=True, exist_ok=True)
             properties["spark.jars.ivy"] = str(Path(settings.ivy).absolute())
     properties |= settings.conf
-    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        if "log4j2.configurationFile" not in properties.get(name, ""):
-            properties[name] = f"{properties.get(name, '')} {options}".strip()
+    # Of the driver alone: on another machine there is no such file, and the cluster has its own for executors.
+    name = "spark.driver.extraJavaOptions"
+    if "log4j2.configurationFile" not in properties.get(name, ""):
+        properties[name] = f"{properties.get(name, '')} {options}".strip()
     return properties
+
+
+def _python_there(settings: SparkSettings) -> str:
+    """The Python of a cluster's workers, which has to have our packages: what somebody says, else where ours is here.
+    `python3` on PATH may have another version or lack them."""
+    said = settings.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    return said or sys.executable
 
 
 def _java_complaint(lines: Iterable[str]) -> str:

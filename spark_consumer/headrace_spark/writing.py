@@ -29,6 +29,7 @@ class PatientWriter(BulkWriter):
         settings: ElasticsearchSettings,
         cluster: Cluster,
         counts: Counts,
+        reporter: Reporter | None = None,
         *,
         patience: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -36,7 +37,7 @@ class PatientWriter(BulkWriter):
         super().__init__(settings, cluster, sleep)
         self._hosts = settings.hosts
         self._counts, self._patience = counts, patience
-        self._reporter = Reporter()
+        self._reporter = reporter or Reporter()
         self._failing_since = 0.0
         self._documents = 0
 

@@ -53,6 +53,30 @@ scratch = "{folder}/scratch"
 [http]
 listen = "127.0.0.1:{http}"
 """
+JOINED = r"""
+[[index]]
+name = "{index}"
+tables = ['shop\.serve']
+drop = ["item_id"]
+[[index.join]]
+name = "item"
+tables = ['shop\.item']
+on = {{ id = "item_id" }}
+drop = ["id", "type_id"]
+[[index.join]]
+name = "type"
+tables = ['shop\.type']
+parent = "item"
+on = {{ id = "type_id" }}
+shape = "object"
+[[index.join]]
+name = "prices"
+tables = ['shop\.price']
+on = {{ serve_id = "id" }}
+shape = "list"
+drop = ["serve_id"]
+"""
+"""tests.joined_tables.SERVICES as a configuration file has it."""
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +97,8 @@ class Pipeline:
     environment: dict[str, str]
     http: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    python: str = sys.executable
+    """Runs the consumer."""
 
     async def send(self, values: Iterable[bytes | None], key: bytes | None = None) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=5) as producer:
@@ -101,7 +127,7 @@ class Pipeline:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config)),
+                    *(self.python, "-m", "headrace_spark.cli.main", "run", "--config", str(self.config)),
                     *("--log-level", "debug", *options),
                 ],
                 stdout=log,

@@ -231,6 +231,23 @@ def test_a_writer_of_what_is_to_end_gives_up() -> None:
         patient(fake, counted, [], 0.0).write([index("1")])
 
 
+def test_a_task_waits_with_its_first_look_at_an_index_too() -> None:
+    class Away(FakeCluster):
+        tries = 0
+
+        def index_settings(self, index: str) -> dict[str, Any]:
+            self.tries += 1
+            if self.tries < 4:
+                raise TransportError("http://127.0.0.1:1", "no answer within 2 s")
+            return super().index_settings(index)
+
+    counted, waits = Counts(), list[float]()
+    worker = Worker(settings(), patient(Away(), counted, waits, None), counted=counted)
+    assert list(worker.run([record(0, 10)])) == []
+    assert worker.counts()["indexed"] == 1
+    assert counted.numbers["retries"] == len(waits) == 3
+
+
 @pytest.mark.parametrize("status", [400, 413])
 def test_a_refused_request_is_halved_until_the_culprit_is_found(status: int) -> None:
     def answer(heads: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -124,6 +124,7 @@ def _wait(
 def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, available_now: bool) -> None:
     from headrace_spark.checkpoint import Checkpoint
     from headrace_spark.ending import Ending
+    from headrace_spark.executors import Executors
     from headrace_spark.kafka_look import KafkaLook
     from headrace_spark.listener import Listener
     from headrace_spark.pace import Pace
@@ -140,7 +141,9 @@ def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, av
     ending = Ending(spark, process, stop, outages, settings.spark.drain_timeout)
     pace = Pace(settings.spark.max_offsets_per_trigger, settings.spark.max_bytes_per_trigger)
     watch = KafkaWatch(settings.kafka, KafkaLook(settings.kafka, spark), status, pace)
+    executors: Executors | None = None
     try:
+        executors = Executors(spark, status, settings.spark.patience if available_now else None)
         spark.streams.addListener(Listener(status))
         patience = 0.0 if available_now else None
         _wait(KAFKA, lambda: kafka.prepare_topics(settings.kafka, spark, stop), outages, stop, patience)
@@ -148,7 +151,9 @@ def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, av
         log.info("running")
         checkpoint = Checkpoint(spark, settings.spark.checkpoint_location())
         look = KafkaLook(settings.kafka, spark)
-        Runner(settings, spark, stop, status, watch, pace, checkpoint, look).run(available_now)
+        Runner(settings, spark, stop, status, watch, pace, checkpoint, look, executors.reports).run(available_now)
     finally:
         watch.close()
+        if executors is not None:
+            executors.close()
         ending.end()

@@ -1,0 +1,76 @@
+"""The Spark consumer with Spark 3.5, in a virtual environment of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devstack import Stack
+from tests.canal_messages import START, change, history
+from tests.joined_tables import Source, canal_message
+
+from .conftest import JOINED, ROOT, Pipeline
+
+pytestmark = [pytest.mark.server, pytest.mark.long]
+
+PYSPARK = "pyspark==3.5.7"
+
+
+@pytest.fixture(scope="session")
+def python35(stack: Stack) -> str:
+    """A Python that has this clone, and what the lock names but for Spark."""
+    lock = re.sub(r"^(pyspark|py4j)==.*\n", "", (ROOT / "requirements-dev.lock").read_text(), flags=re.MULTILINE)
+
+    def build(fresh: Path) -> None:
+        (fresh / "constraints").write_text(lock)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", fresh], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", fresh / "bin/python", "install", "-q"]
+        cache = {"PIP_CACHE_DIR": str(stack.cache.folder("pip")), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        subprocess.run(
+            [*pip, "-c", fresh / "constraints", "-e", f"{ROOT}[spark]", PYSPARK],
+            check=True,
+            env={**os.environ, **cache},
+        )
+
+    recipe = f"{PYSPARK} {sys.version} {ROOT} {lock} {(ROOT / 'pyproject.toml').read_text()}"
+    python = stack.cache.install("pyspark35", recipe, build) / "bin/python"
+    version = [python, "-c", "import pyspark; print('pyspark==' + pyspark.__version__)"]
+    assert subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip() == PYSPARK
+    return str(python)
+
+
+async def test_changes_and_a_kill_with_spark_35(pipeline: Pipeline, python35: str) -> None:
+    pipeline.python = python35
+    messages, expected = history(pipeline.topic, 4000)
+    await pipeline.send([*messages, b"not json"])
+    process = pipeline.start()
+    pipeline.wait_for(lambda: pipeline.events("batch done"), 120)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+    pipeline.drain()
+    assert pipeline.documents() == expected
+    [letter] = await pipeline.dead_letters(1)
+    assert letter.value == b"not json"
+    await pipeline.send(
+        [change(pipeline.topic, START + 10**6, "TRUNCATE", data=None, isDdl=True, sql="TRUNCATE TABLE t")]
+    )
+    pipeline.drain()
+    assert pipeline.documents() == {}
+
+
+async def test_joins_with_spark_35(pipeline: Pipeline, python35: str) -> None:
+    pipeline.python = python35
+    pipeline.config.write_text(pipeline.config.read_text() + JOINED.format(index=pipeline.topic))
+    source = Source(random.Random(35))
+    while len(source.messages) < 1500:
+        source.step()
+    await pipeline.send([canal_message(one) for one in source.messages])
+    pipeline.drain()
+    assert {key: body for key, (_, body) in pipeline.documents(pipeline.topic).items()} == source.join()
