@@ -86,7 +86,9 @@ class ElasticsearchServer(Server):
             "action.auto_create_index": "true",
         }
         arguments = [f"{key}={value}" for key, value in settings.items()]
-        return [*java_command(self._cache, self._heap, *options), "EsNode", str(self.directory), *arguments]
+        # Its circuit breaker takes garbage for data where another collector leaves it for long.
+        java = java_command(self._cache, self._heap, *options, collector="G1GC")
+        return [*java, "EsNode", str(self.directory), *arguments]
 
     def is_ready(self) -> bool:
         health = f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=1s"

@@ -56,13 +56,13 @@ def compile_java(cache: Cache, sources: Sequence[Path], prefix: Path) -> None:
         raise StartFailed(f"{names} could not be compiled; what the compiler said stands above.")
 
 
-def java_command(cache: Cache, heap: str, *options: str) -> list[str]:
+def java_command(cache: Cache, heap: str, *options: str, collector: str = "SerialGC") -> list[str]:
     """The beginning of a java command line for a server that shares a small machine with others."""
     return [
         str(java.executable(cache)),
         f"-Xms{heap}",
         f"-Xmx{heap}",
-        "-XX:+UseSerialGC",
+        f"-XX:+Use{collector}",
         *java.short_lived(cache),
         "-XX:-UsePerfData",  # else each writes a file to the system's temporary folder
         "-Djava.awt.headless=true",
