@@ -15,8 +15,8 @@ from headrace.errors import NotUnderstood
 from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
-from headrace.rules.numbers import float_text
 from headrace.rules.predicates import ColumnAbsent
+from headrace_common.numbers import float_text
 
 KeyBytes = Callable[[Row], bytes]
 Part = tuple[int, RowsChange]

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.formats.row_text import Printer
 from headrace.model import Column
-from headrace.rules.numbers import float_text
+from headrace_common.numbers import float_text
 
 _BINARY: dict[str, Callable[[bytes], str]] = {
     "base64": lambda value: f'"{b64encode(value).decode()}"',

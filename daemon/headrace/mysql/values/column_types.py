@@ -11,6 +11,7 @@ from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
 from headrace.mysql.values.charsets import WIDTHS, UnknownType, codec_of
 from headrace.mysql.values.jsonb import json_text
+from headrace_common import numbers
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
 DATE, TIME, DATETIME, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 10, 11, 12, 13, 15, 16, 17, 18, 19
@@ -83,7 +84,7 @@ def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAU
     if kind == INT24:
         return Field("fixed", "3s", 3, values.little_int if column.unsigned else values.int24)
     if kind == FLOAT:
-        return Field("fixed", "f", 4, values.float32)
+        return Field("fixed", "f", 4, numbers.float32)
     if kind == DOUBLE:
         return Field("fixed", "d", 8)
     if kind == YEAR:
@@ -171,7 +172,7 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
     return (codec.python, None) if codec.python else ("", decode)
 
 
-_OWN_TEXT: dict[int, values.Post] = {JSON: json_text, VECTOR: values.vector_text}
+_OWN_TEXT: dict[int, values.Post] = {JSON: json_text, VECTOR: numbers.vector_text}
 _INT_NAMES = {TINY: "tinyint", SHORT: "smallint", INT24: "mediumint", LONG: "int", LONGLONG: "bigint"}
 _OTHER_NAMES = {DATE: "date", YEAR: "year", JSON: "json", GEOMETRY: "geometry", VECTOR: "vector"}
 _TEMPORAL = {DATETIME2: "datetime", TIMESTAMP2: "timestamp", TIME2: "time"}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as _quote
 
 from headrace.mysql.values.values import decimal_size, decimal_text, packed_datetime, packed_time
-from headrace.rules.numbers import float_text
+from headrace_common.numbers import float_text
 
 _I64 = struct.Struct("<q").unpack_from
 _NUMBERS: dict[int, Callable[[bytes, int], tuple[int]]] = {

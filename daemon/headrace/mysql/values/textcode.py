@@ -16,6 +16,7 @@ from headrace.mysql.values.charsets import UnknownType, codec_of
 from headrace.mysql.values.codewriter import CodeWriter
 from headrace.mysql.values.column_types import ValueOptions
 from headrace.mysql.values.mariadb import FIXED_BINARY
+from headrace_common import numbers
 
 INTS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 FLOATS = frozenset({"float", "double"})
@@ -112,7 +113,7 @@ def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
     if kind in TEMPORAL or kind == "json" or kind in FIXED_BINARY:
         return "{}.decode()", None
     if kind == "vector" and column.charset != "binary":
-        return "F({})", values.vector_text
+        return "F({})", numbers.vector_text
     if kind in BYTES or kind in GEOMETRIES or kind == "vector" or (kind in TEXTS and column.charset == "binary"):
         return "{}", None
     if kind in TEXTS:
@@ -124,7 +125,7 @@ def text_value(column: Column, options: ValueOptions) -> tuple[str, Any]:
 
 
 def _float_value(raw: bytes) -> float:
-    return values.float32(float(raw))
+    return numbers.float32(float(raw))
 
 
 def _without_zeros(raw: bytes) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from datetime import date, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
-
-from headrace.rules.numbers import float_text
 
 _PAIRS = tuple(f"{n:02d}" for n in range(100))
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -211,19 +208,6 @@ def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
     return short
 
 
-def float32(value: float) -> float:
-    """The shortest decimal number that is the same FLOAT, which is what MySQL means by it: 1.1, not 1.10000002384."""
-    packed = struct.pack("<f", value)
-    for digits in (6, 7, 8):
-        short = float(f"{value:.{digits}g}")
-        try:
-            if struct.pack("<f", short) == packed:
-                return short
-        except OverflowError:  # rounded up beyond FLT_MAX: more digits are needed
-            continue
-    return float(f"{value:.9g}")
-
-
 def enum_label(labels: tuple[str, ...]) -> Callable[[int], str]:
     """ENUM: 1 or 2 bytes, 0 is the empty string that stands for a bad value."""
     table = ("", *labels)
@@ -242,15 +226,6 @@ def set_labels(labels: tuple[str, ...]) -> Callable[[bytes], str]:
         return ",".join(label for i, label in enumerate(labels) if bits >> i & 1)
 
     return text
-
-
-def vector_text(raw: bytes) -> str:
-    """VECTOR: float32 numbers, little endian, as a JSON list. Each is the shortest number that gives the same float32,
-    so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other bytes."""
-    if len(raw) % 4:
-        raise ValueError(f"a VECTOR of {len(raw)} bytes holds no whole number of float32")
-    numbers = [float_text(float32(x)) if x else repr(x)[:-2] for (x,) in struct.iter_unpack("<f", raw)]
-    return "[" + ",".join(["-0.0" if number == "-0" else number for number in numbers]) + "]"
 
 
 def big_int(raw: bytes) -> int:

@@ -1,8 +1,9 @@
-"""Numbers as MySQL prints them, for messages and for keys."""
+"""Numbers as MySQL prints them, for messages, keys and rows that are read from tables."""
 
 from __future__ import annotations
 
 import math
+import struct
 
 
 def float_text(x: float) -> str:
@@ -29,3 +30,25 @@ def float_text(x: float) -> str:
         return f"{sign}{digits[:point]}.{digits[point:]}"
     tail = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"{sign}{digits[0]}{tail}e{point - 1}"
+
+
+def float32(value: float) -> float:
+    """The shortest decimal number that is the same FLOAT, which is what MySQL means by it: 1.1, not 1.10000002384."""
+    packed = struct.pack("<f", value)
+    for digits in (6, 7, 8):
+        short = float(f"{value:.{digits}g}")
+        try:
+            if struct.pack("<f", short) == packed:
+                return short
+        except OverflowError:  # rounded up beyond FLT_MAX: more digits are needed
+            continue
+    return float(f"{value:.9g}")
+
+
+def vector_text(raw: bytes) -> str:
+    """VECTOR: float32 numbers, little endian, as a JSON list. Each is the shortest number that gives the same float32,
+    so that nothing is lost; VECTOR_TO_STRING prints 6 digits (1.00000e+00). Raises ValueError for other bytes."""
+    if len(raw) % 4:
+        raise ValueError(f"a VECTOR of {len(raw)} bytes holds no whole number of float32")
+    numbers = [float_text(float32(x)) if x else repr(x)[:-2] for (x,) in struct.iter_unpack("<f", raw)]
+    return "[" + ",".join(["-0.0" if number == "-0" else number for number in numbers]) + "]"
