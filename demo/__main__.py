@@ -20,7 +20,7 @@ from demo.search import prices, search
 from demo.search_page import SearchPage
 from devstack import DevstackError, Stack, Unavailable
 from devstack.servers.sql import SqlServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 
 PHRASE = "家庭保洁"
 CHANGES = 120

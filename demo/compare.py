@@ -10,7 +10,7 @@ from pymysql.converters import encoders
 
 from demo import catalog
 from devstack.servers.sql import SqlServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError
 
 Documents = dict[str, dict[str, Any]]

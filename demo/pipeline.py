@@ -20,7 +20,7 @@ from devstack.process import GuardedProcess
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.kafka import KafkaCluster
 from devstack.servers.sql import SqlServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 
 DESTINATION, TOPIC = "shop", "shop"

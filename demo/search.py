@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from demo.compare import INDEX
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 
 FIELDS = ("item_name^6", "type.name^3", "item_description")
 PHRASE_BOOST = 10

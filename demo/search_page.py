@@ -21,7 +21,7 @@ from demo import edit
 from demo.search import Hit, prices, search
 from devstack import ports
 from devstack.servers.sql import SqlServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, TransportError
 
 PAGE = Path(__file__).with_name("page.html")
