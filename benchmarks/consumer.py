@@ -13,22 +13,24 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from benchmarks import consumer_messages as messages
+from benchmarks.consumer_process import RATE, measure_process
 from benchmarks.lines import Line
 from benchmarks.workloads import Workload
 from devstack import Stack, java
-from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
-from headrace_documents.elastic import BulkWriter, encode
-from headrace_documents.indexes import Indexes
+from headrace_documents.elastic.bulk import BulkWriter, encode
+from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.indexes.plans import Indexes
 from headrace_documents.messages import actions, read
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.batch import COLUMNS, Batch, record_of
-from headrace_spark.kafka import client_options
-from headrace_spark.session import open_session
-from headrace_spark.settings import Settings, SparkSettings
+from headrace_spark.batch.batch import COLUMNS, Batch, record_of
+from headrace_spark.java.session import open_session
+from headrace_spark.kafka.kafka import client_options
+from headrace_spark.settings.settings import Settings, SparkSettings
 
 ROOT = Path(__file__).parents[1]
 ROWS = 200_000
+WARM = 4
 SERVES = 50_000
 CHILDREN = 100_000
 SINGLE = 3_000
@@ -38,6 +40,7 @@ _CLOCK = "rows_per_second"
 
 class _Bench:
     def __init__(self, stack: Stack, runs: int, scale: int) -> None:
+        self.stack = stack
         self.kafka = stack.kafka().bootstrap_servers
         self.elastic = stack.elasticsearch(heap="1g").url
         self.runs, self.scale = runs, scale
@@ -96,16 +99,25 @@ class _Bench:
         many = self.fill(messages.services(rows, 30))
         joined = self.fill(messages.joined(serves))
         shared = self.fill(messages.shared_item(children))
-        for topic in (one, joined):  # the JVM compiles, and the workers load
-            self.batch(self.frame(topic, 0.1))
-            self.batch(self.frame(topic, 0.1), messages.SERVICES)
+        print("bench: warming up", flush=True)
+        for _ in range(WARM):  # the JVMs compile, and the workers load
+            self.batch(self.frame(one))
+            self.batch(self.frame(one), messages.DECLARED)
+            self.batch(self.frame(joined), messages.SERVICES)
         for number in range(self.runs):
             self.measure("Kafka to Python, a row a message", rows, lambda: _each(self.frame(one), _count))
             self.measure("the same, parsed into actions", rows, lambda: _each(self.frame(one), _parse))
             self.empty()
-            self.measure("Kafka to Elasticsearch, a row a message", rows, lambda: self.batch(self.frame(one)), 25_000)
+            self.measure("Kafka to Elasticsearch, a row a message", rows, lambda: self.batch(self.frame(one)))
             self.empty()
             self.measure("the same, 30 rows a message", rows, lambda: self.batch(self.frame(many)))
+            self.empty()
+            self.measure(
+                "the same, a row a message, [[index]]",
+                rows,
+                lambda: self.batch(self.frame(one), messages.DECLARED),
+                25_000,
+            )
             self.empty()
             self.measure("a bare Python loop of bulk requests", rows, lambda: self._bare(rows))
             self.empty()
@@ -123,8 +135,25 @@ class _Bench:
                 children,
                 lambda changed=changed: self.batch(self.frame(changed), messages.SERVICES),  # type: ignore[misc]
             )
+            self.empty()
         self.spark.stop()
+        for _ in range(self.runs):
+            self.empty()
+            self.process()
         return list(self.lines.values())
+
+    def process(self) -> None:
+        """The whole of it as users run it."""
+        figures = measure_process(self.stack, self.kafka, self.elastic)
+        what = f"at {RATE} changes/s"
+        for name, figure, target in (
+            (f"seconds until a search finds a change, {what}", "median_s", 3.0),
+            (f"the same, 99 of 100, {what}", "p99_s", None),
+            ("memory (MB) of driver, JVM and workers", "rss_mb", 2000),
+        ):
+            line = self.lines.setdefault(name, Line(name, "spark", Workload(name, "", 0), figure, target))
+            line.runs.append(figures)
+        print("bench: " + ", ".join(f"{name} {value:,.2f}" for name, value in figures.items()), flush=True)
 
     def _actions(self, rows: int) -> Iterator[Action]:
         rules = self.settings().elasticsearch.rules()

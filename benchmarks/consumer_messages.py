@@ -11,6 +11,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 Row = dict[str, str]
+INDEX = "shop.service"
+"""Where rows of services() go, undeclared."""
 START = 3_563_400_000_000_000_000
 """The first `_pos`."""
 _STEP = 1024
@@ -59,6 +61,11 @@ def services(rows: int, per_message: int) -> Iterator[bytes]:
         yield message(
             "service", _SERVICE, [_service(key) for key in range(first, min(rows, first + per_message))], number
         )
+
+
+def service(key: int) -> bytes:
+    """One new row of that table."""
+    return message("service", _SERVICE, [_service(key)], key)
 
 
 def _service(key: int) -> Row:
@@ -110,6 +117,8 @@ def renamed_item(number: int) -> bytes:
     return message("serve_item", ITEM, [row], 1_000_000 + number, type="UPDATE", old=old)
 
 
+DECLARED: dict[str, Any] = {"name": "declared", "tables": [r"shop\.service"]}
+"""The section [[index]] for rows of services(), with types out of the table's."""
 SERVICES: dict[str, Any] = {
     "name": "services",
     "tables": [r"shop\.serve"],

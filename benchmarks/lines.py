@@ -20,6 +20,7 @@ _UNITS = {
     "rows_per_second": (" rows/s", 0),
     "rss_mb": (" MB", 0),
     "_ms": (" ms", 1),
+    "_s": (" s", 2),
     "ratio": ("", 2),
     "starved": ("", 2),
 }
@@ -49,7 +50,8 @@ class Line:
         """Whether the target is reached; memory is to stay below its own."""
         if self.target is None or self.missing:
             return ""
-        good = self.value <= self.target if self.figure == "rss_mb" else self.value >= self.target
+        least = self.figure == "rss_mb" or self.figure.endswith("_s")
+        good = self.value <= self.target if least else self.value >= self.target
         return "yes" if good else "NO"
 
     def to_dict(self) -> dict[str, Any]:
