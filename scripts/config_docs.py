@@ -26,9 +26,9 @@ from headrace.settings import route
 from headrace.settings.adapters import MessageSettings, ParkingSettings
 from headrace.settings.values import StartLatest
 from headrace_consume import settings as consume
-from headrace_documents.index_settings import FieldSettings, IndexSettings, JoinSettings, SoftDelete
+from headrace_documents.indexes.settings import FieldSettings, IndexSettings, JoinSettings, SoftDelete
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark import settings as spark
+from headrace_spark.settings import settings as spark
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "configuration.md"
@@ -269,6 +269,7 @@ def document() -> str:
         section("[elasticsearch]", ElasticsearchSettings),
         section("[spark]", spark.SparkSettings),
         section("[http]", spark.HttpSettings),
+        section("[source]", spark.SourceSettings),
         section("[[index]]", IndexSettings),
         section("[index.soft_delete]", SoftDelete),
         section("[index.fields.NAME]", FieldSettings),

@@ -21,7 +21,7 @@ from headrace.mysql.sql.dialect import charset_named
 from headrace.mysql.values.column_types import ValueOptions, java_type
 from headrace.mysql.wire.binlog_file import packets
 from headrace.ports.source import Receiver
-from headrace.rules.numbers import float_text
+from headrace_common.numbers import float_text
 
 Known = Mapping[tuple[str, str], TableSchema]
 

@@ -6,8 +6,8 @@ import json
 import random
 from typing import Any, NamedTuple
 
-from headrace_documents.changes import Headers, Rows, Statement
 from headrace_documents.documents import Action, Rules
+from headrace_documents.formats.changes import Headers, Rows, Statement
 from headrace_documents.messages import actions, read
 
 START = 3563400000000000000

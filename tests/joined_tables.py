@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from headrace_documents.changes import Row, Rows
+from headrace_documents.formats.changes import Row, Rows
 
 TYPES = {
     "serve": {"id": "bigint", "name": "varchar(64)", "item_id": "bigint", "city": "varchar(20)"},

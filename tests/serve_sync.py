@@ -11,7 +11,7 @@ from pymysql.converters import encoders
 from demo.catalog import CITIES, DATABASE, ITEMS, UNITS, session
 from demo.compare import Documents, selected
 from devstack.servers.sql import SqlServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 
 TABLE = "serve_sync"
 INDEX = f"{DATABASE}.{TABLE}"

@@ -141,6 +141,11 @@ def index_name(template: str, database: str, table: str) -> str:
     return name
 
 
+def rows_index(index: str) -> str:
+    """The index that keeps the rows of an index with joins."""
+    return f"headrace-rows.{index}"
+
+
 def index_owner(template: str, database: str, table: str) -> tuple[str, ...]:
     """What of database and table the name of an index is made of. Tables that share an index on purpose, by a template
     that leaves the database or the table out, have the same owner; names that only look alike have not: `Orders` and

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
 
-from headrace_documents.changes import Statement
 from headrace_documents.documents import TOMBSTONE, Action, index_name, index_owner
-from headrace_documents.elastic import BulkWriter
-from headrace_documents.emptied import emptied
+from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.errors import BulkError, MessageError, ask
-from headrace_documents.index_settings import IndexSettings
-from headrace_documents.indexes import Indexes
-from headrace_documents.join_tree import JoinTree, JoinTrees, Touched, stored_row
-from headrace_documents.projection import UnfitTable
+from headrace_documents.formats.changes import Statement
+from headrace_documents.formats.emptied import emptied
+from headrace_documents.indexes.plans import Indexes
+from headrace_documents.indexes.projection import UnfitTable
+from headrace_documents.indexes.settings import IndexSettings
+from headrace_documents.joins.tree import WITHOUT_FIELDS, JoinTree, JoinTrees, Touched, emptied_row, stored_row
 from headrace_documents.settings import ElasticsearchSettings
 
 log = structlog.get_logger("headrace_documents.emptying")
@@ -108,6 +108,8 @@ def _has_one_table(index: IndexSettings) -> bool:
 def not_emptied(writer: BulkWriter, wanted: list[Action], table: str) -> list[Action]:
     """The actions without those that are older than the last TRUNCATE or DROP of their table, as their indexes say.
     Raises BulkError."""
+    if len(wanted) == 1:
+        return wanted if wanted[0].version >= _emptied_at(writer, wanted[0], table) else []
     since: dict[str, int] = {}
     for one in wanted:
         if one.target not in since:
@@ -119,9 +121,16 @@ def not_emptied(writer: BulkWriter, wanted: list[Action], table: str) -> list[Ac
 
 def _emptied_at(writer: BulkWriter, action: Action, table: str) -> int:
     indexes, index = writer.indexes, action.target
-    if indexes.emptied(index) is None:
+    emptied = indexes.emptied(index)
+    if emptied is None:
         writer.ask(index, lambda: indexes.unfit(index, action.owner))  # which looks at it
-    return (indexes.emptied(index) or {}).get(table, 0)
+        emptied = indexes.emptied(index)
+    return emptied.get(table, 0) if emptied else 0
+
+
+def _rest(emptying: Emptying) -> str:
+    """What stands in place of the table in what is left of a row. No name of a table ends with a space."""
+    return f"{emptying.table} "
 
 
 class Emptier:
@@ -143,40 +152,65 @@ class Emptier:
         count = 0
         for page in self._pages(emptying.target, query, source=False):
             count += len(page)
-            self._delete(emptying.target, page, emptying, TOMBSTONE)
+            self._delete(emptying.target, page, emptying, [TOMBSTONE if self._tombstones else None] * len(page))
         self._tell(emptying.target, emptying, count)
 
     def rows(self, emptying: Emptying, tree: JoinTree) -> Iterator[Touched]:
-        """The same of rows that are kept for joins; yields what they touched, once they are gone."""
+        """The same of rows that are kept for joins; yields what they touched, once they are gone.
+
+        What is left of each says what it touched, until sweep(): a batch that is done again finds it."""
         self._writer.indexes.declare(tree.target, tree.settings, {})
-        self._writer.indexes.declare_rows(tree.rows_index, tree.settings)
+        self._writer.indexes.declare_rows(tree.rows_index, tree)
+        self._require(tree.target, emptying)  # whoever composes documents reads it
         self._prepare(tree.rows_index, emptying)
         count = 0
-        for page in self._pages(tree.rows_index, {"term": {"t": emptying.table}}, source=("n", "j", "o", "f")):
+        query = {"terms": {"t": [emptying.table, _rest(emptying)]}}
+        for page in self._pages(tree.rows_index, query, source=WITHOUT_FIELDS):
             count += len(page)
-            self._delete(tree.rows_index, page, emptying, {"t": emptying.table, "n": "", "j": ()})
-            for hit in page:
-                if (touched := stored_row(hit["_id"], hit["_source"]).touches()) is not None:
-                    yield touched
+            rows = [stored_row(hit["_id"], hit["_source"]) for hit in page]
+            left = [emptied_row(_rest(emptying), row) for row in rows]
+            self._delete(tree.rows_index, page, emptying, left)
+            for row in rows:
+                yield from row.touched()
         self._tell(tree.rows_index, emptying, count)
+
+    def sweep(self, emptying: Emptying, tree: JoinTree) -> None:
+        """Deletes what rows() has left, once all that it yielded is composed. Raises BulkError."""
+        index = tree.rows_index
+        self._writer.indexes.declare(tree.target, tree.settings, {})
+        self._writer.indexes.declare_rows(index, tree)
+        self._writer.ask(index, lambda: self._cluster.refresh(index))
+        gone = {"t": emptying.table, "n": "", "j": ()} if self._tombstones else None
+        for page in self._pages(index, {"term": {"t": _rest(emptying)}}, source=False):
+            self._delete(index, page, emptying, [gone] * len(page))
 
     def _prepare(self, index: str, emptying: Emptying) -> None:
         indexes = self._writer.indexes
-        if why := self._writer.ask(index, lambda: indexes.unfit(index, emptying.owner)):
-            raise BulkError(f"{emptying.table} was emptied, and its documents can't be deleted: {why}")
+        self._require(index, emptying)
         # First: what is older and comes later is gone already.
         self._writer.ask(index, lambda: indexes.note_emptied(index, emptying.table, emptying.version))
         self._writer.ask(index, lambda: self._cluster.refresh(index))
+
+    def _require(self, index: str, emptying: Emptying) -> None:
+        indexes = self._writer.indexes
+        if why := self._writer.ask(index, lambda: indexes.unfit(index, emptying.owner)):
+            raise BulkError(f"{emptying.table} was emptied, and its documents can't be deleted: {why}")
 
     def _pages(self, index: str, query: dict[str, Any] | None, source: Any) -> Iterator[list[dict[str, Any]]]:
         with closing(self._cluster.search_pages(index, query, size=_PAGE, source=source)) as pages:
             while page := ask(index, partial(next, pages, None)):
                 yield page
 
-    def _delete(self, index: str, page: list[dict[str, Any]], emptying: Emptying, tombstone: dict[str, Any]) -> None:
-        body, version, owner = tombstone if self._tombstones else None, emptying.version, emptying.owner
+    def _delete(
+        self, index: str, page: list[dict[str, Any]], emptying: Emptying, left: Sequence[dict[str, Any] | None]
+    ) -> None:
+        """`left` is what stays of each document, None for nothing."""
+        version, owner = emptying.version, emptying.owner
         rejected = self._writer.write(
-            [Action(index, hit["_id"], version, body, 0, owner, hit.get("_routing", "")) for hit in page]
+            [
+                Action(index, hit["_id"], version, body, 0, owner, hit.get("_routing", ""))
+                for hit, body in zip(page, left, strict=True)
+            ]
         )
         if rejected:
             raise BulkError(f"documents of {emptying.table}, which was emptied, can't be deleted: {rejected[0].reason}")

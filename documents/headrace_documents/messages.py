@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
-from headrace_documents import canal, debezium
-from headrace_documents.changes import Headers, Message, Nothing, Rows
 from headrace_documents.documents import (
     TOMBSTONE,
     Action,
+    Converter,
     Rules,
     converters,
     document_id,
@@ -20,6 +19,8 @@ from headrace_documents.documents import (
     index_owner,
 )
 from headrace_documents.errors import MessageError
+from headrace_documents.formats import canal, debezium
+from headrace_documents.formats.changes import Headers, Message, Nothing, Rows
 
 _NO_HEADERS: Headers = {}
 
@@ -45,23 +46,54 @@ def read(value: bytes | None, key: bytes | None = None, headers: Headers = _NO_H
     raise MessageError("neither a message of Canal nor an event of Debezium")
 
 
+class _Layout(NamedTuple):
+    """What all rows of one table have in common while its types stay the same."""
+
+    types: Mapping[str, str]
+    target: str
+    owner: tuple[str, ...]
+    rules: Rules
+    columns: frozenset[str]
+    typed: list[tuple[str, Converter]]
+
+
+_LAYOUTS: dict[tuple[Rules, str, str], _Layout] = {}
+_MOST_LAYOUTS = 4096
+
+
+def _layout(rules: Rules, message: Rows) -> _Layout:
+    """Raises MessageError."""
+    key = rules, message.database, message.table
+    known = _LAYOUTS.get(key)
+    # Comparing two dictionaries takes less than making a key of one.
+    if known is None or known.types != message.types:
+        if len(_LAYOUTS) >= _MOST_LAYOUTS:
+            _LAYOUTS.clear()
+        index = index_name(rules.index_template, *key[1:])
+        owner = index_owner(rules.index_template, *key[1:])
+        types = dict(message.types)
+        prefixed = expand_prefix(rules, *key[1:])
+        known = _Layout(types, index, owner, prefixed, frozenset(types), converters(rules, types))
+        _LAYOUTS[key] = known
+    return known
+
+
 def actions(message: Rows, rules: Rules) -> list[Action]:
     """What is to be done to documents. Raises MessageError."""
-    database, table, keys, types = message.database, message.table, message.keys, message.types
+    keys = message.keys
     if not keys:
-        raise MessageError(f"table {database}.{table} has no primary key, so its rows can't be addressed as documents")
-    rules = expand_prefix(rules, database, table)
-    index = index_name(rules.index_template, database, table)
-    owner = index_owner(rules.index_template, database, table)
+        table = f"{message.database}.{message.table}"
+        raise MessageError(f"table {table} has no primary key, so its rows can't be addressed as documents")
+    _, index, owner, rules, columns, typed = _layout(rules, message)
     gone = TOMBSTONE if rules.tombstones else None
     version, step = message.version, message.step
     if message.operation == "DELETE":
         ids = [document_id(keys, row, rules) for row in message.rows]
         return [Action(index, name, version + i * step, gone, i, owner) for i, name in enumerate(ids)]
-    typed = converters(rules, types)
     made: list[Action] = []
     for i, (row, old) in enumerate(zip(message.rows, message.olds, strict=True)):
-        _require_whole(types, row, i)
+        if not row.keys() >= columns:
+            raise _not_whole(columns, row, i)
         number = version + i * step
         name = document_id(keys, row, rules)
         if old is not None and any(key in old for key in keys):
@@ -76,12 +108,11 @@ def actions(message: Rows, rules: Rules) -> list[Action]:
     return made
 
 
-def _require_whole(types: Mapping[str, str], row: Mapping[str, object], number: int) -> None:
+def _not_whole(columns: frozenset[str], row: Iterable[str], number: int) -> MessageError:
     """Under binlog_row_image=MINIMAL a row lacks columns. An index request replaces the whole document, so such a row
     would wipe the columns that it is silent about."""
-    if not types.keys() <= row.keys():
-        missing = ", ".join(sorted(types.keys() - row.keys()))
-        raise MessageError(f"row {number} is not whole, it lacks {missing}: the source needs binlog_row_image=FULL")
+    missing = ", ".join(sorted(columns.difference(row)))
+    return MessageError(f"row {number} is not whole, it lacks {missing}: the source needs binlog_row_image=FULL")
 
 
 def _object(value: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from bisect import insort
 from typing import Generic, NamedTuple, TypeVar
 
 from headrace_documents.documents import Action
-from headrace_documents.elastic import BulkWriter
+from headrace_documents.elastic.bulk import BulkWriter
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ ON_TRUNCATE = (
     "What TRUNCATE TABLE and DROP TABLE do. delete: documents of older rows go. refuse: the consumer stops there. "
     "ignore: documents stay"
 )
+OnMappingConflict = Literal["dead_letter", "reindex"]
 _PLACEHOLDERS = re.compile(r"\{([^{}]*)\}")
 
 
@@ -69,6 +70,12 @@ class ElasticsearchSettings(Section):
         'document {"headrace_deleted": true} stays, with its version, for ever',
     )
     on_truncate: OnTruncate = Field("delete", description=ON_TRUNCATE)
+    on_mapping_conflict: OnMappingConflict = Field(
+        "dead_letter",
+        description="When a column changes its type, so that the index has another one. dead_letter: documents that do "
+        "not fit become dead letters. reindex: the index is filled anew (`headrace-spark run` with `[source]`; for "
+        "indexes of `[[index]]` that have one name)",
+    )
     create_index: bool = Field(True, description="Create a missing index with `gc_deletes`, `settings` and mappings")
     gc_deletes: str = Field(
         "1h",

@@ -10,16 +10,16 @@ import structlog
 
 from headrace_consume.letters import Message
 from headrace_consume.settings import Settings
-from headrace_documents.changes import Rows, Statement
 from headrace_documents.documents import Action
-from headrace_documents.elastic import BulkWriter
+from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.emptying import Emptier, Emptying, EmptyingPlan, not_emptied
 from headrace_documents.errors import MessageError
-from headrace_documents.indexes import Indexes
-from headrace_documents.join_tree import JoinTrees
+from headrace_documents.formats.changes import Rows, Statement
+from headrace_documents.indexes.plans import Indexes
+from headrace_documents.indexes.projection import UnfitTable
+from headrace_documents.joins.tree import JoinTrees
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest
-from headrace_documents.projection import UnfitTable
 
 log = structlog.get_logger("headrace_consume.applying")
 

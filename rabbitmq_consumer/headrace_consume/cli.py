@@ -19,7 +19,8 @@ try:
     from headrace_consume.errors import DuplicatesError
     from headrace_consume.service import Service, quiet_clients
     from headrace_consume.settings import Settings, load_settings
-    from headrace_documents import elastic, logs
+    from headrace_documents import logs
+    from headrace_documents.elastic import bulk as elastic
 except ModuleNotFoundError as missing:
     exit_without(missing, "headrace-consume", "consume")
 

@@ -20,8 +20,8 @@ from headrace_consume.letterbox import Letterbox, prepare
 from headrace_consume.session import Session
 from headrace_consume.settings import Settings
 from headrace_consume.status import CONNECTING, STOPPED, STOPPING, WAITING, Status
-from headrace_documents.cluster import Cluster
-from headrace_documents.elastic import BulkWriter
+from headrace_documents.elastic.bulk import BulkWriter
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import BulkError
 
 log = structlog.get_logger("headrace_consume")

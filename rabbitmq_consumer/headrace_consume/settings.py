@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_common.rabbitmq_section import QueueType, RabbitMqSection
 from headrace_common.section import Int, Number, Seconds, SecondsOrOff, Section
@@ -145,6 +145,16 @@ class Settings(Section):
     duplicates: DuplicatesSettings = DuplicatesSettings()
     run: RunSettings = RunSettings()
     log: LogSettings = LogSettings()
+
+    @field_validator("elasticsearch")
+    @classmethod
+    def _no_reindex(cls, value: ElasticsearchSettings) -> ElasticsearchSettings:
+        if value.on_mapping_conflict == "reindex":
+            raise ValueError(
+                'on_mapping_conflict = "reindex" is for headrace-spark: headrace-consume reads no tables, so leave it '
+                'at "dead_letter"'
+            )
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:

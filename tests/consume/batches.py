@@ -7,14 +7,14 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
-from headrace_documents.cluster import Cluster
-from headrace_documents.elastic import BulkWriter
-from headrace_documents.index_settings import IndexSettings
+from headrace_documents.elastic.bulk import BulkWriter
+from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.counting import Counts
-from headrace_spark.joining import Emptied, Joining, RefusedDocument, Touch
-from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
-from headrace_spark.worker import DeadLetter, Record, Worker
+from headrace_spark.batch.joining import Emptied, Joining, RefusedDocument, Touch
+from headrace_spark.batch.worker import DeadLetter, Record, Worker
+from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.status.counting import Counts
 
 
 class Batches:
@@ -31,10 +31,15 @@ class Batches:
         self.counts: dict[str, int] = {}
 
     def run(
-        self, values: Sequence[bytes], *, tasks: int = 2, step: Callable[[], None] = lambda: None
+        self,
+        values: Sequence[bytes],
+        *,
+        tasks: int = 2,
+        step: Callable[[], None] = lambda: None,
+        key: bytes | None = None,
     ) -> list[DeadLetter | RefusedDocument]:
-        """What could not be applied. `step` is called before each task."""
-        records = [Record(None, value, "t", 0, number, None) for number, value in enumerate(values)]
+        """What could not be applied. `step` is called before each task; all messages have the key."""
+        records = [Record(key, value, "t", 0, number, None) for number, value in enumerate(values)]
         made: list[DeadLetter | RefusedDocument] = []
         touches: list[Touch | Emptied] = []
         self.counts = {}
@@ -57,6 +62,9 @@ class Batches:
                 joining = Joining(self.settings, BulkWriter(self.settings.elasticsearch, cluster))
                 made += joining.compose(one for one in documents if len(one.id) % tasks == task)
                 self._joined(joining)
+            if not any(isinstance(one, RefusedDocument) for one in made):
+                joining = Joining(self.settings, BulkWriter(self.settings.elasticsearch, cluster))
+                joining.sweep(one for one in touches if isinstance(one, Emptied))
         return made
 
     def _joined(self, joining: Joining) -> None:

@@ -13,7 +13,7 @@ import pytest
 from demo.catalog import CITIES, DATABASE
 from demo.compare import compare, read_documents
 from devstack.servers.rabbitmq import RabbitmqServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 from tests import serve_sync
 from tests.support import DaemonProcess, destination_toml

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from headrace_documents import elastic
-from headrace_documents.changes import Rows
-from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
-from headrace_documents.elastic import BulkWriter, Rejected
+from headrace_documents.elastic import bulk as elastic
+from headrace_documents.elastic.bulk import BulkWriter, Rejected
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, SettingsError
-from headrace_documents.index_settings import IndexSettings
-from headrace_documents.indexes import Indexes
+from headrace_documents.formats.changes import Rows
+from headrace_documents.indexes.plans import Indexes
+from headrace_documents.indexes.settings import IndexSettings
+from headrace_documents.indexes.types import TypeRules, field_type
 from headrace_documents.messages import read
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_documents.types import TypeRules, field_type
 from tests.canal_messages import change, row
 
 pytestmark = pytest.mark.server

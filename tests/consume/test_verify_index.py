@@ -11,9 +11,9 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
-from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Rules
-from headrace_documents.elastic import BulkWriter
+from headrace_documents.elastic.bulk import BulkWriter
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.newest import Newest
 from headrace_documents.settings import ElasticsearchSettings
 from tests.canal_messages import parse

@@ -14,7 +14,7 @@ from demo import catalog
 from demo.compare import INDEX
 from demo.search_page import STREAMS, SearchPage
 from devstack.servers.elasticsearch import ElasticsearchServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 
 pytestmark = pytest.mark.server

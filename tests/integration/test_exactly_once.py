@@ -234,7 +234,9 @@ async def test_a_reader_of_the_state_fences_nobody_and_a_writer_does(kafka: Clus
     command = KafkaStore(kafka.settings(), name)
     async with run(kafka.settings(), name) as daemon:
         await daemon.commit(100, {"table": "t"})
-        stored = await command.load(name)
+        async with asyncio.timeout(10):  # the broker shows a commit to others a moment after it has answered
+            while (stored := await command.load(name)).position is None:  # noqa: ASYNC110 - another client knows
+                await asyncio.sleep(0.05)
         assert (stored.position, stored.epoch, stored.version) == (position(100), 1, 1)
         assert await command.schema_entries(name) == [{"table": "t"}]
         assert [(entry.actor, entry.version) for entry in await command.history(name)] == [("checkpoint", 1)]

@@ -21,14 +21,17 @@ import pytest
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from elasticsearch import Elasticsearch
+from pyspark.sql import SparkSession
 
 import devstack
 from devstack.ports import free_port
 from devstack.servers.elasticsearch import ElasticsearchServer
-from headrace_spark import jvm as spark_jvm_module
 from headrace_spark.cli import main as spark_cli
 from headrace_spark.cli.status import SilentError, ask
-from headrace_spark.settings import SparkSettings
+from headrace_spark.java import jvm as spark_jvm_module
+from headrace_spark.java.session import open_session
+from headrace_spark.settings.settings import SparkSettings
+from headrace_spark.source.connection import PACKAGE
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -227,23 +230,32 @@ def pipeline(
 
 
 @pytest.fixture(scope="session")
-def spark_jvm(stack: devstack.Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Spark's JVM as commands start it, one for all tests that run commands in this process."""
-    folder = tmp_path_factory.mktemp("jvm")
-    options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
+def spark(stack: devstack.Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark with the driver for tables, in this process: it bears one JVM only."""
+    folder = tmp_path_factory.mktemp("source")
     before = dict(os.environ)
+    options = [*devstack.java.short_lived(stack.cache), "-XX:+UseSerialGC"]
     os.environ.update(devstack.java.spark_environment(folder / "java", *options))
     settings = SparkSettings(
         checkpoint=str(folder), driver_memory="512m", ivy=f"{ROOT}/.cache/ivy", scratch=str(folder / "scratch")
     )
     try:
-        with spark_jvm_module.open_jvm(settings) as jvm:
-            os.environ.clear()
-            os.environ.update(before)
-            yield jvm
+        session, process = open_session(settings, more=[PACKAGE])
     finally:
+        # Other servers of other tests are started beside it.
         os.environ.clear()
         os.environ.update(before)
+    yield session
+    session.stop()
+    if process is not None and process.stdin is not None:
+        process.stdin.close()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def spark_jvm(spark: SparkSession) -> Any:
+    """Its JVM, for all tests that run commands in this process."""
+    return spark.sparkContext._jvm
 
 
 @dataclass

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from devstack import Stack
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.spark import SparkCluster
+from headrace_spark.java.session import kafka_package
 from tests.canal_messages import history
 from tests.joined_tables import Source, canal_message
 
@@ -156,3 +161,68 @@ async def test_joins_through_the_death_of_an_executor(pipeline: Pipeline, cluste
     assert process.wait(60) == 0, pipeline.text()
     assert {key: body for key, (_, body) in pipeline.documents(pipeline.topic).items()} == source.join()
     await pipeline.dead_letters(0)
+
+
+def submit(pipeline: Pipeline, cluster: SparkCluster, archive: Path, *left_out: str) -> list[str]:
+    """The words of the command in docs/spark.md, for this cluster and this configuration."""
+    page = (ROOT / "docs/spark.md").read_text()
+    [text] = re.findall(r"(spark-submit \\\n  --master spark://.*?)```", page, re.DOTALL)
+    text = text.replace("spark://spark1:7077", cluster.url).replace("shop.toml", str(pipeline.config))
+    text = text.replace(".cache/spark-archive", str(archive.parent))
+    text = re.sub(r"--packages \S+", f"--packages {kafka_package()}", text)
+    for words in left_out:
+        text = re.sub(words, "", text)
+    _, *words = shlex.split(text)
+    here = {
+        "spark.jars.ivy": ROOT / ".cache/ivy",
+        "spark.pyspark.python": PYTHON,
+        "spark.executorEnv.PYTHONNOUSERSITE": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    confs = [word for name, value in here.items() for word in ("--conf", f"{name}={value}")]
+    return [str(Path(pyspark.__file__).parent / "bin/spark-submit"), *confs, *words]
+
+
+def run_submitted(
+    pipeline: Pipeline, cluster: SparkCluster, archive: Path, *left_out: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command, in the folder that it is written for, with a Python that has none of our packages."""
+    folder = pipeline.config.parent / "submitted"
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder / "headrace-packages", filter="data")
+    environment = {**os.environ, **pipeline.environment, "PYTHONNOUSERSITE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(
+        [*submit(pipeline, cluster, archive, *left_out), "--available-now"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+async def test_spark_submit_as_the_documentation_says(pipeline: Pipeline, cluster: SparkCluster, archive: Path) -> None:
+    messages, expected = history(pipeline.topic, 3000)
+    pipeline.change('checkpoint = "', 'checkpoint = "file://')
+    pipeline.change("[elasticsearch]", '[elasticsearch]\nuser = "elastic"\npassword = "not-for-a-log"')
+    await make_topic(pipeline, 4)
+    await pipeline.send(messages)
+    done = run_submitted(pipeline, cluster, archive)
+    assert done.returncode == 0, (done.args, done.stderr[-6000:])
+    assert pipeline.documents() == expected
+    logs = "".join(path.read_text(errors="replace") for one in cluster.workers for path in one.datadir.rglob("std*"))
+    assert "headrace_documents.elastic.index_setup" in logs  # an index was made over there
+    for text in (done.stdout, done.stderr, logs):
+        assert "not-for-a-log" not in text
+
+
+def test_spark_submit_without_the_kafka_source_says_so(
+    pipeline: Pipeline, cluster: SparkCluster, archive: Path
+) -> None:
+    done = run_submitted(pipeline, cluster, archive, r"--packages \S+")
+    assert done.returncode == 1, done.stderr[-6000:]
+    assert f"spark-submit was not given Spark's Kafka source: add `--packages {kafka_package()}`" in done.stderr
+    assert "Traceback" not in done.stderr

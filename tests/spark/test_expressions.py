@@ -8,7 +8,7 @@ from tests.canal_messages import START, change, row
 
 from .conftest import Pipeline
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 INDEX = """
 [[index]]

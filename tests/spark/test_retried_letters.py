@@ -11,12 +11,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
-from headrace_documents.cluster import Cluster
-from headrace_documents.elastic import BulkWriter
+from headrace_documents.elastic.bulk import BulkWriter
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.letters import own_headers
-from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
-from headrace_spark.worker import DeadLetter, Record, Worker
+from headrace_spark.batch.worker import DeadLetter, Record, Worker
+from headrace_spark.letters.letters import own_headers
+from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
 from tests.canal_messages import START, TYPES, change, row
 
 from .conftest import Done, Pipeline

@@ -69,6 +69,7 @@ async def test_tables_become_one_document_and_what_is_refused_is_a_dead_letter(p
     await pipeline.send([orjson.dumps(emptied)])
     pipeline.drain()
     assert bodies(pipeline, name) == {"1": {**expected, "prices": []}}
+    assert not [key for key in pipeline.documents(f"headrace-rows.{name}") if key.startswith("prices|")]
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import pytest
 
 from devstack.servers.elasticsearch import ElasticsearchServer
 from devstack.servers.opensearch import OpensearchServer
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 from tests.canal_messages import START, TYPES, change, every_kind, row
 

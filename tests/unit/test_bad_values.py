@@ -11,7 +11,7 @@ from headrace.errors import ConfigError
 from headrace_common.tls import TlsFileError, client_context
 from headrace_consume import cli as consume_cli
 from headrace_consume.settings import load_settings
-from headrace_documents import elastic
+from headrace_documents.elastic import bulk as elastic
 from headrace_documents.errors import SettingsError, UnreachableError
 from headrace_documents.settings import ElasticsearchSettings
 from tests.certificates import Authority

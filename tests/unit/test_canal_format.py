@@ -25,8 +25,8 @@ from headrace.model import (
     TransactionMark,
 )
 from headrace.ports.format import Messages
-from headrace.rules.numbers import float_text
 from headrace.settings.destination import DestinationSettings
+from headrace_common.numbers import float_text
 from tests.configured import destination_of
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

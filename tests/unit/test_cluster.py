@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headrace_documents import elastic
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic import bulk as elastic
+from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.elastic.products import Elasticsearch, OpenSearch, product_of
 from headrace_documents.errors import ApiError, TransportError, UnreachableError
-from headrace_documents.products import Elasticsearch, OpenSearch, product_of
 from headrace_documents.settings import ElasticsearchSettings
 from tests.certificates import Authority
 

@@ -17,7 +17,7 @@ from headrace_consume.letters import Message, dead_headers, describe, resent_hea
 from headrace_consume.settings import Settings
 from headrace_consume.status import Status
 from headrace_documents.documents import Action
-from headrace_documents.elastic import BulkWriter, Rejected, Tally
+from headrace_documents.elastic.bulk import BulkWriter, Rejected, Tally
 from headrace_documents.errors import BulkError
 from headrace_documents.newest import Newest
 from tests.canal_messages import START, change, row

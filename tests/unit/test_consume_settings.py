@@ -157,3 +157,11 @@ def test_check_tells_of_each_thing_that_is_away(tmp_path: Path, capsys: pytest.C
     assert "does not answer" in lines[1]
     assert "message ids (redis): Redis can't be used" in lines[2]
     assert "s3cret" not in "".join(lines)
+
+
+def test_no_index_is_filled_anew(tmp_path: Path) -> None:
+    text = GOOD.format(rabbit=1, elastic=1) + 'on_mapping_conflict = "reindex"\n'
+    assert problems(write(tmp_path, text)) == {
+        "elasticsearch": 'on_mapping_conflict = "reindex" is for headrace-spark: headrace-consume reads no tables, so '
+        'leave it at "dead_letter"'
+    }

@@ -18,8 +18,8 @@ from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
 from headrace_consume import settings as consume_settings
 from headrace_consume import status as consume_status
-from headrace_spark import settings as spark_settings
 from headrace_spark.cli import main as spark_cli
+from headrace_spark.settings import settings as spark_settings
 from tests.chaos import __main__ as chaos
 from tests.collected import collected
 from tests.configured import load
@@ -44,19 +44,19 @@ CONSUMERS: dict[str, Callable[[Path], object]] = {
     "rabbitmq": consume_settings.load_settings,
 }
 """By a section that only its file has, how the configuration of a consumer is read."""
-SPARK = """
-[kafka]
-bootstrap_servers = "127.0.0.1:9092"
-topics = ["shop"]
-dead_letter_topic = "dead"
-[elasticsearch]
-hosts = ["http://127.0.0.1:9200"]
-[spark]
-checkpoint = "var"
-"""
+SPARK = {
+    "kafka": '[kafka]\nbootstrap_servers = "127.0.0.1:9092"\ntopics = ["shop"]\ndead_letter_topic = "dead"\n',
+    "elasticsearch": '[elasticsearch]\nhosts = ["http://127.0.0.1:9200"]\n',
+    "spark": '[spark]\ncheckpoint = "var"\n',
+}
 """What a part of the Spark consumer's file needs around it."""
 PROMISING = ("docs/guarantees.md", "docs/consume.md")
 """Pages with promises, each with a name, and with a list of their proofs in the same section."""
+CONSUMER_ROOMS = {
+    "What both consumers share": ROOT / "documents/headrace_documents",
+    "The Spark consumer, `": ROOT / "spark_consumer/headrace_spark",
+}
+"""Folders whose rooms a table of docs/architecture.md has, by a text before it."""
 PROMISE = re.compile(r"^- \*\*(?P<name>[A-Z]\d+)\.\*\* (?P<text>.*\n(?:  .*\n)*)", re.MULTILINE)
 PROOFS = re.compile(r"^- (?P<names>[A-Z]\d+(?:, [A-Z]\d+)*):(?P<proofs>.*\n(?:  .*\n)*)", re.MULTILINE)
 WIDE_PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]
@@ -133,7 +133,8 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
             assert (ROOT / words[1]).exists(), words
         else:
             known = {"pip", "python3.11", "curl", "export", "systemctl", "journalctl", "rabbitmqctl", "rabbitmqadmin"}
-            assert program in known, words
+            # Those with spark-submit are run by tests/spark/test_cluster.py.
+            assert program in known | {"mkdir", "tar", "spark-submit"}, words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -143,7 +144,7 @@ def test_inline_commands_exist(page: Path) -> None:
         ours = headrace_cli.COMMANDS.keys()
         known = {
             "headrace": ours,
-            "headrace-spark": {"run", "check", "init", "dead-letters", "status"},
+            "headrace-spark": {"run", "check", "init", "dead-letters", "status", "rebuild", "verify"},
             "headrace-consume": {"run", "check", "dead-letters"},
         }[program]
         assert command in known, f"{program} {command}"
@@ -175,8 +176,9 @@ def test_toml_loads_with_the_real_settings(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_toml_of_a_consumer_loads_with_its_settings(page: Path, tmp_path: Path) -> None:
     for text in blocks(page, "toml"):
-        if tomllib.loads(text).keys() == {"index"}:
-            text = SPARK + text
+        known = tomllib.loads(text).keys()
+        if known and known <= {"index", "kafka", "elasticsearch", "spark", "source", "http"}:
+            text = "".join(one for name, one in SPARK.items() if name not in known) + text
         sections = tomllib.loads(text).keys() & CONSUMERS.keys()
         for section in sections:
             (tmp_path / "consumer.toml").write_text(text)
@@ -353,16 +355,23 @@ def test_members_of_classes_that_docstrings_name_exist() -> None:
 
 def test_files_and_rooms_that_the_architecture_names_exist() -> None:
     page = read("docs/architecture.md")
-    folder = ROOT / "daemon" / "headrace"
+    folders = [ROOT / "daemon/headrace", *CONSUMER_ROOMS.values()]
     for file in re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page):
         if file.startswith("tests/"):  # see test_named_tests_exist
             continue
         beside = "cli" if file == "wiring.py" else "mysql"  # the room that the line is about
-        assert (folder / file).is_file() or (folder / beside / file).is_file(), file
+        assert any((folder / file).is_file() or (folder / beside / file).is_file() for folder in folders), file
     table = page.partition("## Rooms of the daemon\n")[2].partition("\n###")[0]
-    rooms = {
-        name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)
-    }
-    folder = ROOT / "daemon" / "headrace"
-    there = {one.name for one in folder.iterdir() if one.name not in ("__init__.py", "__pycache__", "py.typed")}
-    assert rooms == there
+    assert rooms_of(table) == {one.name for one in modules(ROOT / "daemon/headrace")}
+    for text, folder in CONSUMER_ROOMS.items():
+        table = page.partition(text)[2].partition("\n\n|")[2].partition("\n\n")[0]
+        assert rooms_of(table) == {one.stem for one in modules(folder)}, folder
+
+
+def rooms_of(table: str) -> set[str]:
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([\w.]+)/?`", row)}
+
+
+def modules(folder: Path) -> list[Path]:
+    return [one for one in folder.iterdir() if one.name not in ("__init__.py", "__pycache__", "py.typed")]

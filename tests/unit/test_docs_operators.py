@@ -15,9 +15,9 @@ from headrace.http.health import health
 from headrace.http.metrics import LoopDelay, Metrics
 from headrace.model import Gap, Position, State
 from headrace.ports.cluster import ClusterCounts
-from headrace_spark import metrics as spark_metrics
-from headrace_spark.outages import Outages
-from headrace_spark.status import Status as SparkStatus
+from headrace_spark.outages.outages import Outages
+from headrace_spark.status import metrics as spark_metrics
+from headrace_spark.status.status import Status as SparkStatus
 from tests.unit.test_docs import FENCE, NAMES, PAGES, ROOT, anchors, name, read
 
 TELL_MORE = ("CHANGELOG.md", "configuration.md")

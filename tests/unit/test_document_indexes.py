@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from headrace_documents.changes import Row, Rows
 from headrace_documents.documents import TOMBSTONE, Action
 from headrace_documents.errors import MessageError
-from headrace_documents.index_settings import IndexSettings
-from headrace_documents.indexes import Indexes
-from headrace_documents.projection import UnfitTable, point
+from headrace_documents.formats.changes import Row, Rows
+from headrace_documents.indexes.plans import Indexes
+from headrace_documents.indexes.projection import UnfitTable, point
+from headrace_documents.indexes.settings import IndexSettings
 
 TYPES = {
     "id": "bigint",

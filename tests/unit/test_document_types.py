@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace_documents.types import TypeRules, field_type
+from headrace_documents.indexes.types import TypeRules, field_type
 
 TEXT = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
 

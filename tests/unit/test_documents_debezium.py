@@ -17,7 +17,7 @@ from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets
 from headrace.ports.source import Receiver
-from headrace_documents.changes import Message, Nothing, Rows, Statement
+from headrace_documents.formats.changes import Message, Nothing, Rows, Statement
 from headrace_documents.messages import read
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from headrace_documents.changes import Rows
 from headrace_documents.documents import Action
 from headrace_documents.errors import BulkError, MessageError
-from headrace_documents.index_settings import IndexSettings
-from headrace_documents.join_tree import Document, JoinTrees, MemberRow, keep_former, stored_row
-from headrace_documents.joining import Composer, DocumentStore, Outcome, RowStore, Seen, Write, resolve
-from headrace_documents.projection import UnfitTable
+from headrace_documents.formats.changes import Rows
+from headrace_documents.indexes.projection import UnfitTable
+from headrace_documents.indexes.settings import IndexSettings
+from headrace_documents.joins.composing import Composer, DocumentStore, Outcome, RowStore, Seen, Write, resolve
+from headrace_documents.joins.tree import Document, JoinTrees, MemberRow, keep_former, stored_row
 from tests.joined_tables import SERVICES, TYPES, Source, message
 
 
@@ -99,16 +99,16 @@ class Consumer:
         for one in messages:
             for plan in self.trees.plans(one):
                 for change in plan.changes(one):
-                    if change.unknown:
-                        kept = {row.id: row for row in self.rows.get([action.id for action in change.actions])}
-                        touched |= dict.fromkeys(keep_former(change.actions, kept))
+                    kept = {row.id: row for row in self.rows.get([action.id for action in change.actions])}
+                    touched |= dict.fromkeys(keep_former(change.actions, kept, change.before))
                     touched |= dict.fromkeys(change.touched)
                     for action in change.actions:
                         self.rows.apply(action)
                         step()
         self.rows.refresh()
         documents = [one for one in touched if isinstance(one, Document)]
-        documents += resolve(self.rows, [one for one in touched if isinstance(one, str)])
+        tokens = {one: one for one in touched if isinstance(one, str)}
+        documents += [document for document, _ in resolve(self.rows, tokens)]
         for document in dict.fromkeys(documents):
             step()
             assert not list(Composer(self.tree, self.rows, self.documents).run([document]))
@@ -315,6 +315,8 @@ def test_long_keys_and_values_are_found_all_the_same() -> None:
     ("change", "words"),
     [
         ({"name": "{table}"}, "an index with joins has one name"),
+        ({"name": "services*"}, "'services\\*' is a name that no index can have"),
+        ({"name": "s" * 245}, "the name is too long: headrace-rows.NAME"),
         (joined(1, parent="itm"), "there is no join 'itm' before it; did you mean 'item'"),
         (joined(1, name="item"), "join item is there twice"),
         (joined(2, prefix="p_"), "prefix has a meaning with shape"),

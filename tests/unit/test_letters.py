@@ -8,8 +8,8 @@ import random
 import pytest
 
 from headrace_spark.cli.dead_letters import kind_of, line
-from headrace_spark.letterbox import runs
-from headrace_spark.letters import (
+from headrace_spark.letters.letterbox import runs
+from headrace_spark.letters.letters import (
     Fold,
     Header,
     Letter,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.checks.contents import check_messages
 from headrace_spark.checks.finding import Findings
@@ -15,9 +15,9 @@ from headrace_spark.checks.machine import check_machine
 from headrace_spark.checks.mappings import difference
 from headrace_spark.checks.servers import check_rights
 from headrace_spark.checks.targets import analyzers
-from headrace_spark.kafka_client import Read
-from headrace_spark.sample import Sample
-from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.kafka.client import Read
+from headrace_spark.proposal.sample import Sample
+from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
 from tests.canal_messages import START, change, row
 
 

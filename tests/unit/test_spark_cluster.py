@@ -20,15 +20,15 @@ import orjson
 import pyspark
 import pytest
 
-from headrace_spark import reports
-from headrace_spark.executors import Executors
-from headrace_spark.outages import ELASTICSEARCH, SPARK, Outages
-from headrace_spark.problems import NO_EXECUTOR, problem_of
-from headrace_spark.report_socket import Address, ReportSocket, Sender
-from headrace_spark.reports import Reporter, receiver
-from headrace_spark.session import check_java, jvm_properties
-from headrace_spark.settings import SparkSettings, load_settings
-from headrace_spark.status import State, Status
+from headrace_spark.java.session import check_java, jvm_properties
+from headrace_spark.outages import reports
+from headrace_spark.outages.outages import ELASTICSEARCH, SPARK, Outages
+from headrace_spark.outages.problems import NO_EXECUTOR, problem_of
+from headrace_spark.outages.report_socket import Address, ReportSocket, Sender
+from headrace_spark.outages.reports import Reporter, receiver
+from headrace_spark.query.executors import Executors
+from headrace_spark.settings.settings import SparkSettings, load_settings
+from headrace_spark.status.status import State, Status
 
 ROOT = Path(__file__).parents[2]
 

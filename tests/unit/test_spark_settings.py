@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from headrace_documents.errors import SettingsError
-from headrace_spark import session
 from headrace_spark.cli import main as cli
 from headrace_spark.errors import JavaError
-from headrace_spark.settings import SparkSettings, load_settings
+from headrace_spark.java import session
+from headrace_spark.settings.settings import SparkSettings, load_settings, reindexed
 from tests.config_problems import by_key
 
 GOOD = """
@@ -80,12 +80,12 @@ mappings_file = "/no/such/file"
 bulk_actions = "many"
 [spark]
 trigger = "now and then"
-[more]
+[weather]
 """
     found = problems(write(tmp_path, text))
     assert found["kafka.bootstrap_servers"] == 'should be a host and a port, as in "127.0.0.1:9180"'
     assert found["kafka.colour"] == "unknown key"
-    assert found["more"] == "unknown key"
+    assert found["weather"] == "unknown key"
     assert found["elasticsearch.password"] == "the environment variable NOT_THERE_AT_ALL is not set"
     assert found["spark.checkpoint"] == "is missing"
     assert found.keys() >= {
@@ -213,3 +213,59 @@ def test_resolved_jars_are_used_again(tmp_path: Path) -> None:
     assert session.local_jars(settings) == [str(tmp_path / "jars" / "a.jar")]
     (tmp_path / "jars" / "a.jar").unlink()
     assert session.local_jars(settings) == []
+
+
+def test_verify_without_what_it_needs_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = GOOD.format(kafka=1, elastic=1)
+    source = '\n[source]\nhost = "127.0.0.1"\nuser = "u"\npassword = "p"\n'
+    for text, words, said in (
+        (good, (), "this command reads tables: the section [source] is missing"),
+        (good + source, (), "has no [[index]]: say with --index which to compare"),
+        (good + source, ("--index", "Serv*"), "--index serv*: one name without wildcards"),
+    ):
+        assert cli.main(["verify", "--config", str(write(tmp_path, text)), *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+SOURCE = "[source]\nhost = '127.0.0.1'\nuser = 'u'\npassword = 'p'\n"
+DECLARED = "[[index]]\nname = 'services'\ntables = ['shop.serve']\n"
+REINDEX = "on_mapping_conflict = 'reindex'\n"
+
+
+def test_which_indexes_are_filled_anew_when_a_type_changes(tmp_path: Path) -> None:
+    good = GOOD.format(kafka=1, elastic=1)
+    assert not reindexed(load_settings(write(tmp_path, good + DECLARED)))
+    assert list(reindexed(load_settings(write(tmp_path, good + SOURCE + DECLARED + REINDEX)))) == ["services"]
+    everywhere = good.replace("[spark]", f"{REINDEX}[spark]") + SOURCE + DECLARED.replace("services", "Services")
+    assert list(reindexed(load_settings(write(tmp_path, everywhere)))) == ["services"]
+    own = f"{everywhere}on_mapping_conflict = 'dead_letter'\n"
+    assert not reindexed(load_settings(write(tmp_path, own)))
+
+
+def test_what_can_not_be_filled_anew_is_an_error_with_its_place(tmp_path: Path) -> None:
+    def said(text: str) -> list[str]:
+        path = write(tmp_path, text)
+        with pytest.raises(SettingsError) as caught:
+            load_settings(path)
+        assert all(one.startswith(f"{path}: ") for one in caught.value.problems)
+        return [one.removeprefix(f"{path}: ") for one in caught.value.problems]
+
+    good = GOOD.format(kafka=1, elastic=1)
+    what = 'on_mapping_conflict = "reindex"'
+    missing = f"{what} fills indexes from the tables: the section [source] is missing"
+    assert said(good + DECLARED + REINDEX) == [missing]
+    assert said(good + SOURCE + DECLARED.replace("services", "{table}") + REINDEX) == [
+        f"index {{table}}: {what} needs an index with one name, without placeholders"
+    ]
+    assert said(good + SOURCE + DECLARED + REINDEX + "template = true\n") == [
+        f"index services: {what} has no meaning with template = true: the cluster's template says the types, not the "
+        "columns"
+    ]
+    unmade = good.replace("[spark]", "create_index = false\n[spark]")
+    assert said(unmade + SOURCE + DECLARED + REINDEX) == [
+        f"{what} makes indexes: it needs create_index = true in [elasticsearch]"
+    ]
+    everywhere = good.replace("[spark]", f"{REINDEX}[spark]") + SOURCE
+    undeclared = said(everywhere)
+    assert undeclared == said(everywhere.replace(REINDEX, f"{REINDEX}index = 'a'\n") + DECLARED)
+    assert "is for indexes that [[index]] declares" in undeclared[0]

@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 
 from headrace_documents import logs
-from headrace_documents.cluster import Cluster
 from headrace_documents.documents import Action
-from headrace_documents.elastic import BulkWriter, encode
+from headrace_documents.elastic.bulk import BulkWriter, encode
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_spark.counting import Counts
-from headrace_spark.reports import LOGGER
-from headrace_spark.settings import KafkaSettings, Settings, SparkSettings
-from headrace_spark.worker import DeadLetter, Record, Worker
-from headrace_spark.writing import PatientWriter
+from headrace_spark.batch.worker import DeadLetter, Record, Worker
+from headrace_spark.batch.writing import PatientWriter
+from headrace_spark.outages.reports import LOGGER
+from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
+from headrace_spark.status.counting import Counts
 
 Answer = Callable[[list[tuple[str, dict[str, Any]]]], list[dict[str, Any]]]
 

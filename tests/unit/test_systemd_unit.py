@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace_spark.ending import AFTER_DRAIN, STOP_LIMIT
-from headrace_spark.settings import SparkSettings
-from headrace_spark.watching import FED_FOR
+from headrace_spark.java.ending import AFTER_DRAIN, STOP_LIMIT
+from headrace_spark.query.watching import FED_FOR
+from headrace_spark.settings.settings import SparkSettings
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNIT = SYSTEMD / "headrace.service"

@@ -20,8 +20,7 @@ from headrace.mysql.values.column_types import (
     java_type,
     real_type,
 )
-from headrace.mysql.values.values import vector_text
-from headrace.rules.numbers import float_text
+from headrace_common.numbers import float_text, vector_text
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.mysql.values import values
+from headrace_common.numbers import float32
 
 
 def pack_decimal(text: str, precision: int, scale: int) -> bytes:
@@ -47,7 +48,7 @@ def test_decimals_of_every_size_come_back_exactly(data: st.DataObject) -> None:
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_float_keeps_its_32_bits_through_its_shortest_text(x: float) -> None:
-    assert struct.pack("<f", values.float32(x)) == struct.pack("<f", x)
+    assert struct.pack("<f", float32(x)) == struct.pack("<f", x)
 
 
 @given(st.integers(-838, 838), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999_999))

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace_documents.elastic.mappings import merged
 from headrace_documents.errors import MessageError
-from headrace_documents.index_settings import PLACEHOLDER, IndexSettings
-from headrace_documents.indexes import Indexes
-from headrace_documents.join_tree import JoinTrees
-from headrace_documents.mappings import merged
+from headrace_documents.indexes.plans import Indexes
+from headrace_documents.indexes.projection import UnfitTable
+from headrace_documents.indexes.settings import PLACEHOLDER, IndexSettings
+from headrace_documents.indexes.types import Property
+from headrace_documents.joins.tree import JoinTrees
 from headrace_documents.messages import actions
-from headrace_documents.projection import UnfitTable
-from headrace_documents.types import Property
 from headrace_spark.checks.finding import Findings
-from headrace_spark.sample import Sample, Table
-from headrace_spark.settings import Settings
+from headrace_spark.proposal.sample import Sample, Table
+from headrace_spark.settings.settings import Settings
 
 _SHOWN = 10
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace_spark.checks.finding import Findings
-from headrace_spark.kafka_client import kafka_reason
-from headrace_spark.settings import SparkSettings
+from headrace_spark.kafka.client import kafka_reason
+from headrace_spark.settings.settings import SparkSettings
 
 _GIB = 1 << 30
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": _GIB, "t": 1 << 40}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headrace_documents.types import Property
+from headrace_documents.indexes.types import Property
 
 _TEXTS = frozenset({"text", "keyword", "wildcard", "match_only_text", "search_as_you_type", "annotated_text"})
 _WHOLE = {"byte": 7, "short": 15, "integer": 31, "long": 63, "unsigned_long": 64}

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.checks.finding import Findings

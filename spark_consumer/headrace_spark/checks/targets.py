@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.elastic.mapping_types import lacking
 from headrace_documents.errors import ApiError
-from headrace_documents.index_settings import IndexSettings
-from headrace_documents.mapping_types import lacking
+from headrace_documents.indexes.settings import IndexSettings
+from headrace_documents.indexes.types import Property
 from headrace_documents.settings import ElasticsearchSettings
-from headrace_documents.types import Property
 from headrace_spark.checks.contents import Wanted
 from headrace_spark.checks.finding import Findings
 from headrace_spark.checks.mappings import difference

@@ -6,9 +6,9 @@ import time
 from datetime import UTC, datetime
 
 from headrace_spark.checks.finding import Findings
-from headrace_spark.kafka_client import KafkaClient, KafkaError, Range, Topic
-from headrace_spark.sample import Sample
-from headrace_spark.settings import KafkaSettings
+from headrace_spark.kafka.client import KafkaClient, KafkaError, Range, Topic
+from headrace_spark.proposal.sample import Sample
+from headrace_spark.settings.settings import KafkaSettings
 
 _LAST = 20
 """Messages of each partition that are read."""

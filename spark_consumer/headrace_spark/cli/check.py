@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace_documents import elastic
-from headrace_documents.cluster import Cluster
+from headrace_documents.elastic import bulk as elastic
+from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, TransportError
-from headrace_spark import kafka
 from headrace_spark.checks.contents import Wanted, check_messages
 from headrace_spark.checks.finding import Findings
 from headrace_spark.cli.common import Commands, add_command
+from headrace_spark.kafka import kafka
 from headrace_spark.printable import printable, printable_json
-from headrace_spark.sample import Sample
-from headrace_spark.settings import Settings, load_settings
+from headrace_spark.proposal.sample import Sample
+from headrace_spark.settings.settings import Settings, load_settings
 
 
 def add(commands: Commands) -> None:
@@ -48,7 +48,7 @@ def check(settings: Settings) -> str:
     """The quick part, which a run begins with: looks at Java, Kafka and Elasticsearch; Java's version. Raises
     ConsumerError."""
     # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
-    from headrace_spark.session import check_java
+    from headrace_spark.java.session import check_java
 
     java = check_java()
     kafka.check_reachable(settings.kafka)
@@ -73,9 +73,9 @@ def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
     from headrace_spark.checks.machine import check_checkpoint_url
     from headrace_spark.checks.topics import check_topics
     from headrace_spark.errors import JavaError, SessionError
-    from headrace_spark.jvm import open_jvm
-    from headrace_spark.kafka_client import KafkaClient
-    from headrace_spark.session import check_java, kafka_package, local_jars
+    from headrace_spark.java.jvm import open_jvm
+    from headrace_spark.java.session import check_java, kafka_package, local_jars
+    from headrace_spark.kafka.client import KafkaClient
 
     not_seen = "; topics and messages could not be looked at"
     try:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.letters import Letter, own_headers
+from headrace_spark.letters.letters import Letter, own_headers
 from headrace_spark.printable import pretty, printable, printable_json, shortened
-from headrace_spark.settings import load_settings
+from headrace_spark.settings.settings import load_settings
 
 if TYPE_CHECKING:
-    from headrace_spark.letterbox import Letterbox
+    from headrace_spark.letters.letterbox import Letterbox
 
 _SHOWN_REASON = 160
 _SHOWN_KINDS = 20
@@ -125,10 +125,10 @@ def _letterbox(options: argparse.Namespace) -> Iterator[Letterbox]:
     if options.action in ("retry", "drop"):
         _require_choice(options)
     # Imported late: a wrong config is told at once, not after Spark's Python half has been loaded.
-    from headrace_spark.jvm import open_jvm
-    from headrace_spark.kafka import check_reachable
-    from headrace_spark.kafka_client import KafkaClient
-    from headrace_spark.letterbox import Letterbox
+    from headrace_spark.java.jvm import open_jvm
+    from headrace_spark.kafka.client import KafkaClient
+    from headrace_spark.kafka.kafka import check_reachable
+    from headrace_spark.letters.letterbox import Letterbox
 
     check_reachable(settings.kafka)
     with open_jvm(settings.spark) as jvm, KafkaClient(jvm, settings.kafka) as client:

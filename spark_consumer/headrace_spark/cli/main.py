@@ -12,13 +12,13 @@ from headrace_documents.extras import exit_without
 
 try:
     from headrace_documents import logs
-    from headrace_spark.cli import check, dead_letters, init, run, status
+    from headrace_spark.cli import check, dead_letters, init, rebuild, run, status, verify
 except ModuleNotFoundError as missing:
     exit_without(missing, "headrace-spark", "spark")
 
 log = structlog.get_logger("headrace_spark")
 
-_COMMANDS = (run, check, init, dead_letters, status)
+_COMMANDS = (run, check, init, dead_letters, status, verify, rebuild)
 """Each has add(commands), which adds its parser and sets the default `run`: a function of the options that returns the
 exit code."""
 

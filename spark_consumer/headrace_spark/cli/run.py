@@ -14,15 +14,15 @@ from types import FrameType
 import structlog
 
 from headrace_common.systemd import Notifier
-from headrace_documents import elastic
+from headrace_documents.elastic import bulk as elastic
 from headrace_documents.errors import ConsumerError, UnreachableError
-from headrace_spark import kafka
-from headrace_spark.causes import elasticsearch_cause
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.http import HttpServer
-from headrace_spark.outages import ELASTICSEARCH, KAFKA, Outages
-from headrace_spark.settings import Settings, load_settings
-from headrace_spark.status import Status
+from headrace_spark.kafka import kafka
+from headrace_spark.outages.causes import elasticsearch_cause
+from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, Outages
+from headrace_spark.settings.settings import Settings, load_settings, reindexed
+from headrace_spark.status.http import HttpServer
+from headrace_spark.status.status import Status
 
 log = structlog.get_logger("headrace_spark")
 
@@ -55,8 +55,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def run(settings: Settings, *, available_now: bool) -> None:
     """Until SIGTERM or SIGINT, or until all is read. Raises ConsumerError."""
-    from headrace_spark.session import check_java
-    from headrace_spark.watching import Monitor
+    from headrace_spark.java.session import check_java
+    from headrace_spark.query.watching import Monitor
 
     stop = threading.Event()
     outages = Outages()
@@ -122,20 +122,22 @@ def _wait(
 
 
 def _with_spark(settings: Settings, status: Status, stop: threading.Event, *, available_now: bool) -> None:
-    from headrace_spark.checkpoint import Checkpoint
-    from headrace_spark.ending import Ending
-    from headrace_spark.executors import Executors
-    from headrace_spark.kafka_look import KafkaLook
-    from headrace_spark.listener import Listener
-    from headrace_spark.pace import Pace
-    from headrace_spark.query import Runner
-    from headrace_spark.reports import receiver
-    from headrace_spark.session import open_session
-    from headrace_spark.watching import KafkaWatch
+    from headrace_spark.java.ending import Ending
+    from headrace_spark.java.session import open_session
+    from headrace_spark.kafka.look import KafkaLook
+    from headrace_spark.outages.reports import receiver
+    from headrace_spark.progress.checkpoint import Checkpoint
+    from headrace_spark.query.executors import Executors
+    from headrace_spark.query.pace import Pace
+    from headrace_spark.query.query import Runner
+    from headrace_spark.query.watching import KafkaWatch
+    from headrace_spark.source.connection import PACKAGE
+    from headrace_spark.status.listener import Listener
 
     outages = status.outages
     handler = signal.getsignal(signal.SIGINT)
-    spark, process = open_session(settings.spark, receiver(outages, status.sign))
+    more = [PACKAGE] if reindexed(settings) else []
+    spark, process = open_session(settings.spark, receiver(outages, status.sign), more)
     # Spark has put its own handler on SIGINT, which only cancels jobs.
     signal.signal(signal.SIGINT, handler)
     ending = Ending(spark, process, stop, outages, settings.spark.drain_timeout)

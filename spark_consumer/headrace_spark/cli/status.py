@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace_documents.errors import ConsumerError
 from headrace_spark.cli.common import Commands, add_command
-from headrace_spark.settings import load_settings
+from headrace_spark.settings.settings import load_settings
 
 LIMIT = 5.0
 """Seconds for the answer."""
@@ -69,6 +69,7 @@ def table(page: dict[str, Any]) -> str:
         ("last batch", f"{batch['id']}: {batch['messages']} messages in {batch['seconds']} s" if batch else "none yet"),
         ("done", f"{page['messages']} messages, {page['rows']} rows, {page['batches']} batches"),
         ("dead letters", str(page["dead_letters"])),
+        *((f"rebuild {index}", _rebuild(one)) for index, one in page["rebuilds"].items()),
         ("retries", f"{page['retries']}, failures of the query {page['failures']}"),
     ]
     if (error := page["last_error"]) is not None:
@@ -77,6 +78,13 @@ def table(page: dict[str, Any]) -> str:
         lines.append((f"index {index}", ", ".join(f"{count} {what}" for what, count in results.items())))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
+
+
+def _rebuild(one: dict[str, Any]) -> str:
+    rows = f", {one['rows']} rows of about {one['rows_about']}" if "rows" in one else ""
+    why = f" for {'; '.join(one['conflicts'])}" if one["conflicts"] else ""
+    problem = f"; it fails ({one['tries']} tries): {one['problem']}" if one["problem"] else ""
+    return f"{one.get('step', one['state'])}{rows}{why}, {one['held']} messages held{problem}"
 
 
 def _text(value: Any, otherwise: str = "?") -> str:

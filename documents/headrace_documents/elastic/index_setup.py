@@ -1,0 +1,322 @@
+"""Indexes before they are written to: made, or looked at whether they are fit, and their mappings extended."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.elastic.mapping_types import lacking
+from headrace_documents.elastic.mappings import Properties, differing, merged, missing, names
+from headrace_documents.errors import ApiError, BulkError, TransportError
+from headrace_documents.indexes.projection import UnfitTable
+from headrace_documents.indexes.settings import IndexSettings
+from headrace_documents.joins.tree import ROWS_MAPPING, JoinTree
+from headrace_documents.settings import ElasticsearchSettings
+
+log = structlog.get_logger("headrace_documents.elastic.index_setup")
+
+_LOOK_AGAIN = 2.0
+"""Seconds until an index that could not be used is looked at again."""
+# With these the request as a whole may succeed later; anything else needs a change by somebody.
+RETRY = frozenset({408, 429, 500, 502, 503, 504})
+_DURATION = re.compile(r"(\d+)(nanos|micros|ms|s|m|h|d)")
+_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZES = frozenset({"number_of_shards", "number_of_replicas", "auto_expand_replicas"})
+_META = "headrace"
+"""Where the owner of an index is noted in its mappings' `_meta`."""
+_JOINS = "headrace_joins"
+"""Where is noted for which joins an index keeps rows."""
+_NONE = "-"
+"""Noted there of an index that has some rows only, because another one takes its place."""
+_EMPTIED = "headrace_emptied"
+"""Where is noted which tables were emptied, and at which version."""
+
+
+@dataclass(slots=True)
+class _Declared:
+    """What [[index]] says of an index, and the mappings of all fields that were asked for so far."""
+
+    settings: IndexSettings
+    properties: Properties = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    rows_of: JoinTree | None = None
+    """It keeps the rows of these joins, and nobody but us searches it."""
+
+
+class IndexSetup:
+    """Of one writer, which asks before it writes to an index."""
+
+    def __init__(self, settings: ElasticsearchSettings, cluster: Cluster) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._owners: dict[str, tuple[str, ...]] = {}
+        """Of the indexes that are fit to be written to."""
+        self._refused: dict[tuple[str, tuple[str, ...]], tuple[str, float]] = {}
+        """By index and owner: why it could not be used the last time, and when that was found; "" when it could."""
+        self._declared: dict[str, _Declared] = {}
+        self._emptied: dict[str, dict[str, int]] = {}
+        """By index: the version at which all rows of a table went."""
+
+    def declare(self, index: str, settings: IndexSettings, properties: Properties) -> None:
+        """Documents with these fields will come: the index has to have the mappings of them first."""
+        known = self._declared.setdefault(index, _Declared(settings))
+        if missing(properties, known.properties):
+            known.properties = merged(known.properties, properties)
+            self._owners.pop(index, None)
+
+    def declare_rows(self, index: str, tree: JoinTree) -> None:
+        """Rows of joins will come."""
+        self._declared.setdefault(index, _Declared(tree.settings, rows_of=tree))
+
+    def unfit(self, index: str, owner: tuple[str, ...]) -> str:
+        """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
+        Elasticsearch does not say, and UnfitTable when it keeps the rows of other joins."""
+        before, at = self._refused.get((index, owner), ("", 0.0))
+        if before and time.monotonic() - at < _LOOK_AGAIN:
+            return before
+        why = ""
+        if index not in self._owners:
+            try:
+                self._owners[index] = self._prepare(index, owner)
+            except _UnfitIndex as error:
+                why = str(error)
+            except ApiError as error:
+                why = f"index {index} can't be prepared: {error}"
+                if error.status in RETRY or error.status == 401 or "cluster_block" in why:
+                    raise BulkError(why) from None
+            except TransportError as error:
+                raise BulkError(f"can't look at index {index}: {error}") from None
+        if not why and (known := self._owners[index]) != owner:
+            why = (
+                f"index {index} has the documents of {'.'.join(known)}, and those of {'.'.join(owner)} would take "
+                "their place: give these tables another `index`, such as by a second consumer"
+            )
+        if why and why != before:
+            log.error("an index can't be used; its documents wait as dead letters", index=index, reason=why)
+        self._refused[index, owner] = why, time.monotonic()
+        return why
+
+    def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+        """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and
+        TransportError."""
+        settings = self._settings
+        try:
+            found = self._cluster.index_settings(index)
+        except ApiError as error:
+            if error.status == 404:
+                return self._create(index, owner)
+            if error.status != 403:
+                raise
+            if settings.create_index:  # as for a write: no document is to blame
+                raise BulkError(f"Elasticsearch refuses a look at index {index}: {error.reason}") from None
+            log.warning("the index can't be looked at: it may forget deletes too early", index=index)
+            return owner
+        if settings.deletes == "remove":
+            self._require_memory(index, found)
+        try:
+            there = list(self._mappings(index).values())
+        except ApiError as error:
+            if error.status != 403 or "cluster_block" in str(error.body):
+                raise
+            log.warning("the mappings of the index can't be looked at", index=index)
+            return owner
+        metas = [one.get("_meta") or {} for one in there]
+        self._emptied[index] = emptied_of(metas)
+        if index in self._declared:
+            self._require_structure(index, self._declared[index], metas)
+            self._extend(index, self._declared[index], [one.get("properties", {}) for one in there])
+        return self._claim(index, owner, metas)
+
+    def emptied(self, index: str) -> dict[str, int] | None:
+        """The version at which all rows of a table went, by `database.table`: older ones that come now are gone
+        already. None of an index that unfit() has not looked at."""
+        return self._emptied.get(index)
+
+    def note_emptied(self, index: str, table: str, version: int) -> None:
+        """Notes in the index that all rows of a table that are older than the version are gone. Raises BulkError."""
+        try:
+            for name, one in self._mappings(index).items():
+                meta = one.get("_meta") or {}
+                known = meta.get(_EMPTIED) or {}
+                # As a text: not every program that writes it back keeps numbers of 64 bits.
+                if int(known.get(table, 0)) < version:
+                    marks = {**known, table: str(version)}
+                    self._cluster.put_mapping(name, {"_meta": {**meta, _EMPTIED: marks}})
+        except (ApiError, TransportError) as error:
+            raise BulkError(f"can't note in index {index} that {table} was emptied: {error}") from None
+
+    def _create(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
+        if not self._settings.create_index:
+            raise _UnfitIndex(f"there is no index {index}: make it, or set create_index")
+        body = self._body(index)
+        self._require_types(index, body["mappings"])
+        meta = _with_owner(body["mappings"].get("_meta"), owner)
+        if (declared := self._declared.get(index)) is not None and (tree := declared.rows_of) is not None:
+            if tree.structure and self._has_documents(tree.target):
+                raise _other_joins(tree)
+            meta = {**meta, _JOINS: tree.structure or _NONE}
+        body["mappings"] = {**body["mappings"], "_meta": meta}
+        try:
+            self._cluster.create_index(index, body)
+        except ApiError as error:
+            # Another task of the same batch was faster.
+            if error.status != 400 or "resource_already_exists_exception" not in str(error.body):
+                raise
+            return self._prepare(index, owner)
+        log.info("index created", index=index)
+        return owner
+
+    def _body(self, index: str) -> dict[str, Any]:
+        """Settings and mappings of an index that is made."""
+        body, declared = self._settings.index_body(), self._declared.get(index)
+        if declared is None:
+            return body
+        own = declared.settings
+        if declared.rows_of is not None:
+            given = {**body["settings"], **own.settings}
+            # What is written is found when the batch asks for it.
+            wanted = {"index.refresh_interval": "-1", "index.gc_deletes": body["settings"]["index.gc_deletes"]}
+            wanted |= {name: value for name, value in given.items() if name.removeprefix("index.") in _SIZES}
+            return {"settings": wanted, "mappings": ROWS_MAPPING}
+        if own.template:
+            return {"settings": {}, "mappings": {}}
+        body["settings"] = {**body["settings"], **own.settings}
+        own_properties = merged(own.mappings.get("properties", {}), body["mappings"].get("properties", {}))
+        body["mappings"] = {**body["mappings"], **own.mappings}
+        body["mappings"]["properties"] = merged(own_properties, declared.properties)
+        return body
+
+    def _extend(self, index: str, declared: _Declared, there: list[Properties]) -> None:
+        """Gives an index the mappings of fields that it has not yet. What it has already stays: a field of another type
+        is somebody's choice, and what does not fit it is refused one by one."""
+        reindex = (declared.settings.on_mapping_conflict or self._settings.on_mapping_conflict) == "reindex"
+        for properties in there:
+            for name, has, wants in differing(declared.properties, properties):
+                if name not in declared.told and not reindex:  # of which the consumer says more
+                    declared.told.add(name)
+                    log.warning(
+                        "a field has another type than its column asks for; documents that do not fit become dead "
+                        "letters",
+                        index=index,
+                        field=name,
+                        type=has,
+                        wanted=wants,
+                    )
+        new: Properties = {}
+        for properties in there:
+            new = merged(new, missing(declared.properties, properties))
+        if not new or declared.settings.template or declared.rows_of is not None:
+            return
+        fields = names(new)
+        if not self._settings.create_index:
+            raise _UnfitIndex(f"index {index} has no field {', '.join(fields)}: make them, or set create_index")
+        self._require_types(index, {"properties": new})
+        self._cluster.put_mapping(index, {"properties": new})
+        log.info("fields were added to the mapping", index=index, fields=fields)
+
+    def _require_structure(self, index: str, declared: _Declared, metas: list[dict[str, Any]]) -> None:
+        """Of joins: rows that are kept for others are found by nobody. Raises UnfitTable."""
+        if (tree := declared.rows_of) is None or not tree.structure:
+            return
+        known = next((meta[_JOINS] for meta in metas if meta.get(_JOINS)), "")
+        if known and known != tree.structure:
+            raise _other_joins(tree)
+        if not known and self._settings.create_index:
+            self._cluster.put_mapping(index, {"_meta": {**metas[0], _JOINS: tree.structure}})
+
+    def _has_documents(self, index: str) -> bool:
+        with suppress(ApiError):  # shards of an index that was just made can't be asked yet
+            self._cluster.call("GET", f"_cluster/health/{quote(index, safe='')}?wait_for_status=yellow&timeout=1s")
+        try:
+            return bool(self._cluster.call("GET", (index, "_count"))["count"])
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return False
+
+    def _require_types(self, index: str, mappings: dict[str, Any]) -> None:
+        if found := lacking(self._cluster, mappings):
+            raise _UnfitIndex(f"index {index} can't be made as it is declared: {'; '.join(found)}")
+
+    def _require_memory(self, index: str, found: dict[str, Any]) -> None:
+        """Of deletes: at least as long as configured, in all indexes behind the name."""
+        wanted = self._settings.gc_deletes
+        texts = [str(one.get("index.gc_deletes", "60s")) for one in found.values()]
+        if all(_seconds(text) >= _seconds(wanted) for text in texts):
+            return
+        if self._settings.create_index:
+            try:
+                self._cluster.put_settings(index, {"index.gc_deletes": wanted})
+            except ApiError as error:
+                if error.status != 403 or "cluster_block" in str(error.body):
+                    raise
+            else:
+                log.info("index remembers deletes for longer", index=index, before=texts[0], now=wanted)
+                return
+        raise _UnfitIndex(
+            f"index {index} remembers deletes for {min(texts, key=_seconds)} (index.gc_deletes), and gc_deletes is "
+            f"{wanted}: an older change that comes later would bring a deleted document back. Set index.gc_deletes, or "
+            'lower gc_deletes, or set deletes = "tombstone"'
+        )
+
+    def _claim(self, index: str, owner: tuple[str, ...], metas: list[dict[str, Any]]) -> tuple[str, ...]:
+        """The owner that the index was made for; it is noted there when it is not yet, so that other processes know."""
+        if not owner:
+            return owner
+        try:
+            if not any(meta.get(_META) for meta in metas) and self._settings.create_index:
+                self._cluster.put_mapping(index, {"_meta": _with_owner(metas[0], owner)})
+                # Somebody else may have claimed it at the same time.
+                metas = [one.get("_meta") or {} for one in self._mappings(index).values()]
+        except ApiError as error:
+            if error.status != 403 or "cluster_block" in str(error.body):
+                raise
+            log.warning("whose the index is can't be noted in it", index=index, owner=".".join(owner))
+            return owner
+        return next((tuple(meta[_META]) for meta in metas if meta.get(_META)), owner)
+
+    def _mappings(self, index: str) -> dict[str, dict[str, Any]]:
+        try:
+            return self._cluster.mappings(index)
+        except ApiError as error:
+            if error.status == 404:
+                raise BulkError(f"index {index} went while it was looked at") from None
+            raise
+
+
+class _UnfitIndex(Exception):
+    """The text says why."""
+
+
+def _other_joins(tree: JoinTree) -> UnfitTable:
+    return UnfitTable(
+        f"the documents of index {tree.settings.name} were made with other joins, or another id or routing, and the "
+        f"rows that these need are not kept: fill it anew with `headrace-spark rebuild --index {tree.settings.name}`, "
+        "or set [[index]] back"
+    )
+
+
+def emptied_of(metas: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """What the `_meta` of the indexes behind a name say of tables that were emptied: the newest version of each."""
+    made: dict[str, int] = {}
+    for meta in metas:
+        for table, version in (meta.get(_EMPTIED) or {}).items():
+            made[table] = max(made.get(table, 0), int(version))
+    return made
+
+
+def _with_owner(meta: Any, owner: tuple[str, ...]) -> dict[str, Any]:
+    return {**(meta or {}), **({_META: list(owner)} if owner else {})}
+
+
+def _seconds(text: str) -> float:
+    """A duration as Elasticsearch writes it; "-1" and "0" are none."""
+    found = _DURATION.fullmatch(text)
+    return int(found[1]) * _SECONDS[found[2]] if found else 0.0

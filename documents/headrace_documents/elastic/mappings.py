@@ -1,0 +1,61 @@
+"""The `properties` of mappings, which fields with `properties` of their own make a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headrace_documents.indexes.types import Property
+
+Properties = dict[str, Property]
+
+
+def merged(known: Mapping[str, Property], more: Mapping[str, Property]) -> Properties:
+    """All fields of both; of a field that both have the parameters of `known` count, and the fields in it of both."""
+    made = dict(known)
+    for name, one in more.items():
+        there = made.get(name)
+        if there is None:
+            made[name] = one
+        elif "properties" in there and "properties" in one:
+            made[name] = {**there, "properties": merged(there["properties"], one["properties"])}
+    return made
+
+
+def missing(wanted: Mapping[str, Property], there: Mapping[str, Property]) -> Properties:
+    """The fields that are wanted and not there."""
+    made: Properties = {}
+    for name, one in wanted.items():
+        known = there.get(name)
+        if known is None:
+            made[name] = one
+        elif "properties" in one and (more := missing(one["properties"], known.get("properties", {}))):
+            made[name] = {**({"type": known["type"]} if "type" in known else {}), "properties": more}
+    return made
+
+
+def differing(
+    wanted: Mapping[str, Property], there: Mapping[str, Property], path: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """Fields that are of another type than wanted: their names, their types, and those wanted."""
+    for name, one in wanted.items():
+        known = there.get(name)
+        if known is None:
+            continue
+        has, wants = _type_of(known), _type_of(one)
+        if has != wants:
+            yield path + name, has, wants
+        elif "properties" in one:
+            yield from differing(one["properties"], known.get("properties", {}), f"{path}{name}.")
+
+
+def names(properties: Mapping[str, Any], path: str = "") -> list[str]:
+    """Of all fields, those in others with the names of these before them."""
+    made: list[str] = []
+    for name, one in properties.items():
+        made += names(one["properties"], f"{path}{name}.") if "properties" in one else [path + name]
+    return sorted(made)
+
+
+def _type_of(one: Property) -> str:
+    return str(one.get("type", "object"))

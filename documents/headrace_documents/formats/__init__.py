@@ -1,0 +1,1 @@
+"""What messages say: Canal, Debezium, and statements that empty tables."""

@@ -1,0 +1,1 @@
+"""Tables into documents, as [[index]] declares."""

@@ -1,0 +1,413 @@
+"""Documents made of several tables: what is kept of each row, which documents a change touches, and how the rows become
+a document.
+
+Each row of a member table is kept in the index of rows, with tokens by which the others find it. A row of join `j` has
+the token `j=VALUES`, the values of its columns in `on`. A row of its parent has the token `j^VALUES`, the values of the
+columns that these equal. So the rows of `j` that belong to a row of the parent are those with the same token but for
+the sign, and the way from a changed row up to the documents is the same the other way round. A row of the index's own
+tables has the document besides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import orjson
+
+from headrace_documents.documents import MAX_ID_BYTES, TOMBSTONE, Action, Rules, document_id, index_name, rows_index
+from headrace_documents.errors import MessageError
+from headrace_documents.formats.changes import Row, Rows
+from headrace_documents.indexes.plans import Identity
+from headrace_documents.indexes.projection import Projection
+from headrace_documents.indexes.settings import IndexSettings, JoinSettings
+from headrace_documents.indexes.types import Property
+
+ROOT = "-"
+"""The node of the index's own rows; no join has this name."""
+_DOWN, _UP, _DOCUMENT = "=", "^", "@"
+_MAX_TOKEN = 256
+"""Characters; of longer ones the hash is taken."""
+_MOST_OWN = 100
+"""Rows that may have the same document id."""
+_PLAIN = Rules()
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+
+ROWS_MAPPING: dict[str, Any] = {
+    "dynamic": False,
+    "properties": {
+        "n": {"type": "keyword"},
+        "t": {"type": "keyword"},
+        "j": {"type": "keyword", "doc_values": False},
+        "o": {"type": "keyword", "index": False, "doc_values": False},
+        "d": {"type": "object", "enabled": False},
+        "f": {"type": "object", "enabled": False},
+    },
+}
+"""Of the index of rows: node, table, tokens, document, fields, and what the row touched before."""
+WITHOUT_FIELDS = ("n", "j", "o", "f")
+"""What stored_row() needs of a row whose fields are left out."""
+
+
+class Document(NamedTuple):
+    """One document of the index."""
+
+    id: str
+    routing: str = ""
+
+
+Touched = Document | str
+"""A document that has to be composed anew; or a token: those documents to which rows with it belong."""
+
+
+class MemberRow(NamedTuple):
+    """A row as it is kept. `document` is None but for those of the index's own tables. `former` is what it touched
+    before, where only the row that was kept then has said so: a batch that is done again still knows it."""
+
+    id: str
+    node: str
+    tokens: tuple[str, ...]
+    fields: dict[str, Any]
+    document: Document | None
+    former: tuple[Touched, ...] = ()
+
+    def touches(self) -> Touched | None:
+        """The document of the row, or what leads to it; None for a row that belongs to none, because of a NULL."""
+        return self.document if self.document is not None else _upward(self.tokens)
+
+    def touched(self) -> list[Touched]:
+        """What the row touches, and what it touched before."""
+        return list(dict.fromkeys(one for one in (self.touches(), *self.former) if one is not None))
+
+
+class RowChange(NamedTuple):
+    """What a message says of one row: what is to be kept, and what that touches. `before` is what the row touched
+    before, as the message says it; None where it does not."""
+
+    actions: list[Action]
+    touched: list[Touched]
+    before: tuple[Touched, ...] | None
+
+
+def keep_former(
+    actions: Sequence[Action], kept: Mapping[str, MemberRow], before: Sequence[Touched] | None = None
+) -> Iterator[Touched]:
+    """Before the actions of a RowChange: yields what the rows touch that they replace, but for what its message says
+    already, and notes it in what is to be kept. Messages that were lost may have moved a row; and a batch that is done
+    again finds rows that it has written itself."""
+    for action in actions:
+        if (row := kept.get(action.id)) is not None:
+            touched = [one for one in row.touched() if before is None or one not in before]
+            if action.body is not None and touched:
+                action.body["f"] = _stored(touched)
+            yield from touched
+
+
+def emptied_row(table: str, row: MemberRow) -> dict[str, Any]:
+    """What is kept of a row whose table was emptied, until all that it touched is composed."""
+    return {"t": table, "n": "", "j": (), "f": _stored(row.touched())}
+
+
+def _stored(touched: Sequence[Touched]) -> list[Any]:
+    return [one if isinstance(one, str) else list(one) for one in touched]
+
+
+class TooManyRows(Exception):
+    """A list would have more rows than it may."""
+
+
+def token_of(name: str, sign: str, values: Sequence[Any]) -> str:
+    """Values are compared as texts."""
+    text = orjson.dumps([value if isinstance(value, str) else str(value) for value in values]).decode()
+    return name + sign + (text if len(text) <= _MAX_TOKEN else hashlib.sha256(text.encode()).hexdigest())
+
+
+def document_token(document: Document) -> str:
+    """What the row of a document is found by."""
+    return token_of("", _DOCUMENT, document)
+
+
+def stored_row(name: str, source: Mapping[str, Any]) -> MemberRow:
+    """A row of the index of rows."""
+    document = source.get("o")
+    return MemberRow(
+        name,
+        source["n"],
+        tuple(source["j"]),
+        source.get("d") or {},
+        None if document is None else Document(*document),
+        tuple(one if isinstance(one, str) else Document(*one) for one in source.get("f", ())),
+    )
+
+
+def _touches(row: MemberRow | None) -> tuple[Touched, ...]:
+    touched = row.touches() if row is not None else None
+    return () if touched is None else (touched,)
+
+
+def _upward(tokens: Iterable[str]) -> str | None:
+    return next((_flip(one, _DOWN, _UP) for one in tokens if _sign(one) == _DOWN), None)
+
+
+def _sign(token: str) -> str:
+    return next(letter for letter in token if letter in (_DOWN, _UP, _DOCUMENT))
+
+
+def _flip(token: str, before: str, after: str) -> str:
+    return token.replace(before, after, 1)
+
+
+class _Node(NamedTuple):
+    name: str
+    patterns: list[re.Pattern[str]]
+    join: JoinSettings | None
+    joins: list[JoinSettings]
+    """Those whose parent this is."""
+
+
+class JoinTree:
+    """One index with joins."""
+
+    def __init__(
+        self, settings: IndexSettings, *, tombstones: bool = False, into: str = "", replaced: bool = False
+    ) -> None:
+        """`into` is an index that is filled in place of the one that is declared, which is `replaced` then. Raises
+        MessageError when no index can have the name."""
+        self.settings = settings
+        self.target = into or index_name(settings.name, "", "")
+        self.rows_index = rows_index(self.target)
+        self.gone = TOMBSTONE if tombstones else None
+        self.structure = "" if replaced else _structure(settings)
+        """By what rows find each other and their documents; rows that are kept for another one find nothing. "" of an
+        index that is replaced, where that does not matter."""
+        self._nodes: dict[str, _Node] = {}
+        by_parent: dict[str, list[JoinSettings]] = {}
+        for join in settings.join:
+            by_parent.setdefault(join.parent or ROOT, []).append(join)
+        declared: list[tuple[str, list[str], JoinSettings | None]] = [(ROOT, settings.tables, None)]
+        declared += [(one.name, one.tables, one) for one in settings.join]
+        for name, tables, own in declared:
+            self._nodes[name] = _Node(name, [re.compile(one) for one in tables], own, by_parent.get(name, []))
+        self._plans: dict[tuple[Any, ...], tuple[MemberPlan, ...]] = {}
+
+    def plans(self, message: Rows) -> tuple[MemberPlan, ...]:
+        """For each part that the message's table has in the documents. Raises UnfitTable."""
+        key = message.database, message.table, tuple(message.types.items())
+        known = self._plans.get(key)
+        if known is None:
+            known = self._plans[key] = tuple(
+                MemberPlan(self, node, message.database, message.table, dict(message.types))
+                for node in self.nodes_of(message.database, message.table)
+            )
+        return known
+
+    def nodes_of(self, database: str, table: str) -> list[str]:
+        """The nodes that have a table."""
+        name = f"{database}.{table}"
+        return [node.name for node in self._nodes.values() if any(one.fullmatch(name) for one in node.patterns)]
+
+    def node(self, name: str) -> _Node:
+        return self._nodes[name]
+
+    def place(self, node: str, properties: dict[str, Property]) -> dict[str, Property]:
+        """The mapping of a node's fields where they are in the document."""
+        while (join := self._nodes[node].join) is not None:
+            if join.shape != "fields":
+                nested = {"type": "nested"} if join.shape == "list" and join.nested else {}
+                properties = {join.name: {**nested, "properties": properties}}
+            node = join.parent or ROOT
+        return properties
+
+    def most(self, node: str) -> int:
+        """Rows of a node that may belong to one row of its parent."""
+        join = self._nodes[node].join
+        return join.most if join is not None else _MOST_OWN
+
+    def wanted(self, rows: Iterable[MemberRow]) -> set[str]:
+        """The tokens of the rows that belong to these."""
+        return {_flip(one, _UP, _DOWN) for row in rows for one in row.tokens if _sign(one) == _UP}
+
+    def compose(self, rows: Iterable[MemberRow], joined: Mapping[str, list[MemberRow]]) -> dict[str, Any] | None:
+        """The document of which `rows` are the index's own, one but where tables share an id; None when there is none.
+        `joined` are all rows below by their token. Raises TooManyRows."""
+        for row in sorted(rows, key=_order):
+            body: dict[str, Any] = {}
+            if self._fill(ROOT, row, joined, body):
+                return body
+        return None
+
+    def _fill(self, node: str, row: MemberRow, joined: Mapping[str, list[MemberRow]], body: dict[str, Any]) -> bool:
+        """Puts a row and what belongs to it into `body`; False when it does not count, for want of a required one."""
+        body.update(row.fields)
+        for join in self._nodes[node].joins:
+            token = next((one for one in row.tokens if one.startswith(join.name + _UP)), None)
+            found = sorted(joined.get(_flip(token, _UP, _DOWN), ()), key=_order) if token is not None else []
+            if len(found) > join.most:
+                raise TooManyRows(f"more than {join.most} rows of {join.name} belong to one row; see `most`")
+            if join.shape == "list":
+                count = self._fill_list(join, found, joined, body)
+            else:
+                count = self._fill_one(join, found, joined, body)
+            if join.required and not count:
+                return False
+        return True
+
+    def _fill_one(
+        self, join: JoinSettings, found: list[MemberRow], joined: Mapping[str, list[MemberRow]], body: dict[str, Any]
+    ) -> int:
+        for row in found:
+            made: dict[str, Any] = {}
+            if self._fill(join.name, row, joined, made):
+                body.update(made if join.shape == "fields" else {join.name: made})
+                return 1
+        if join.shape == "object":
+            body[join.name] = None
+        return 0
+
+    def _fill_list(
+        self, join: JoinSettings, found: list[MemberRow], joined: Mapping[str, list[MemberRow]], body: dict[str, Any]
+    ) -> int:
+        made: list[dict[str, Any]] = []
+        for row in found:
+            one: dict[str, Any] = {}
+            if self._fill(join.name, row, joined, one):
+                made.append(one)
+        body[join.name] = made
+        return len(made)
+
+
+def _structure(settings: IndexSettings) -> str:
+    joins = {one.name: [one.parent, one.on] for one in settings.join}
+    made = {"id": settings.id, "routing": settings.routing, "joins": joins}
+    return orjson.dumps(made, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _order(row: MemberRow) -> tuple[list[tuple[int, int, str]], str]:
+    """By the key, which ends the id: whole numbers by their value, before texts."""
+    key = row.id.split("|", 2)[-1]
+    values: Any = [key]
+    if key.startswith("["):
+        with suppress(orjson.JSONDecodeError):  # a text that only begins like a compound key
+            values = orjson.loads(key)
+    return [(0, int(one), "") if _WHOLE.fullmatch(one) else (1, 0, one) for one in map(str, values)], row.id
+
+
+class MemberPlan:
+    """How the rows of one table are kept for one node. `properties` is the mapping of their fields in the document."""
+
+    def __init__(self, tree: JoinTree, node: str, database: str, table: str, types: Mapping[str, str]) -> None:
+        """Raises UnfitTable."""
+        self.tree, self.node = tree, node
+        self.table = f"{database}.{table}"
+        settings, found = tree.settings, tree.node(node)
+        self._identity = Identity(settings, database, table, types) if found.join is None else None
+        self._down = tuple(found.join.on) if found.join is not None else ()
+        self._ups = tuple((one.name, tuple(one.on.values())) for one in found.joins)
+        further = {*self._down, *(column for _, columns in self._ups for column in columns)}
+        if self._identity is not None:
+            further |= self._identity.columns
+        projection = Projection(
+            found.join or settings,
+            settings.types(),
+            types,
+            place=(settings.name, found.join.name if found.join is not None else ""),
+            what=f"index {settings.name}" + (f", join {node}," if found.join is not None else ""),
+            table=self.table,
+            prefix=found.join.field_prefix if found.join is not None else "",
+            further=frozenset(further),
+        )
+        self._projection = projection
+        self.properties = tree.place(node, projection.properties)
+
+    def changes(self, message: Rows) -> Iterator[RowChange]:
+        """Of each row of the message. Raises MessageError."""
+        for i, (row, old) in enumerate(zip(message.rows, message.olds, strict=True)):
+            version = message.version + i * message.step
+            deleted = message.operation == "DELETE"
+            after = None if deleted else self._kept(message.keys, row, i)
+            former = row if deleted else None if old is None else {**row, **old}
+            before, known = None, former is not None
+            if former is not None:
+                try:
+                    before = self._kept(message.keys, former, i)
+                except MessageError:  # it is not whole: what is kept says what it touched
+                    known = False
+            name, actions = self._row_id(message.keys, row), []
+            if former is not None and (old_name := self._row_id(message.keys, former)) != name:
+                actions.append(self._action(old_name, None, version, i))
+            actions.append(self._action(name, after, version, i))
+            # What Spark computes is there for the row as it is now only, so that it always counts as changed.
+            same = before == after and known and not self._projection.computed
+            then, now = _touches(before), _touches(after)
+            yield RowChange(actions, [] if same else list(dict.fromkeys(then + now)), then if known else None)
+
+    def _action(self, name: str, row: MemberRow | None, version: int, number: int) -> Action:
+        index, body = self.tree.rows_index, None
+        if row is not None:
+            body = {"n": row.node, "t": self.table, "j": row.tokens, "d": row.fields}
+            if row.document is not None:
+                body["o"] = list(row.document)
+        elif self.tree.gone is not None:
+            body = {"n": self.node, "t": self.table, "j": ()}
+        return Action(index, name, version, body, number)
+
+    def _kept(self, keys: Sequence[str], row: Row, number: int) -> MemberRow | None:
+        """None for a row that counts as deleted. Raises MessageError."""
+        if self._projection.is_deleted(row):
+            return None
+        fields = self._projection.fields(row, number)
+        tokens = []
+        document = Document(*self._identity.of(keys, row)) if self._identity is not None else None
+        if document is not None:
+            tokens.append(document_token(document))
+        elif (down := _values(row, self._down)) is not None:
+            tokens.append(token_of(self.node, _DOWN, down))
+        for name, columns in self._ups:
+            if (up := _values(row, columns)) is not None:
+                tokens.append(token_of(name, _UP, up))
+        return MemberRow(self._row_id(keys, row), self.node, tuple(tokens), fields, document)
+
+    def _row_id(self, keys: Sequence[str], row: Row) -> str:
+        if not keys:
+            raise MessageError(f"table {self.table} has no primary key, so its rows can't be joined")
+        key = document_id(keys, row, _PLAIN)
+        name = f"{self.node}|{self.table}|{key}"
+        if len(name.encode()) > MAX_ID_BYTES:
+            return f"{self.node}|{hashlib.sha256(name.encode()).hexdigest()}"
+        return name
+
+
+def _values(row: Row, columns: Sequence[str]) -> list[Any] | None:
+    """None where one of them is NULL: NULL equals nothing. Raises MessageError when one is absent."""
+    values = []
+    for column in columns:
+        if column not in row:
+            raise MessageError(f"the row lacks {column}: the source needs binlog_row_image=FULL")
+        if row[column] is None:
+            return None
+        values.append(row[column])
+    return values
+
+
+class JoinTrees:
+    """The indexes with joins that [[index]] declares, and those that are filled to take their place: `doubles` has
+    these by the names of the first."""
+
+    def __init__(
+        self, settings: Sequence[IndexSettings], *, tombstones: bool = False, doubles: Mapping[str, str] | None = None
+    ) -> None:
+        self.trees: dict[str, JoinTree] = {}
+        for one in settings:
+            if one.join:
+                into = (doubles or {}).get(index_name(one.name, "", ""))
+                tree = JoinTree(one, tombstones=tombstones, replaced=into is not None)
+                self.trees[tree.target] = tree
+                if into is not None:
+                    self.trees[into] = JoinTree(one, tombstones=tombstones, into=into)
+
+    def plans(self, message: Rows) -> list[MemberPlan]:
+        """Those for the message's table. Raises UnfitTable."""
+        return [plan for tree in self.trees.values() for plan in tree.plans(message)] if self.trees else []

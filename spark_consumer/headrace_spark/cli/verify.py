@@ -1,0 +1,102 @@
+"""`headrace-spark verify`: compares indexes with their tables, and puts right what differs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.errors import ConsumerError, SettingsError
+from headrace_spark.cli.common import Commands, add_command
+from headrace_spark.cli.with_source import required_source, seconds, spark_with_source, told
+from headrace_spark.printable import printable, printable_json
+from headrace_spark.settings.settings import Settings, load_settings
+from headrace_spark.verify.differences import DOCUMENT
+
+if TYPE_CHECKING:
+    from headrace_spark.verify.report import Report
+
+_WILD = frozenset("*?,")
+
+
+def add(commands: Commands) -> None:
+    command = add_command(commands, "verify", "compare indexes with their tables, beside the running consumer")
+    command.add_argument(
+        "--index", action="append", metavar="NAME", help="an index, as searches name it; default: all [[index]]"
+    )
+    command.add_argument("--sample", type=_count, default=0, metavar="N", help="look at about N rows of each table")
+    command.add_argument("--repair", action="store_true", help="write what is missing or different, delete the rest")
+    command.add_argument("--limit", type=_count, default=100, metavar="N", help="most differences shown; default 100")
+    command.add_argument(
+        "--settle", type=seconds, default=5.0, metavar="TIME", help="when to look again at what differs; default 5s"
+    )
+    command.add_argument(
+        "--wait", type=seconds, default=60.0, metavar="TIME", help="how long to wait for the consumer; default 1m"
+    )
+    command.add_argument("--json", action="store_true", help="print one object for each index")
+    command.set_defaults(run=_run)
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        return _verify(options)
+    except ConsumerError as error:
+        raise _NotComparedError(str(error)) from None
+
+
+class _NotComparedError(ConsumerError):
+    """Nothing is known of what differs: that is neither 0 nor 1."""
+
+    exit_code = 2
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from headrace_spark.verify.looking_again import Settle
+    from headrace_spark.verify.verify import Verify
+
+    settings = load_settings(options.config)
+    source, names = required_source(settings, options.config), _names(settings, options)
+    equal = True
+    with (
+        told(settings, "Nothing of what was repaired is lost: begin again"),
+        Cluster(settings.elasticsearch) as cluster,
+        spark_with_source(settings) as spark,
+    ):
+        settle = Settle(options.settle, options.wait, options.repair)
+        verify = Verify(settings, source, spark, cluster, settle, sample=options.sample)
+        for name in names or verify.declared():
+            report = verify.run(name)
+            equal = equal and report.equal
+            _print(report, options)
+    return 0 if equal else 1
+
+
+def _names(settings: Settings, options: argparse.Namespace) -> list[str]:
+    """Those that the command names; none for all."""
+    names = [name.lower() for name in options.index or ()]
+    if strange := [name for name in names if not _WILD.isdisjoint(name)]:
+        raise SettingsError([f"--index {strange[0]}: one name without wildcards; give --index again for another"])
+    if not names and not settings.index:
+        raise SettingsError([f"{options.config} has no [[index]]: say with --index which to compare"])
+    return names
+
+
+def _print(report: Report, options: argparse.Namespace) -> None:
+    page = report.page()
+    page["differences"] = page["differences"][: options.limit]
+    if options.json:
+        print(printable_json(page), flush=True)
+        return
+    for line in report.lines():
+        print(printable(line))
+    for one in page["differences"]:
+        fields = f": {', '.join(one['fields'])}" if one["fields"] else ""
+        of = "" if one["of"] == DOCUMENT else f"{one['of']} "
+        print(printable(f"  {one['kind']} {of}{one['id']}{fields}"), flush=True)

@@ -1,0 +1,1 @@
+"""Indexes that are rebuilt are written twice, as an index notes."""

@@ -1,0 +1,1 @@
+"""Kafka, by the client in Spark."""

@@ -1,0 +1,1 @@
+"""What waits for whom and why, from tasks to the log."""

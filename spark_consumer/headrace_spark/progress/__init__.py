@@ -1,0 +1,1 @@
+"""How far the consumer is: its checkpoint, beside Kafka's topics."""

@@ -1,0 +1,1 @@
+"""A configuration is proposed from a topic's messages."""

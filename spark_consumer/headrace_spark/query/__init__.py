@@ -1,0 +1,1 @@
+"""The streaming query: it is run, begun again, paced and watched."""

@@ -1,0 +1,93 @@
+"""A cluster's executors as the driver sees them: whether there are any, and whether they work.
+
+A task on another machine has no way to the driver but its reports. Where a network lets none through, its stage is
+asked for: Spark hears of each executor every few seconds, and gives up one that is silent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import structlog
+from pyspark.sql import SparkSession
+
+from headrace_spark.java.submitted import is_submitted
+from headrace_spark.outages.outages import SPARK
+from headrace_spark.outages.problems import NO_EXECUTOR
+from headrace_spark.outages.report_socket import Address, ReportSocket
+from headrace_spark.outages.reports import receiver
+from headrace_spark.status.status import Status
+
+log = structlog.get_logger("headrace_spark.query.executors")
+
+LOOK_EVERY = 5.0
+"""Seconds between two looks."""
+
+
+class Executors:
+    """Those of a session. In local mode, with a JVM of ours, there is nothing to do."""
+
+    def __init__(self, spark: SparkSession, status: Status, patience: float | None = None) -> None:
+        """Listens for reports, and begins to look. A batch that has had no executor for `patience` seconds is given up,
+        None: never. Raises SessionError."""
+        self._status, self._patience = status, patience
+        self._context: Any = spark.sparkContext
+        conf = self._context.getConf()
+        self._elsewhere = not str(conf.get("spark.master")).startswith("local")
+        self._socket: ReportSocket | None = None
+        self._end = threading.Event()
+        self._none_since: float | None = None
+        if self._elsewhere or is_submitted():
+            host = str(conf.get("spark.driver.host"))
+            bind = str(conf.get("spark.driver.bindAddress") or host)
+            self._socket = ReportSocket(host, bind, receiver(status.outages, status.sign))
+            threading.Thread(target=self._run, name="look at executors", daemon=True).start()
+
+    @property
+    def reports(self) -> Address | None:
+        """Where tasks send their reports; None where they are read from the JVM's output."""
+        return self._socket.address if self._socket is not None else None
+
+    def close(self) -> None:
+        """Ends the threads; does not wait for them."""
+        self._end.set()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _run(self) -> None:
+        while not self._end.wait(LOOK_EVERY):
+            try:
+                self.look()
+            except Exception as error:
+                # The JVM has ended, say, which the query tells.
+                log.debug("the executors can't be looked at", reason=repr(error))
+
+    def look(self) -> None:
+        """Tells an outage where there is no executor, and counts tasks that run as a sign of life where they do not
+        report themselves."""
+        tracker = self._context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        if any(one is not None and one.numActiveTasks for one in stages):
+            if self._socket is not None and not self._socket.heard:
+                self._status.sign()
+            self._over()
+            return
+        # The driver itself counts as one.
+        if not self._elsewhere or self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:
+            self._over()
+        elif stages:
+            self._missing()
+
+    def _missing(self) -> None:
+        now = time.monotonic()
+        self._none_since = now if self._none_since is None else self._none_since
+        waited = now - self._none_since
+        self._status.outages.waiting(SPARK, "executors", NO_EXECUTOR, waits="the batch under way", seconds=waited)
+        if self._patience is not None and waited >= self._patience:
+            self._context.cancelAllJobs()
+
+    def _over(self) -> None:
+        self._none_since = None
+        self._status.outages.over(SPARK)

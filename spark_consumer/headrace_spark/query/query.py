@@ -1,0 +1,232 @@
+"""The streaming query: batches from Kafka, written by tasks, dead letters back to Kafka, restarted when it fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace_spark.batch.batch import COLUMNS, Batch
+from headrace_spark.batch.expressions import Expressions
+from headrace_spark.doubling.doubling import Doubling
+from headrace_spark.errors import QueryError, RefusedError
+from headrace_spark.kafka.kafka import client_options, java_reason
+from headrace_spark.kafka.look import KafkaLook, Seen
+from headrace_spark.outages.outages import ELASTICSEARCH, KAFKA, QUERY
+from headrace_spark.outages.problems import DATA_LOSS, problem_of
+from headrace_spark.outages.report_socket import Address
+from headrace_spark.progress.checkpoint import Checkpoint
+from headrace_spark.query.pace import Pace
+from headrace_spark.query.watching import KafkaWatch
+from headrace_spark.reindexing.reindexing import Reindexing
+from headrace_spark.settings.settings import Settings
+from headrace_spark.status.status import Offsets, Status
+
+log = structlog.get_logger("headrace_spark.query.query")
+
+POLL = 0.25  # seconds between two looks at the query and at the request to stop
+LOOK = 1.0  # seconds between two looks whether there is anything to do
+MAX_AWAY = 5.0  # seconds between two tries while Kafka or Elasticsearch is away
+SAMPLES = 8  # partitions of which a few messages are looked at before the query begins
+
+
+class _Stopping(Exception):
+    """No error: it ends a batch before anything of it is done."""
+
+
+class Runner:
+    """Runs the query until it is stopped or, with `available_now`, until everything there has been read."""
+
+    def __init__(
+        self, settings: Settings, spark: SparkSession, stop: threading.Event, status: Status, watch: KafkaWatch,
+        pace: Pace, checkpoint: Checkpoint, look: KafkaLook, reports: Address | None = None,
+    ) -> None:  # fmt: skip
+        """Raises ExpressionError."""
+        self._settings, self._spark, self._stop = settings, spark, stop
+        self._status, self._watch_kafka, self._pace = status, watch, pace
+        self._checkpoint, self._look, self._reports = checkpoint, look, reports
+        self._expressions = Expressions(settings, spark)
+        self._batches = 0  # finished since the query was last started
+        self._patience: float | None = None
+        self._doubling = Doubling(settings.elasticsearch)
+        self._reindexing = Reindexing(settings, spark, status, self._save)
+        self._last = -1
+        """The number of the last batch."""
+
+    def run(self, available_now: bool = False) -> None:
+        """Returns after `stop` was set (a batch that is running is finished first) or when all is read.
+
+        A query that fails begins again from its checkpoint, after a pause that grows. With `available_now` QueryError
+        or RefusedError after `patience` without a finished batch; QueryError when Spark's JVM has ended.
+        """
+        self._patience = self._settings.spark.patience if available_now else None
+        if not available_now:
+            self._reindexing.start()
+        try:
+            self._run(available_now)
+            if available_now and not self._stop.is_set():
+                self._reindexing.finish()
+        finally:
+            self._reindexing.close()
+
+    def _run(self, available_now: bool) -> None:
+        tries, last_good = 0, time.monotonic()
+        while not self._stop.is_set():
+            self._batches = 0
+            try:
+                self._prepare()
+                if self._stop.is_set() or self._watch(self._start(available_now)):
+                    return
+                continue
+            except Exception as error:
+                if self._stop.is_set():
+                    return
+                problem = problem_of(error, self._settings)
+            finally:
+                self._status.query_runs(False)
+            if self._jvm_is_gone():
+                raise QueryError("Spark's JVM has ended. Start the consumer again: it goes on from its checkpoint.")
+            if self._batches:
+                tries, last_good = 0, time.monotonic()
+            tries += 1
+            self._status.failed(problem.cause, problem.remedy)
+            lasted = time.monotonic() - last_good
+            if self._patience is not None and (problem.refused or lasted >= self._patience):
+                raise QueryError(
+                    f"{problem}. Nothing is lost: the next start goes on from the checkpoint "
+                    f"{self._settings.spark.checkpoint}."
+                )
+            # While Kafka is away, that is what is told, whatever Spark says.
+            away = any(one.system == KAFKA for one in self._status.outages.current())
+            system = KAFKA if away else problem.system
+            self._status.outages.waiting(
+                system, "query", str(problem), waits="all messages that are not read yet", seconds=lasted
+            )
+            log.debug("query failed and is started again", tries=tries, reason=str(problem))
+            self._stop.wait(min(MAX_AWAY if system != QUERY else problem.pause, 2.0 ** min(tries - 1, 10)))
+
+    def _prepare(self) -> None:
+        """Looks whether checkpoint and topics fit. Raises RefusedError, and what Java raises when Kafka is away."""
+        if (refused := self._watch_kafka.refused) is not None:
+            self._watch_kafka.refused = None
+            log.error("the query is ended", reason=refused.reason)
+        done = self._checkpoint.done(self._settings.kafka.topics)
+        seen = self._look.look()
+        self._status.ends(seen.ends)
+        self._checkpoint.check_topics(seen.ids)
+        self._status.read_up_to(done)
+        lost = {key: seen.begins[key] - offset for key, offset in done.items() if seen.begins.get(key, 0) > offset}
+        if lost:
+            told = ", ".join(f"{topic} {number}: {count}" for (topic, number), count in sorted(lost.items())[:20])
+            reason = f"Kafka has deleted messages that were never read (topic, partition, offsets: {told})"
+            if self._settings.kafka.fail_on_data_loss:
+                raise RefusedError(reason, DATA_LOSS)
+            self._status.lost_messages += sum(lost.values())
+            log.error("the query goes on without messages", reason=reason)
+        if self._settings.spark.max_bytes_per_trigger:
+            self._sample(done, seen)
+
+    def _sample(self, done: Offsets, seen: Seen) -> None:
+        """Takes the mean size of a few messages that wait, so that the first batch is not too large either."""
+        waiting = [key for key, end in seen.ends.items() if end > done.get(key, seen.begins.get(key, 0))]
+        for key in waiting[:SAMPLES]:
+            _, messages, size = self._look.first(key, done.get(key, seen.begins.get(key, 0)))
+            self._pace.seen(messages, size)
+
+    def _start(self, available_now: bool) -> StreamingQuery:
+        kafka, spark = self._settings.kafka, self._settings.spark
+        self._status.limit = self._pace.begin()
+        options = client_options(kafka) | kafka.start_options()
+        options |= {
+            "subscribe": ",".join(kafka.topics),
+            "failOnDataLoss": str(kafka.fail_on_data_loss).lower(),
+            "maxOffsetsPerTrigger": str(self._pace.limit),
+            "includeHeaders": "true",
+            # The daemon may publish in transactions; what was rolled back never happened.
+            "kafka.isolation.level": "read_committed",
+        }
+        if spark.min_partitions:
+            options["minPartitions"] = str(spark.min_partitions)
+        frame = self._spark.readStream.format("kafka").options(**options).load()
+        writer = (
+            frame.select(*COLUMNS)
+            .writeStream.queryName(spark.app_name)
+            .option("checkpointLocation", spark.checkpoint_location())
+            .foreachBatch(self._batch)
+        )
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=spark.trigger).start()
+
+    def _watch(self, query: StreamingQuery) -> bool:
+        """Waits for the query's end; false when it ended to begin again. Once we are to stop, waits for the end of the
+        batch that is running, unless that waits for a server itself."""
+        deadline = None
+        looked = time.monotonic()
+        while not query.awaitTermination(POLL):  # type: ignore[arg-type]  # takes float seconds, is annotated as int
+            now = time.monotonic()
+            if not self._stop.is_set():
+                if self._watch_kafka.refused is not None or (self._batches and self._pace.wrong):
+                    self._end(query)
+                    return False
+                if now - looked >= LOOK:
+                    looked = now
+                    if not query.status["isTriggerActive"]:
+                        self._status.sign()
+                        self._doubling.idle(self._last)
+                continue
+            if deadline is None:
+                log.info("stopping", batches=self._batches)
+                deadline = now + self._settings.spark.drain_timeout
+            # Between two triggers nothing is under way. A batch that begins from now on ends itself (see _batch).
+            if self._status.outages.current() or now >= deadline or not query.status["isTriggerActive"]:
+                self._end(query)
+                return True
+        return True
+
+    def _end(self, query: StreamingQuery) -> None:
+        try:
+            query.stop()
+        except Exception as error:
+            # It does not end in time: the process will, and its JVM with it.
+            log.debug("the query does not end", reason=java_reason(error))
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        if self._stop.is_set():
+            # The batch before this one is finished and noted; this one is left for the next start.
+            raise _Stopping
+        started = time.monotonic()
+        with self._doubling.batch(batch_id) as doubles:
+            batch = Batch(
+                self._settings, frame, batch_id, self._patience, self._reports, self._expressions, doubles,
+                self._reindexing.watch(doubles),
+            )  # fmt: skip
+            batch.write(self._save)
+        self._reindexing.seen(batch.counts)
+        self._batches, self._last = self._batches + 1, batch_id
+        seconds, numbers = time.monotonic() - started, batch.counts.numbers
+        self._status.batch_done(batch_id, seconds, batch.counts)
+        self._status.outages.over(ELASTICSEARCH)
+        self._pace.seen(numbers["messages"], numbers["bytes"])
+        log.debug("batch done", batch=batch_id, seconds=round(seconds, 3), **numbers)
+
+    def _save(self, letters: DataFrame) -> None:
+        kafka = self._settings.kafka
+        (
+            letters.write.format("kafka")
+            .options(**client_options(kafka))
+            .option("topic", kafka.dead_letter_topic)
+            .option("kafka.acks", "all")
+            .option("kafka.max.block.ms", "30000")
+            .option("kafka.max.request.size", str(64 * 1024 * 1024))
+            .save()
+        )
+
+    def _jvm_is_gone(self) -> bool:
+        try:
+            return bool(self._spark.sparkContext._jsc.sc().isStopped())
+        except Exception:
+            return True

@@ -1,0 +1,160 @@
+"""The two threads beside the query: one looks at Kafka, the other writes lines and feeds systemd's watchdog."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+import structlog
+
+from headrace_common.systemd import Notifier
+from headrace_spark.errors import RefusedError
+from headrace_spark.kafka.kafka import java_reason
+from headrace_spark.kafka.look import KafkaLook, Partition, Seen
+from headrace_spark.outages.causes import kafka_cause
+from headrace_spark.outages.outages import KAFKA
+from headrace_spark.query.pace import Pace
+from headrace_spark.settings.settings import KafkaSettings
+from headrace_spark.status.status import State, Status
+
+log = structlog.get_logger("headrace_spark.query.watching")
+
+LOOK_EVERY = 5.0
+OLDEST_OF = 8
+"""Partitions whose oldest message is looked for."""
+TICK = 1.0
+FED_FOR = 60.0
+"""Seconds without a sign of life during which the watchdog is fed still."""
+PROGRESS_EVERY, SUMMARY_EVERY = 10.0, 60.0
+
+
+class KafkaWatch:
+    """Looks at Kafka every few seconds while the process runs."""
+
+    def __init__(self, settings: KafkaSettings, look: KafkaLook, status: Status, pace: Pace) -> None:
+        self._settings, self._look, self._status, self._pace = settings, look, status, pace
+        self._ids: dict[str, str] = {}
+        self._told: dict[Partition, int] = {}
+        self._end = threading.Event()
+        self.refused: RefusedError | None = None
+        """A topic is not the one any more that the query began with."""
+        self._thread = threading.Thread(target=self._run, name="look at Kafka", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread; does not wait for an answer of Kafka."""
+        self._end.set()
+
+    def _run(self) -> None:
+        while not self._end.wait(LOOK_EVERY):
+            began = time.monotonic()
+            try:
+                self.see(self._look.look())
+                self._oldest()
+            except Exception as error:
+                if self._end.is_set():
+                    return
+                cause = kafka_cause(self._settings.bootstrap_servers, java_reason(error))
+                self._status.outages.waiting(
+                    KAFKA, "look", cause, waits="all messages that are not read yet", seconds=time.monotonic() - began
+                )
+            else:
+                self._status.outages.over(KAFKA, "look")
+
+    def see(self, seen: Seen) -> None:
+        """Takes what was seen."""
+        self._status.ends(seen.ends)
+        for topic, identity in seen.ids.items():
+            if self._ids.setdefault(topic, identity) != identity:
+                self.refused = RefusedError(f"topic {topic} was deleted and made again while it was read", "")
+                self._ids[topic] = identity
+        done = self._status.done
+        for partition, begin in seen.begins.items():
+            missing = begin - done.get(partition, begin)
+            if missing > 0 and self._told.get(partition, 0) < begin:
+                self._told[partition] = begin
+                topic, number = partition
+                log.error(
+                    "Kafka has deleted messages that may not be read yet: its retention is too short",
+                    topic=topic, partition=number, first_offset=begin, read_up_to=done[partition],
+                )  # fmt: skip
+
+    def _oldest(self) -> None:
+        lags, done = self._status.lags, self._status.done
+        waiting = sorted((key for key, lag in lags.items() if lag), key=lambda key: -lags[key])[:OLDEST_OF]
+        times: list[int] = []
+        for key in waiting:
+            committed, messages, size = self._look.first(key, done[key])
+            self._pace.seen(min(messages, 20), size * min(messages, 20) // max(messages, 1))
+            if committed:
+                times.append(committed)
+        self._status.oldest(min(times, default=0))
+
+
+class Monitor:
+    """Ticks once a second."""
+
+    def __init__(self, status: Status, notifier: Notifier) -> None:
+        self._status, self._notifier = status, notifier
+        self._end = threading.Event()
+        self._ready = False
+        now = time.monotonic()
+        self._progress_at, self._summary_at = now, now
+        self._before: Mapping[str, int] = {}
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, and writes the lines that are due."""
+        self._end.set()
+        self._thread.join(2 * TICK)
+        self._status.outages.tick()
+
+    def _run(self) -> None:
+        while not self._end.wait(TICK):
+            try:
+                self.tick(time.monotonic())
+            except Exception as error:
+                log.error("the monitor has a fault; please report it", reason=repr(error))
+
+    def tick(self, now: float) -> None:
+        """Does what is due; `now` is on the monotonic clock."""
+        status = self._status
+        status.outages.tick()
+        state = status.state
+        if status.silent < FED_FOR:
+            self._notifier.watchdog()
+        causes = "; ".join(one.cause for one in status.outages.current())
+        lag = status.lag
+        line = f"{state.value}: {causes}" if causes else state.value
+        self._notifier.status(line if lag is None else f"{line}, {lag} messages wait")
+        if status.query and not self._ready:
+            self._ready = True
+            self._notifier.ready()
+        if state is State.CATCHING_UP and now - self._progress_at >= PROGRESS_EVERY:
+            self._progress_at = now
+            rate, _ = status.rates()
+            eta = status.eta_seconds
+            done = status.total.numbers["messages"]
+            log.info("catching up", done=done, left=lag, messages_per_second=round(rate),
+                     seconds_left=None if eta is None else round(eta))  # fmt: skip
+        if now - self._summary_at >= SUMMARY_EVERY:
+            self._summary_at = now
+            self._summary(state)
+
+    def _summary(self, state: State) -> None:
+        """Says what was done since the last time; nothing where nothing was."""
+        after = dict(self._status.total.numbers) | {
+            "held": self._status.total.held.total(),
+            "batches": self._status.batches,
+        }
+        new = {name: count - self._before.get(name, 0) for name, count in after.items()}
+        self._before = after
+        if new["batches"]:
+            fields = {name: count for name, count in new.items() if count}
+            log.info("summary", state=state.value, left=self._status.lag, **fields)

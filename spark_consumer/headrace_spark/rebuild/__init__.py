@@ -1,0 +1,1 @@
+"""A new index is filled from tables."""

@@ -1,0 +1,207 @@
+"""What a Spark task does with rows that were read from a table: it writes them into an index that is filled."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from headrace_documents.documents import Action, index_name, index_owner
+from headrace_documents.elastic.bulk import BulkWriter
+from headrace_documents.elastic.join_store import ElasticDocuments, ElasticRows
+from headrace_documents.elastic.mappings import Properties
+from headrace_documents.errors import MessageError
+from headrace_documents.formats.changes import Rows
+from headrace_documents.indexes.plans import Indexes, IndexPlan
+from headrace_documents.joins.composing import Composer, rootless
+from headrace_documents.joins.tree import Document, JoinTree, JoinTrees
+from headrace_documents.messages import actions
+from headrace_spark.batch.task import SparkTask
+from headrace_spark.rebuild.table_rows import RowMessages
+from headrace_spark.settings.settings import Settings
+from headrace_spark.source.connection import Source
+from headrace_spark.source.reading import inserted
+from headrace_spark.source.tables import SourceTable, read_table, table_names
+from headrace_spark.status.counting import Counts
+
+_EXAMPLES = 5
+_HELD = 20_000
+"""Documents that are composed before it is looked which of them went meanwhile."""
+
+
+class Filled(NamedTuple):
+    """What a task has done. `examples` are reasons of a few rows that were refused."""
+
+    rows: int = 0
+    refused: int = 0
+    examples: tuple[str, ...] = ()
+
+    def plus(self, other: Filled) -> Filled:
+        """Both together."""
+        examples = (*self.examples, *other.examples)[:_EXAMPLES]
+        return Filled(self.rows + other.rows, self.refused + other.refused, examples)
+
+
+class Target:
+    """The index `name`, and the one that is filled to take its place, with what makes documents of rows."""
+
+    def __init__(self, settings: Settings, name: str, into: str) -> None:
+        self.settings, self.name, self.into = settings, name, into
+        tombstones = settings.elasticsearch.deletes == "tombstone"
+        self._indexes = Indexes(settings.index, tombstones=tombstones)
+        self._trees = JoinTrees(settings.index, tombstones=tombstones, doubles={name: into})
+        self._rules = settings.elasticsearch.rules()
+
+    @property
+    def tree(self) -> JoinTree | None:
+        """Of an index with joins."""
+        return self._trees.trees.get(self.into)
+
+    def has(self, database: str, table: str) -> bool:
+        """Whether rows of a table come into it."""
+        tree = self._trees.trees.get(self.name)
+        if tree is not None:
+            return bool(tree.nodes_of(database, table))
+        declared = self._indexes.having(database, table)
+        templates = [one.name for one in declared]
+        joined = any(one.nodes_of(database, table) for one in self._trees.trees.values())
+        if not declared and not joined and self.settings.takes_others:
+            templates = [self.settings.elasticsearch.index]
+        return any(_named(one, database, table) == self.name for one in templates)
+
+    def tables(self, source: Source) -> list[SourceTable]:
+        """Those of the source whose rows come into it. Raises SourceError."""
+        return [read_table(source, *one) for one in table_names(source) if self.has(*one)]
+
+    def properties(self, table: SourceTable) -> list[Properties]:
+        """The mappings that the columns of a table ask for. Raises UnfitTable and MessageError."""
+        message = inserted(table, [])
+        if (tree := self.tree) is not None:
+            return [one.properties for one in tree.plans(message)]
+        return [one.properties for one in self._plans(message)]
+
+    def _plans(self, message: Rows) -> list[IndexPlan]:
+        return [one for one in self._indexes.plans(message) if one.target == self.name]
+
+    def prepare(self, writer: BulkWriter, table: SourceTable) -> str:
+        """Makes the index, or gives it the fields of a table; why that can't be done. Raises BulkError, UnfitTable and
+        MessageError."""
+        message, indexes = inserted(table, []), writer.indexes
+        owner: tuple[str, ...] = ()
+        if (tree := self.tree) is not None:
+            for member in tree.plans(message):
+                indexes.declare(tree.target, tree.settings, member.properties)
+            indexes.declare_rows(tree.rows_index, tree)
+            if why := indexes.unfit(tree.rows_index, ()):
+                return why
+        else:
+            plans = self._plans(message)
+            for plan in plans:
+                indexes.declare(self.into, plan.settings, plan.properties)
+            template = plans[0].settings.name if plans else self.settings.elasticsearch.index
+            owner = index_owner(template, table.database, table.name)
+        return indexes.unfit(self.into, owner)
+
+    def actions(self, message: Rows) -> list[Action]:
+        """What rows make of documents, or of rows that are kept. Raises MessageError."""
+        if (tree := self.tree) is not None:
+            return [one for plan in tree.plans(message) for change in plan.changes(message) for one in change.actions]
+        if self._indexes.having(message.database, message.table):
+            made = [one for plan in self._plans(message) for one in plan.actions(message)]
+        else:
+            made = [one for one in actions(message, self._rules) if one.target == self.name]
+        return [one._replace(target=self.into) for one in made]
+
+
+def _named(template: str, database: str, table: str) -> str:
+    try:
+        return index_name(template, database, table)
+    except MessageError:
+        return ""
+
+
+class TargetTask(SparkTask):
+    """A task for one target."""
+
+    def __init__(self, settings: Settings, name: str, into: str) -> None:
+        super().__init__(settings, settings.spark.patience)
+        self._name, self._into = name, into
+
+    def _run(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[Any]:
+        yield from self._work(given, Target(self._settings, self._name, self._into), writer)
+
+    @abstractmethod
+    def _work(self, given: Iterable[Any], target: Target, writer: BulkWriter) -> Iterator[Any]:
+        """Does the work."""
+
+
+class Fill(TargetTask):
+    """Writes rows of a table."""
+
+    def __init__(self, settings: Settings, name: str, into: str, table: SourceTable, messages: RowMessages) -> None:
+        super().__init__(settings, name, into)
+        self._table, self._messages = table, messages
+
+    def _work(self, given: Iterable[Any], target: Target, writer: BulkWriter) -> Iterator[Filled]:
+        target.prepare(writer, self._table)
+        done, pending, size = Filled(), list[Action](), 0
+        elastic = self._settings.elasticsearch
+        for message in self._messages.of(given):
+            made, refused = actions_of(target.actions, message)
+            pending += made
+            size += sum(len(value) for row in message.rows for value in row.values() if isinstance(value, str))
+            done = done.plus(Filled(len(message.rows), len(refused), tuple(refused[:_EXAMPLES])))
+            if len(pending) >= elastic.bulk_actions or size >= elastic.bulk_bytes:
+                done = done.plus(_write(writer, pending))
+                pending, size = [], 0
+        yield done.plus(_write(writer, pending))
+
+
+def actions_of(make: Callable[[Rows], list[Action]], message: Rows) -> tuple[list[Action], list[str]]:
+    """What is to be done, and why nothing can be with some of the rows."""
+    try:
+        return make(message), []
+    except MessageError:
+        pass
+    made: list[Action] = []
+    refused: list[str] = []
+    for row in message.rows:  # one of them is to blame
+        try:
+            made += make(message._replace(rows=[row], olds=[None]))
+        except MessageError as error:
+            key = ", ".join(str(row.get(name)) for name in message.keys)
+            refused.append(f"{message.database}.{message.table} ({key}): {error}")
+    return made, refused
+
+
+def _write(writer: BulkWriter, pending: Sequence[Action]) -> Filled:
+    rejected = writer.write(pending)
+    examples = tuple(f"document {pending[number].id}: {reason}" for number, reason in rejected[:_EXAMPLES])
+    return Filled(0, len(rejected), examples)
+
+
+class Compose(TargetTask):
+    """Composes documents; what it is given are their ids and routings."""
+
+    def _work(self, given: Iterable[Any], target: Target, writer: BulkWriter) -> Iterator[Filled]:
+        tree = target.tree
+        assert tree is not None
+        rows, documents = ElasticRows(tree, writer), ElasticDocuments(tree, writer)
+        done, held = Filled(), list[Document]()
+
+        def compose() -> Filled:
+            reasons = [f"document {one.id}: {why}" for one, why in Composer(tree, rows, documents).run(held)]
+            # A row that went behind our look at the rows, and before the document was there, has left a document that
+            # nobody deletes any more.
+            rows.refresh()
+            required = any(join.required for join in tree.settings.join)
+            gone = list(held) if required else rootless(rows, held)
+            list(Composer(tree, rows, documents).run(gone))
+            return Filled(len(held), len(reasons), tuple(reasons[:_EXAMPLES]))
+
+        for one in given:
+            held.append(Document(*one))
+            if len(held) >= _HELD:
+                done = done.plus(compose())
+                held.clear()
+        yield done.plus(compose()) if held else done

@@ -1,0 +1,1 @@
+"""The tables that the messages are of, read by Spark's JDBC source."""

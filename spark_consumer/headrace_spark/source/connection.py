@@ -1,0 +1,114 @@
+"""The server of [source], by MariaDB's driver for Java, which speaks to MySQL too."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from headrace_documents.errors import ConsumerError
+from headrace_spark.kafka.kafka import java_reason
+from headrace_spark.settings.source import SourceSettings
+
+PACKAGE = "org.mariadb.jdbc:mariadb-java-client:3.5.1"
+"""The driver's Maven coordinates. Its licence is the LGPL."""
+EXCLUDES = "com.github.waffle:waffle-jna"
+"""What the driver needs for accounts of Windows only."""
+_DRIVER = "org.mariadb.jdbc.Driver"
+_SESSION = "time_zone='+00:00',sql_mode='',lock_wait_timeout=5,net_write_timeout=600,wait_timeout=28800"
+"""TIMESTAMP in UTC; a CHAR without the spaces at its end; a table that a statement holds locked is an error."""
+_NO_TLS = "ssl not enabled"
+
+
+class SourceError(ConsumerError):
+    """The source can't be read."""
+
+
+Record = list[str | None]
+
+
+class Source:
+    """A connection for small questions, and what Spark's readers need for connections of their own."""
+
+    def __init__(self, settings: SourceSettings, jvm: Any) -> None:
+        """Connects. Raises SourceError."""
+        self._settings, self._jvm = settings, jvm
+        self._tls = self._tls_options()
+        try:
+            self._connection = self._connect()
+        except SourceError as error:
+            if settings.tls != "preferred" or _NO_TLS not in str(error):
+                raise
+            self._tls = {"sslMode": "disable"}
+            self._connection = self._connect()
+        # MySQL hides the primary keys that it makes itself; the messages have them.
+        with suppress(SourceError):
+            self._run("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
+
+    @property
+    def _where(self) -> str:
+        return f"{self._settings.host}:{self._settings.port}"
+
+    @property
+    def url(self) -> str:
+        """With the scheme that Spark knows MySQL's quotes by."""
+        return f"jdbc:mysql://{self._where}/?permitMysqlScheme"
+
+    def options(self) -> dict[str, str]:
+        """For Spark's JDBC source, without a table."""
+        return {"url": self.url, "driver": _DRIVER, "fetchsize": str(self._settings.fetch_size), **self._properties()}
+
+    def query(self, sql: str) -> list[Record]:
+        """All rows of a small answer, as texts. Raises SourceError."""
+        return self._run(sql)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with suppress(Exception):
+            self._connection.close()
+
+    def _tls_options(self) -> dict[str, str]:
+        if self._settings.tls == "disabled":
+            return {"sslMode": "disable"}
+        if self._settings.tls_ca is None:
+            return {"sslMode": "trust"}
+        return {"sslMode": "verify-full", "serverSslCert": str(self._settings.tls_ca.absolute())}
+
+    def _properties(self) -> dict[str, str]:
+        settings = self._settings
+        return {
+            "user": settings.user,
+            "password": settings.password.get_secret_value(),
+            "connectTimeout": str(round(settings.connect_timeout * 1000)),
+            "socketTimeout": str(round(settings.read_timeout * 1000)),
+            "allowPublicKeyRetrieval": "true",
+            "sessionVariables": _SESSION,
+            **self._tls,
+        }
+
+    def _connect(self) -> Any:
+        properties = self._jvm.java.util.Properties()
+        for name, value in self._properties().items():
+            properties.setProperty(name, value)
+        try:
+            return self._jvm.org.mariadb.jdbc.Driver().connect(self.url, properties)
+        except Exception as error:
+            raise SourceError(
+                f"the source at {self._where} can't be used: {java_reason(error)}. Look at host, port, user, password "
+                "and tls in [source]"
+            ) from None
+
+    def _run(self, sql: str) -> list[Record]:
+        try:
+            statement = self._connection.createStatement()
+            try:
+                if not statement.execute(sql):
+                    return []
+                found = statement.getResultSet()
+                width, rows = found.getMetaData().getColumnCount(), []
+                while found.next():
+                    rows.append([found.getString(i + 1) for i in range(width)])
+                return rows
+            finally:
+                statement.close()
+        except Exception as error:
+            raise SourceError(f"the source at {self._where} does not answer a question: {java_reason(error)}") from None

@@ -1,0 +1,1 @@
+"""What the process knows of itself, and how it is told."""

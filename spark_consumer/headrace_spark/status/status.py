@@ -1,0 +1,264 @@
+"""What the process knows of itself: fed by the query, its listener and the look at Kafka; read by HTTP and the log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from headrace_spark.outages.outages import QUERY, Outages
+from headrace_spark.status.counting import BATCH_BOUNDS, MAX_NAMES, Counts, Histogram
+
+Offsets = Mapping[tuple[str, int], int]
+"""By topic and partition."""
+SILENT = 300.0
+"""Seconds without a sign of life after which the process counts as stuck."""
+_WINDOW = 60.0
+"""Seconds that rates are made of."""
+
+
+class State(Enum):
+    """WAITING: Elasticsearch or Kafka is away. FAILED: somebody has to do something; it is tried again all the same."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    CATCHING_UP = "CATCHING_UP"
+    WAITING = "WAITING"
+    FAILED = "FAILED"
+    STOPPING = "STOPPING"
+
+
+WELL = (State.RUNNING, State.CATCHING_UP)
+
+
+class Status:
+    """Of the process. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        outages: Outages,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.outages = outages
+        self.total = Counts()
+        self.batch_seconds = Histogram(BATCH_BOUNDS)
+        self.started_at = now()
+        self.batches = 0
+        self.failures = 0
+        self.limit = 0
+        """Messages that a batch has at most."""
+        self.lost_messages = 0
+        """Those that Kafka deleted before they were read."""
+        self.rebuilds: Callable[[], dict[str, dict[str, Any]]] = dict
+        """By index: those that are filled anew for a column that has changed its type, and how far they are."""
+        self._clock, self._now = clock, now
+        self._lock = threading.RLock()
+        self._query = self._stopping = False
+        self._batch: dict[str, Any] = {}
+        self._done: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        self._oldest_ms = 0
+        self._error: dict[str, Any] | None = None
+        self._recent: deque[tuple[float, int, int]] = deque()
+        """When batches ended, with their messages and rows, for the rates."""
+        self._sign = clock()
+        self._state, self._since = State.STARTING, now()
+
+    def sign(self) -> None:
+        """Something works, or there is nothing to do."""
+        self._sign = self._clock()
+
+    @property
+    def silent(self) -> float:
+        """Seconds without a sign of life. An outage that is told, and a start or a stop, are none without one."""
+        if self.state in (State.WAITING, State.FAILED, State.STARTING, State.STOPPING):
+            return 0.0
+        return self._clock() - self._sign
+
+    @property
+    def query(self) -> bool:
+        """Whether the query runs."""
+        return self._query
+
+    def query_runs(self, runs: bool) -> None:
+        """The query was started, or has ended."""
+        self.sign()
+        self._query = runs
+
+    def stopping(self) -> None:
+        """The request to stop is there."""
+        self._stopping = True
+
+    def batch_done(self, batch: int, seconds: float, counts: Counts) -> None:
+        """A batch was written whole."""
+        with self._lock:
+            self.batches += 1
+            self.total.add(counts)
+            self.batch_seconds.observe(seconds)
+            messages, rows = counts.numbers["messages"], counts.numbers["rows"]
+            self._batch = {"id": batch, "seconds": round(seconds, 3), "messages": messages, "rows": rows}
+            now = self._clock()
+            self._recent.append((now, messages, rows))
+            while self._recent and self._recent[0][0] < now - _WINDOW:
+                self._recent.popleft()
+            self._error = None
+            self.sign()
+
+    def counted(self, counts: Counts) -> None:
+        """Something was done beside the batches."""
+        with self._lock:
+            self.total.add(counts)
+
+    def failed(self, reason: str, remedy: str = "") -> None:
+        """The query failed."""
+        with self._lock:
+            self.failures += 1
+            self._error = {"reason": reason, "remedy": remedy, "at": _iso(self._now())}
+
+    def read_up_to(self, done: Offsets) -> None:
+        """The offsets that are written, as the next ones to read."""
+        with self._lock:
+            self._done.update(done)
+
+    def ends(self, ends: Offsets) -> None:
+        """The ends of the topics' partitions."""
+        with self._lock:
+            self._ends = dict(ends)
+
+    def oldest(self, committed_ms: int) -> None:
+        """When the oldest message was committed that is not read yet; 0 where there is none, or it does not say."""
+        self._oldest_ms = committed_ms
+
+    @property
+    def done(self) -> dict[tuple[str, int], int]:
+        """The next offsets to read, as far as they are known."""
+        with self._lock:
+            return dict(self._done)
+
+    @property
+    def state(self) -> State:
+        """What it is now."""
+        with self._lock:
+            state = self._find()
+            if state is not self._state:
+                self._state, self._since = state, self._now()
+            return state
+
+    def _find(self) -> State:
+        if self._stopping:
+            return State.STOPPING
+        if open_ones := self.outages.current():
+            return State.FAILED if all(one.system == QUERY for one in open_ones) else State.WAITING
+        if not self._query:
+            return State.STARTING
+        lag = self.lag
+        return State.CATCHING_UP if lag is not None and self.limit and lag > self.limit else State.RUNNING
+
+    @property
+    def lags(self) -> dict[tuple[str, int], int]:
+        """Messages that wait, by partition, where it is known."""
+        with self._lock:
+            return {key: max(0, end - self._done[key]) for key, end in self._ends.items() if key in self._done}
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that wait; None where it is not known."""
+        lags = self.lags
+        return sum(lags.values()) if lags else None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The age of the oldest message that waits; 0 where none waits, None where it is not known."""
+        if self.lag == 0:
+            return 0.0
+        return max(0.0, self._now() - self._oldest_ms / 1000) if self._oldest_ms else None
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        """The time of the commit of the oldest message that waits, in seconds since 1970."""
+        return self._oldest_ms / 1000 if self._oldest_ms and self.lag else None
+
+    def rates(self) -> tuple[float, float]:
+        """Messages and rows a second, of the last minute."""
+        with self._lock:
+            now = self._clock()
+            recent = [one for one in self._recent if one[0] >= now - _WINDOW]
+            if not recent:
+                return 0.0, 0.0
+            # A batch counts from its beginning on, which for the first of them is not known: from the one before.
+            first = self._recent[0]
+            began = first[0] - self._batch["seconds"] if len(recent) == 1 else first[0]
+            counted = recent if len(recent) == 1 else recent[1:]
+            passed = max(now - began, 0.001)
+            return sum(one[1] for one in counted) / passed, sum(one[2] for one in counted) / passed
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until all that waits is done, at the present rate; None where it can't be said."""
+        lag, (rate, _) = self.lag, self.rates()
+        return lag / rate if lag is not None and rate else (0.0 if lag == 0 else None)
+
+    def page(self) -> dict[str, Any]:
+        """The answer of /health."""
+        with self._lock:
+            state, total = self.state, self.total
+            messages, rows = self.rates()
+            lag, seconds, eta, oldest = self.lag, self.lag_seconds, self.eta_seconds, self.oldest_seconds
+            per_message = total.numbers["rows"] / total.numbers["messages"] if total.numbers["messages"] else None
+            number = total.bulk.number
+            return {
+                "state": state.value,
+                "since": _iso(self._since),
+                "started": _iso(self.started_at),
+                "causes": [
+                    {
+                        "system": one.system,
+                        "cause": one.cause,
+                        "seconds": round(self.outages.seconds(one), 1),
+                        "tries": one.tries,
+                        "waits": one.waits,
+                    }
+                    for one in self.outages.current()
+                ],
+                "batch": self._batch or None,
+                "batches": self.batches,
+                "batch_limit": self.limit,
+                "messages_per_second": round(messages, 1),
+                "rows_per_second": round(rows, 1),
+                "lag": {
+                    "messages": lag,
+                    "rows": round(lag * per_message) if lag is not None and per_message is not None else None,
+                    "seconds": None if seconds is None else round(seconds, 1),
+                    "oldest_commit": _iso(oldest) if oldest else None,
+                    "caught_up_in_seconds": None if eta is None else round(eta),
+                },
+                "newest_commit": _iso(total.newest_ms / 1000) if total.newest_ms else None,
+                "messages": total.numbers["messages"],
+                "rows": total.numbers["rows"],
+                "dead_letters": total.numbers["dead_letters"],
+                "held": total.held.total(),
+                "rebuilds": self.rebuilds(),
+                "lost_messages": self.lost_messages,
+                "retries": self.outages.retries,
+                "failures": self.failures,
+                "bulk_seconds_mean": round(total.bulk.total / number, 4) if number else None,
+                "last_error": self._error,
+                "tables": dict(total.tables.most_common(MAX_NAMES)),
+                "indexes": _nested(total),
+            }
+
+
+def _nested(total: Counts) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (index, what), count in sorted(total.indexes.items()):
+        nested.setdefault(index, {})[what] = count
+    return nested
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""Indexes are compared with their tables."""

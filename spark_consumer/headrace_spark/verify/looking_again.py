@@ -1,0 +1,78 @@
+"""What differs is looked at again until nobody is under way with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import structlog
+
+from headrace_spark.progress.caught_up import ConsumerPosition
+from headrace_spark.verify.differences import Compared, Difference, Differences
+from headrace_spark.verify.report import Report
+
+log = structlog.get_logger("headrace_spark.verify.verify")
+LOOKS = 5
+"""At what differs, before it counts as changing."""
+
+_IDLE = 2
+"""Looks in which nothing could be put right, and nothing has changed."""
+
+
+class Settle(NamedTuple):
+    """When to look again, in seconds: after `pause`, and when the consumer has read what Kafka had then, which is
+    waited for `wait` seconds at most. With `repair` what stays the same is put right."""
+
+    pause: float
+    wait: float
+    repair: bool
+
+
+class LookingAgain:
+    """For one index."""
+
+    def __init__(self, settle: Settle, consumer: ConsumerPosition, report: Report) -> None:
+        self._settle, self._consumer, self._report = settle, consumer, report
+
+    @property
+    def repair(self) -> bool:
+        """Whether what stays the same is put right."""
+        return self._settle.repair
+
+    def wait(self) -> None:
+        """Until what was changed before is written. A consumer that did not catch up once is not waited for again."""
+        time.sleep(self._settle.pause)
+        if self._report.behind:
+            return
+        if not self._consumer.catches_up(self._settle.wait):
+            self._report.behind = True
+            log.warning("the consumer does not catch up: what differs may be on its way", seconds=self._settle.wait)
+
+    def at(self, found: Iterable[Difference], look: Callable[[Differences], Compared]) -> int:
+        """`look` is given what differed, and says what of it still does. What is the same in two looks differs; what is
+        another difference each time is in flight. Adds to the report; returns how many were put right."""
+        before = {one.place: one for one in found}
+        settled: Differences = {}
+        repaired = idle = 0
+        for _ in range(LOOKS):
+            if not before:
+                break
+            self.wait()
+            looked = look(before)
+            repaired += looked.repaired
+            now = {one.place: one for one in looked.differences}
+            same = {place: one for place, one in now.items() if one.stays(before.get(place))}
+            if self.repair:  # what was put right is seen so in the next look
+                before, settled = now, same
+                # In the first of two such looks the versions of deletes were found.
+                idle = 0 if looked.repaired or len(same) < len(now) else idle + 1
+                if idle == _IDLE:
+                    break
+            else:
+                before = {place: one for place, one in now.items() if place not in same}
+                settled |= same
+        self._report.repaired += repaired
+        self._report.unsettled += len(before.keys() - settled.keys())
+        self._report.add(settled.values())
+        return repaired
