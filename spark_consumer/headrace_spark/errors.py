@@ -30,3 +30,8 @@ class RefusedError(ConsumerError):
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy = reason, remedy
         super().__init__(f"{reason}. {remedy}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, without a full stop; the error's name when it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

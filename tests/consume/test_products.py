@@ -243,6 +243,26 @@ def test_pages_are_of_one_moment_and_have_each_document_once(desk: Desk, sort: l
     assert desk.open_searches() == 0
 
 
+def test_parts_that_are_read_one_after_the_other_have_each_document_once(desk: Desk) -> None:
+    few = {"index.number_of_shards": 2, "index.number_of_replicas": 0}
+    desk.cluster.create_index(desk.index, {"settings": few})
+    ids = [str(n) for n in range(1000)]
+    desk.put(*ids)
+    desk.cluster.refresh(desk.index)
+    found: list[str] = []
+    with desk.cluster.moment(desk.index) as moment:
+        for number in range(5):
+            pages = desk.cluster.search_pages(desk.index, size=70, source=False, part=(number, 5), moment=moment)
+            some = [hit["_id"] for hits in pages for hit in hits]
+            assert 0 < len(some) < 500
+            found += some
+            # Written again, a document stands elsewhere in the index, and in the same part.
+            desk.writer().write([Action(desk.index, one, 2 + number, {"v": 2}, 0) for one in ids])
+            desk.cluster.refresh(desk.index)
+    assert sorted(found) == sorted(ids)
+    assert desk.open_searches() == 0
+
+
 def test_pages_that_are_left_keep_nothing_open(desk: Desk) -> None:
     desk.put(*map(str, range(20)))
     desk.cluster.refresh(desk.index)

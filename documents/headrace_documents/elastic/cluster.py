@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from functools import cached_property
 from types import TracebackType
 from typing import Any, cast
@@ -124,15 +124,24 @@ class Cluster:
         sort: Sequence[Any] | None = None,
         version: bool = False,
         seq_no: bool = False,
+        part: tuple[int, int] = (0, 1),
+        moment: str = "",
     ) -> Generator[Hits, None, None]:
         """Yields the hits of a query, at most `size` at a time, as of the moment of the first page; in no order when
-        `sort` is None, which is the fastest. Close it (contextlib.closing) when it is left before its end."""
+        `sort` is None, which is the fastest. `part` is the number of a part, from 0 on, and how many there are: each
+        document is in one of the parts that have a `moment` in common. Close it (contextlib.closing) when it is left
+        before its end."""
         search: dict[str, Any] = {"size": size, "_source": source, "version": version, "seq_no_primary_term": seq_no}
         search["query"] = query or {"match_all": {}}
         if sort is not None:
             search["sort"] = list(sort)
-        with closing(self.product.pages(self.call, index, search)) as pages:
+        with closing(self.product.pages(self.call, index, search, part, moment)) as pages:
             yield from pages
+
+    def moment(self, index: str) -> AbstractContextManager[str]:
+        """What `search_pages` of several processes need to read the parts of an index at once. It ends by itself when
+        none of them asks for five minutes."""
+        return self.product.moment(self.call, index)
 
     # -- indexes ------------------------------------------------------------------------------------------------------
 

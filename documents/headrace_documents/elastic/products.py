@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar
 
 from headrace_documents.errors import ApiError, TransportError
@@ -44,9 +44,16 @@ class Product(ABC):
         return ""
 
     @abstractmethod
-    def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
+    def moment(self, call: Call, index: str) -> AbstractContextManager[str]:
+        """What the parts of a search need in common; see `pages`."""
+
+    @abstractmethod
+    def pages(
+        self, call: Call, index: str, search: dict[str, Any], part: tuple[int, int], moment: str
+    ) -> Generator[Hits, None, None]:
         """Yields the hits of a search page by page, as of the moment when it begins, and frees what the server keeps
-        for it at the end. Raises ApiError, also when a shard does not answer, and TransportError."""
+        for it at the end. Of several parts each document is in one, if they have the `moment` in common. Raises
+        ApiError, also when a shard does not answer, and TransportError."""
 
 
 class Elasticsearch(Product):
@@ -60,20 +67,39 @@ class Elasticsearch(Product):
     }  # fmt: skip
     instead: ClassVar[Mapping[str, str]] = {"flat_object": "flattened", "knn_vector": "dense_vector"}
 
-    def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
-        moment = call("POST", (index, "_pit"), keep_alive=_KEEP)["id"]
+    @contextmanager
+    def moment(self, call: Call, index: str) -> Generator[str, None, None]:
+        moment = self._begin(call, index)
         try:
-            body = {"sort": ["_shard_doc"], "track_total_hits": False, **search}
+            yield moment
+        finally:
+            self._end(call, moment)
+
+    def pages(
+        self, call: Call, index: str, search: dict[str, Any], part: tuple[int, int], moment: str
+    ) -> Generator[Hits, None, None]:
+        body = {"sort": ["_shard_doc"], "track_total_hits": False, **search}
+        if part[1] > 1:  # by the place in the index, which is the same at one moment
+            body["slice"] = {"id": part[0], "max": part[1]}
+        used = moment or self._begin(call, index)
+        try:
             while True:
-                answer = _whole(call("POST", "_search", {**body, "pit": {"id": moment, "keep_alive": _KEEP}}))
-                moment, hits = answer.get("pit_id", moment), answer["hits"]["hits"]
+                answer = _whole(call("POST", "_search", {**body, "pit": {"id": used, "keep_alive": _KEEP}}))
+                used, hits = answer.get("pit_id", used), answer["hits"]["hits"]
                 if not hits:
                     return
                 body["search_after"] = hits[-1]["sort"]
                 yield hits
         finally:
-            with suppress(ApiError, TransportError):  # it ends by itself after a while
-                call("DELETE", "_pit", {"id": moment})
+            if not moment:
+                self._end(call, used)
+
+    def _begin(self, call: Call, index: str) -> str:
+        return str(call("POST", (index, "_pit"), keep_alive=_KEEP)["id"])
+
+    def _end(self, call: Call, moment: str) -> None:
+        with suppress(ApiError, TransportError):  # it ends by itself after a while
+            call("DELETE", "_pit", {"id": moment})
 
 
 class OpenSearch(Product):
@@ -98,7 +124,14 @@ class OpenSearch(Product):
         "version": "keyword",
     }
 
-    def pages(self, call: Call, index: str, search: dict[str, Any]) -> Generator[Hits, None, None]:
+    def moment(self, call: Call, index: str) -> AbstractContextManager[str]:
+        return nullcontext("")
+
+    def pages(
+        self, call: Call, index: str, search: dict[str, Any], part: tuple[int, int], moment: str
+    ) -> Generator[Hits, None, None]:
+        if part[1] > 1:  # by the id, which is the same at every moment
+            search = {**search, "slice": {"field": "_id", "id": part[0], "max": part[1]}}
         answer = call("POST", (index, "_search"), {"sort": ["_doc"], **search}, scroll=_KEEP)
         try:
             while hits := _whole(answer)["hits"]["hits"]:

@@ -18,7 +18,7 @@ from pyspark.accumulators import AccumulatorServer
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from headrace_spark.errors import JavaError, SessionError
+from headrace_spark.errors import JavaError, SessionError, first_line
 from headrace_spark.java.java_logs import java_options
 from headrace_spark.java.jvm_output import JvmOutput, Take
 from headrace_spark.java.submitted import is_submitted, open_submitted
@@ -138,7 +138,7 @@ def open_session(
         said = _java_complaint(output.last)
         packages = " and ".join((kafka_package(), *more))
         hint = "" if jars else f" If {packages} could not be downloaded, name local files in [spark] jars."
-        raise SessionError(f"Spark did not start: {said or _first_line(error)}.{hint}") from error
+        raise SessionError(f"Spark did not start: {said or first_line(error)}.{hint}") from error
     if not jars:
         remember_jars(settings, spark.sparkContext.getConf().get("spark.jars") or "", more)
     return spark, getattr(gateway, "proc", None)
@@ -205,7 +205,3 @@ def _java_complaint(lines: Iterable[str]) -> str:
     """What the JVM has said that sounds like the cause."""
     told = [line for line in lines if "Exception" in line or "Error" in line]
     return told[0].split(" in thread ", 1)[-1].strip().rstrip(".")[:500] if told else ""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -10,7 +10,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from headrace_spark.errors import SessionError
+from headrace_spark.errors import SessionError, first_line
 from headrace_spark.settings.settings import SparkSettings
 
 log = structlog.get_logger("headrace_spark.java.session")
@@ -48,5 +48,4 @@ def open_submitted(settings: SparkSettings, properties: dict[str, str], package:
         SparkContext(conf=conf, gateway=gateway)
         return SparkSession.Builder().getOrCreate()
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise SessionError(f"Spark did not start: {first}.") from error
+        raise SessionError(f"Spark did not start: {first_line(error)}.") from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace_spark.errors import RefusedError
+from headrace_spark.errors import RefusedError, first_line
 from headrace_spark.status.listener import offsets_of
 
 FORMAT = 1
@@ -92,13 +92,13 @@ class Checkpoint:
         try:
             return max((int(name) for name in self._files.names(folder) if name.isdigit()), default=None)
         except Exception as error:
-            raise self.unusable(_first_line(error)) from None
+            raise self.unusable(first_line(error)) from None
 
     def _read(self, name: str) -> str:
         try:
             return self._files.read(name)
         except Exception as error:
-            raise self.unusable(_first_line(error)) from None
+            raise self.unusable(first_line(error)) from None
 
 
 class _Local:
@@ -164,7 +164,3 @@ class _Hadoop:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -36,7 +36,8 @@ class RowIds(TargetTask):
 
 class DocumentIds(TargetTask):
     """The ids of all documents but the marks of deleted ones; or of the rows that are kept for joins, and belong to
-    something. `tables` are those that are compared: what says that it is of another is left out."""
+    something. `tables` are those that are compared: what says that it is of another is left out. It is given the
+    parts that it reads, and their moment: (number, how many there are, moment)."""
 
     def __init__(self, settings: Settings, name: str, tables: Collection[str], field: str) -> None:
         """`field` is that which says the table, "" for none."""
@@ -47,9 +48,9 @@ class DocumentIds(TargetTask):
         tree, field = target.tree, self._field
         index = target.into if tree is None else tree.rows_index
         source = [one for one in (DELETED, field, "j" if tree is not None else "") if one]
-        for _ in given:
-            pages = writer.cluster.search_pages(index, size=_IDS, source=source, version=True, seq_no=True)
-            with closing(pages):
+        search = partial(writer.cluster.search_pages, index, size=_IDS, source=source, version=True, seq_no=True)
+        for number, parts, moment in given:
+            with closing(search(part=(number, parts), moment=moment)) as pages:
                 while page := ask(index, partial(next, pages, None)):
                     for hit in page:
                         has = hit["_source"]

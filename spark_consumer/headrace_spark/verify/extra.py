@@ -87,17 +87,17 @@ class Extra:
         # The documents are read first: of a row that comes between the two there is no document yet.
         context = self._spark.sparkContext
         name, tables = self._target.name, [str(one.table) for one in readers]
-        documents = context.parallelize([0], 1).mapPartitions(
-            DocumentIds(self._settings, name, tables, self._table_field())
-        )
-        documents = documents.persist(StorageLevel.DISK_ONLY)
-        try:
-            count = documents.count()
-            ids = context.union([self._row_ids(rows, one) for one in readers]).coalesce(at_once)
-            left = documents.subtractByKey(ids, max(at_once, count // _IDS_OF_A_TASK + 1))
-            return dict(left.take(KEPT + 1))
-        finally:
-            documents.unpersist()
+        read = DocumentIds(self._settings, name, tables, self._table_field())
+        with self._cluster.moment(self._index) as moment:
+            parts = [(number, at_once, moment) for number in range(at_once)]
+            documents = context.parallelize(parts, at_once).mapPartitions(read).persist(StorageLevel.DISK_ONLY)
+            try:
+                count = documents.count()
+                ids = context.union([self._row_ids(rows, one) for one in readers]).coalesce(at_once)
+                left = documents.subtractByKey(ids, max(at_once, count // _IDS_OF_A_TASK + 1))
+                return dict(left.take(KEPT + 1))
+            finally:
+                documents.unpersist()
 
     def _row_ids(self, rows: TableRows, reader: TableReader) -> Any:
         ids = RowIds(self._settings, self._target.name, rows.messages(reader.table))
