@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,24 @@ CONFIG: dict[str, dict[str, Any]] = {
     "run": {"status_interval": 0.1, "reconnect_max": 0.5},
     "log": {"format": "json"},
 }
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def elastic(elastic_server: ElasticsearchServer) -> Iterator[Elasticsearch]:
+    with Elasticsearch(elastic_server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def name(elastic: Elasticsearch) -> Iterator[str]:
+    """Of an index of the test's own, which may keep rows."""
+    made = f"services{next(_numbers)}"
+    yield made
+    for index in (made, f"headrace-rows.{made}"):
+        elastic.indices.delete(index=index, ignore_unavailable=True)
 
 
 @asynccontextmanager

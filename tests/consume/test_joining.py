@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import orjson
@@ -22,26 +20,10 @@ from tests.joined_tables import SERVICES, Source, canal_message, message
 from .batches import Batches, documents
 
 pytestmark = pytest.mark.server
-_numbers = count(1)
 
 
 class Killed(Exception):
     pass
-
-
-@pytest.fixture
-def elastic(elastic_server: ElasticsearchServer) -> Iterator[Elasticsearch]:
-    with Elasticsearch(elastic_server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def name(elastic: Elasticsearch) -> Iterator[str]:
-    """Of an index of the test's own."""
-    made = f"services{next(_numbers)}"
-    yield made
-    for index in (made, f"headrace-rows.{made}"):
-        elastic.indices.delete(index=index, ignore_unavailable=True)
 
 
 def joined(server: ElasticsearchServer, name: str, **more: Any) -> Batches:

@@ -4,7 +4,6 @@ kinds, and configurations that change between two starts; in a real Elasticsearc
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -25,22 +24,6 @@ from .batches import Batches, documents
 from .test_joining import Killed, statement
 
 pytestmark = pytest.mark.server
-_numbers = count(1)
-
-
-@pytest.fixture
-def elastic(elastic_server: ElasticsearchServer) -> Iterator[Elasticsearch]:
-    with Elasticsearch(elastic_server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def name(elastic: Elasticsearch) -> Iterator[str]:
-    """Of an index of the test's own."""
-    made = f"trials{next(_numbers)}"
-    yield made
-    for index in (made, f"headrace-rows.{made}"):
-        elastic.indices.delete(index=index, ignore_unavailable=True)
 
 
 def insert(table: str, row: Row, at: int) -> bytes:

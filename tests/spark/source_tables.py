@@ -89,28 +89,17 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def writers(mysql: Any, schema: str, count: int) -> Iterator[None]:
-    """Two that change rows until the end of the block."""
+def writing(mysql: Any, schema: str, statement: Callable[[random.Random], str]) -> Iterator[None]:
+    """Two that execute statements until the end of the block. Lax ones: an INT takes what is no number."""
     stop = threading.Event()
 
     def write(seed: int) -> None:
         chance = random.Random(seed)
         with pymysql.connect(**mysql.connection("root"), database=schema, autocommit=True) as connection:
             cursor = connection.cursor()
-            while not stop.is_set():
-                key = chance.randrange(count * 2)
-                cursor.execute(
-                    chance.choice(
-                        (
-                            f"REPLACE INTO t VALUES ({key}, 'n{chance.random()}')",
-                            f"DELETE FROM t WHERE id = {key}",
-                            f"UPDATE t SET name = 'u{chance.random()}' WHERE id BETWEEN {key} AND {key + 3}",
-                            f"REPLACE INTO price VALUES ({key}, {chance.randrange(count * 2)}, {key}.5)",
-                            f"DELETE FROM price WHERE id = {key}",
-                        )
-                    )
-                )
-                stop.wait(0.03)
+            cursor.execute("SET sql_mode = ''")
+            while not stop.wait(0.03):
+                cursor.execute(statement(chance))
 
     threads = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2)]
     for thread in threads:
@@ -121,6 +110,24 @@ def writers(mysql: Any, schema: str, count: int) -> Iterator[None]:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def changes_of(count: int) -> Callable[[random.Random], str]:
+    """Statements that change rows of both tables."""
+
+    def statement(chance: random.Random) -> str:
+        key = chance.randrange(count * 2)
+        return chance.choice(
+            (
+                f"REPLACE INTO t VALUES ({key}, 'n{chance.random()}')",
+                f"DELETE FROM t WHERE id = {key}",
+                f"UPDATE t SET name = 'u{chance.random()}' WHERE id BETWEEN {key} AND {key + 3}",
+                f"REPLACE INTO price VALUES ({key}, {chance.randrange(count * 2)}, {key}.5)",
+                f"DELETE FROM price WHERE id = {key}",
+            )
+        )
+
+    return statement
 
 
 def fill(execute: Callable[..., Any], count: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support import DaemonProcess, eventually
 
 from .conftest import Pipeline
-from .source_tables import JOINED, PLAIN, configure, fill, kill, start_command, start_daemon, writers
+from .source_tables import JOINED, PLAIN, changes_of, configure, fill, kill, start_command, start_daemon, writing
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -66,7 +66,7 @@ def killed_and_resumed(
     for key in (5, 1700):
         pipeline.elastic.delete(index=name, id=str(key))
     pipeline.elastic.index(index=name, id="999999", document={"name": "of nobody"})
-    with writers(mysql, schema, count):
+    with writing(mysql, schema, changes_of(count)):
         first = rebuild(pipeline, name)
         pipeline.wait_for(lambda: pipeline.events("the rebuild goes on"), 120)
         kill(first)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql
 import pytest
 
 from tests.canal_messages import START, change
 from tests.support import DaemonProcess, eventually
 
 from .conftest import Pipeline
-from .source_tables import JOINED, PLAIN, configure, kill, start_command, start_daemon
+from .source_tables import JOINED, PLAIN, configure, kill, start_command, start_daemon, writing
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -67,39 +64,19 @@ class Shop:
             " WHERE id = 8",
         )
 
-    @contextmanager
-    def writers(self) -> Iterator[None]:
-        """Two that change rows until the end of the block."""
-        stop, (table, column) = threading.Event(), self.altered
-
-        def write(seed: int) -> None:
-            chance = random.Random(seed)
-            with pymysql.connect(**self.mysql.connection("root"), database=self.schema, autocommit=True) as connection:
-                cursor = connection.cursor()
-                cursor.execute("SET sql_mode = ''")  # an INT takes what is no number too
-                while not stop.wait(0.03):
-                    key = chance.randrange(10, COUNT * 2)
-                    text = chance.choice((f"{key}", f"n{key}"))
-                    rest = f"{chance.randrange(COUNT)}, 2.5" if self.joined else "'name'"
-                    cursor.execute(
-                        chance.choice(
-                            (
-                                f"REPLACE INTO {table} VALUES ({key}, {rest}, '{text}')",
-                                f"DELETE FROM {table} WHERE id = {key}",
-                                f"UPDATE {table} SET {column} = '{text}' WHERE id BETWEEN {key} AND {key + 3}",
-                            )
-                        )
-                    )
-
-        threads = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+    def statement(self, chance: random.Random) -> str:
+        """One that changes rows."""
+        table, column = self.altered
+        key = chance.randrange(10, COUNT * 2)
+        text = chance.choice((f"{key}", f"n{key}"))
+        rest = f"{chance.randrange(COUNT)}, 2.5" if self.joined else "'name'"
+        return chance.choice(
+            (
+                f"REPLACE INTO {table} VALUES ({key}, {rest}, '{text}')",
+                f"DELETE FROM {table} WHERE id = {key}",
+                f"UPDATE {table} SET {column} = '{text}' WHERE id BETWEEN {key} AND {key + 3}",
+            )
+        )
 
     def rows(self) -> dict[str, Any]:
         """What the documents are to be. All values are texts: a row may come from before the change."""
@@ -184,7 +161,7 @@ async def filled_anew(shop: Shop, index: str, *, killed: bool = False) -> None:
     shop.fill(index)
     consumer = shop.started()
     assert shop.type() == "long"
-    with shop.writers():
+    with writing(shop.mysql, shop.schema, shop.statement):
         shop.alter()
         if killed:
             pipeline.wait_for(lambda: pipeline.events("an index is to be filled anew"), 60)

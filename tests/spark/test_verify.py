@@ -12,7 +12,7 @@ import pytest
 from tests.support import DaemonProcess
 
 from .conftest import Pipeline
-from .source_tables import JOINED, PLAIN, configure, fill, start_command, start_daemon, writers
+from .source_tables import JOINED, PLAIN, changes_of, configure, fill, start_command, start_daemon, writing
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -50,7 +50,7 @@ def test_what_differs_is_found_and_put_right_while_rows_change(
     pipeline.start()
     elastic = pipeline.elastic
     pipeline.wait_for(lambda: elastic.indices.exists(index=name) and len(pipeline.documents(name)) == count + 500, 90)
-    with writers(mysql, schema, count):
+    with writing(mysql, schema, changes_of(count)):
         status, report = verify(pipeline)
         assert (status, report["equal"], report["differences"]) == (0, True, [])
         for key in (100_005, 100_499):
@@ -100,7 +100,7 @@ def test_kept_rows_and_composed_documents_are_put_right_while_rows_change(
     pipeline.start()
     elastic, kept = pipeline.elastic, f"headrace-rows.{name}"
     pipeline.wait_for(lambda: elastic.indices.exists(index=name) and len(pipeline.documents(name)) == count + 100, 120)
-    with writers(mysql, schema, count):
+    with writing(mysql, schema, changes_of(count)):
         # Rows that are kept are lost, wrong and of nobody; so are documents.
         elastic.delete(index=kept, id=f"prices|{schema}.price|100001", refresh=True)
         row = elastic.get(index=kept, id=f"prices|{schema}.price|100002").body["_source"]

@@ -10,6 +10,9 @@ import pytest
 from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.lease import Guard
+from headrace_spark.outages.outages import Outages
+from headrace_spark.status.status import Status
+from tests.clock import Clock
 from tests.streams import open_store
 
 
@@ -19,6 +22,17 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     made = await open_store(tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def status(clock: Clock) -> Status:
+    """Of a Spark consumer that has done nothing yet."""
+    return Status(Outages(clock), clock, lambda: clock.now + 1_700_000_000)
 
 
 @pytest.fixture

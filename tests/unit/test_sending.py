@@ -12,18 +12,9 @@ from headrace.errors import Fenced, LeaseLapsed, SinkError
 from headrace.lease import Lease
 from headrace.model import MessageBatch, State
 from headrace.parking.parking import OrderedParking
+from tests.clock import Clock
 from tests.parked import batch, new_parking, unit
 from tests.streams import IDS, HeldSink, Run, daemon_settings, three, until
-
-
-class Clock:
-    """A monotonic clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def begin(store: Any, sink: HeldSink, *, apart: bool = False) -> tuple[Run, Lease, Clock]:

@@ -22,33 +22,16 @@ import pytest
 
 from headrace_spark.java.session import check_java, jvm_properties
 from headrace_spark.outages import reports
-from headrace_spark.outages.outages import ELASTICSEARCH, SPARK, Outages
+from headrace_spark.outages.outages import ELASTICSEARCH, SPARK
 from headrace_spark.outages.problems import NO_EXECUTOR, problem_of
 from headrace_spark.outages.report_socket import Address, ReportSocket, Sender
 from headrace_spark.outages.reports import Reporter, receiver
 from headrace_spark.query.executors import Executors
 from headrace_spark.settings.settings import SparkSettings, load_settings
 from headrace_spark.status.status import State, Status
+from tests.clock import Clock
 
 ROOT = Path(__file__).parents[2]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def status(clock: Clock) -> Status:
-    return Status(Outages(clock), clock)
 
 
 def until(what: Callable[[], object]) -> None:

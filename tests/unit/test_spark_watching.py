@@ -31,28 +31,11 @@ from headrace_spark.status.http import HttpServer
 from headrace_spark.status.listener import Listener, offsets_of
 from headrace_spark.status.metrics import Metrics
 from headrace_spark.status.status import SILENT, State, Status
+from tests.clock import Clock
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 HOSTS = ["http://127.0.0.1:9200"]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def status(clock: Clock) -> Status:
-    return Status(Outages(clock), clock, lambda: clock.now + 1_700_000_000)
 
 
 def counts(messages: int, **more: int) -> Counts:
