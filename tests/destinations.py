@@ -90,7 +90,7 @@ class DestinationSite:
         self._answer: Any = None
         self.lock: Any = FreeLock()
         parts = parts_of(self.config, store=store, lock=self.lock)
-        parts = replace(parts, new_sink=lambda *_: self.sink)
+        parts = replace(parts, new_sink=lambda *_: self.sink, probe_sink=lambda: self.sink)
         self.actor = Destination(self.config, daemon_settings(drain_timeout=0.3), parts, self.status)
         self.stop = asyncio.Event()
         monkeypatch.setattr("headrace.mysql.source.open_any", self._open_any)

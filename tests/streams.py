@@ -13,6 +13,7 @@ from headrace.cli.wiring import new_format
 from headrace.cluster.watchdog import Cover, Watchdog
 from headrace.destination import run as module
 from headrace.destination.checkpointer import Checkpointer
+from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.stall import StallDetector
@@ -96,7 +97,7 @@ class HeldPublisher(Publisher):
     def __init__(self, context: Context, sink: HeldSink, store: Any, lease: Lease, parking: Any) -> None:
         self.made = 0
         self.one = sink
-        parts = replace(parts_of(context.settings, store=store), new_sink=lambda *_: self._again())
+        parts = replace(parts_of(context.settings, store=store), new_sink=lambda *_: self._again(), probe_sink=HeldSink)
         super().__init__(context, parts, lease, parking, Sleeping())
         self.resending = self.sink
 
@@ -142,6 +143,9 @@ class HeldSink:
         self.resent.append(batch)
         self.waiting.append(done)
         await done
+
+    async def problem(self) -> str:
+        return ""
 
     def hurry(self) -> None:
         pass
@@ -258,6 +262,7 @@ class Run:
             self.companion,
             StallDetector(context, self.companion),
             self.unconfirmed,
+            SinkOutage(context, self.unconfirmed),
             SnapshotMerge((), builder.captures, builder.emit, builder.full),
         )
         self.stream = made

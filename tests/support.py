@@ -117,10 +117,10 @@ class DaemonProcess:
             return 0, {}
 
     def ready(self, destination: str) -> int:
-        """The status code of /ready; 0 while nobody answers."""
+        """The status code of /readyz; 0 while nobody answers."""
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/ready?destination={destination}", timeout=5
+                f"http://127.0.0.1:{self.port}/readyz?destination={destination}", timeout=5
             ) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:

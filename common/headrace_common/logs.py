@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import structlog
+
+_KINDS = 1000
+"""Kinds of lines that are remembered; beyond them all begin anew."""
 
 
 def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
@@ -37,6 +42,7 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
             )
         ]
     handler = logging.StreamHandler(stream)
+    handler.addFilter(Repeats())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
@@ -60,6 +66,42 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+
+
+class Repeats(logging.Filter):
+    """Of what libraries say again and again, such as that a server is away, one line a minute goes on, with how many
+    there were. Our own lines all go on."""
+
+    def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+        self._seen: dict[tuple[Any, ...], _Repeated] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0].startswith("headrace"):
+            return True
+        now, key = self._clock(), (record.name, record.levelno, record.msg, _bound_destination())
+        seen = self._seen.get(key)
+        if seen is not None and now - seen.since < self._seconds:
+            seen.count += 1
+            return False
+        if seen is not None and seen.count:
+            record.msg = f"{record.getMessage()} ({seen.count} more like this in {now - seen.since:.0f} s)"
+            record.args = ()
+        if len(self._seen) >= _KINDS:
+            self._seen.clear()
+        self._seen[key] = _Repeated(now)
+        return True
+
+
+@dataclass(slots=True)
+class _Repeated:
+    since: float
+    count: int = 0
+
+
+def _bound_destination() -> Any:
+    return structlog.contextvars.get_contextvars().get("destination")
 
 
 @contextlib.contextmanager

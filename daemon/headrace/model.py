@@ -77,6 +77,7 @@ class Position:
     server whose binlog has another one there was reset or restored.
     `snapshots` are those under way, the first of which is read; what they have given is confirmed too.
     `snapshot_pos` is up to where numbers were passed for a snapshot last (see ChangeStream.pass_numbers()).
+    `paused` says who has paused the destination, and when; "" while it runs.
     """
 
     server_uuid: str
@@ -91,6 +92,7 @@ class Position:
     last_transaction: str = ""
     snapshots: tuple[Snapshot, ...] = ()
     snapshot_pos: int = 0
+    paused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
@@ -122,6 +124,7 @@ class Position:
             last_transaction=str(raw["last_transaction"]),
             snapshots=tuple(Snapshot.from_dict(one) for one in raw.get("snapshots", ())),
             snapshot_pos=int(raw.get("snapshot_pos", 0)),
+            paused=str(raw.get("paused", "")),
         )
 
     def __str__(self) -> str:

@@ -88,3 +88,55 @@ async def test_a_partition_without_a_leader_for_a_minute_loses_nothing(
     assert replay_by_pos(messages) == table
     assert process.terminate() == 0
     cluster.kill()
+
+
+def lines(process: DaemonProcess, event: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
+    return [one for one in found if one["event"].startswith(event)]
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(12, id="some seconds"), pytest.param(75, id="a minute", marks=pytest.mark.long)]
+)
+async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publishing_goes_on_at_its_return(
+    stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess],
+    seconds: int,
+) -> None:  # fmt: skip
+    cluster = stack.kafka(brokers=1)
+    address = cluster.bootstrap_servers
+    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40))")
+    sink = f'type = "kafka"\nbootstrap_servers = "{address}"'
+    process = daemon(shop=destination_toml(mysql, schema, sink)).start()
+    process.wait_state("shop", "STREAMING")
+    trickle = Trickle(mysql, schema)
+    trickle.start()
+    try:
+        process.wait("shop", lambda status: status["rows"] > 20)
+        cluster.kill()
+        away, told = time.monotonic(), len(process.log.read_text().splitlines())
+        status = process.wait("shop", lambda status: "sink" in status["reason"], 10)
+        assert address in status["message"]
+        assert "can't be reached" in status["message"]
+        while time.monotonic() - away < seconds:
+            trickle.join(0.5)
+            lag, gone = process.health()[1]["destinations"]["shop"]["lag_seconds"], time.monotonic() - away
+            assert gone - 1 < lag < gone + 2
+        before = process.health()[1]["destinations"]["shop"]
+        assert before["publishing_lag_seconds"] > seconds - 3
+        said = process.log.read_text().splitlines()[told:]
+        assert len(said) <= 6 * (1 + seconds // 60), "\n".join(said)
+        outage = lines(process, "the sink confirms nothing")
+        assert [one["destination"] for one in outage] == ["shop"] * (1 + seconds // 62)
+        assert address in outage[0]["cause"]
+        cluster.start()
+        back = time.monotonic()
+        status = process.wait("shop", lambda status: status["rows"] > before["rows"], 10)
+        assert time.monotonic() - back < 2
+    finally:
+        trickle.stop()
+    status = process.wait("shop", lambda status: status["state"] == "STREAMING" and status["lag_seconds"] < 1)
+    assert status["reason"] == ""
+    (end,) = lines(process, "the sink confirms again")
+    assert seconds - 3 < end["seconds"] < seconds + 20
+    assert process.terminate() == 0
+    cluster.kill()

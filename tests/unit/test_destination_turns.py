@@ -137,7 +137,7 @@ async def test_a_standby_shows_nothing_of_the_stream_that_it_ran_before(
     ages = (status.oldest_unconfirmed_at, status.last_event_at, status.last_checkpoint_at, status.heartbeat_seen_at)
     assert ages == (0.0, 0.0, 0.0, 0.0), "what somebody else runs does not grow old here"
     assert site.actor._unconfirmed.oldest == 0.0, "whoever runs it sees to what waits"
-    assert (status.lag_seconds, status.queue_bytes, status.troubles) == (0.0, 0, {})
+    assert (status.lag.seconds, status.queue_bytes, status.troubles) == (0.0, 0, {})
     status.standby_problems, status.holder = ["the sink is away"], "somebody else"
     site.sink.held = False
     site.lock.away.clear()

@@ -6,15 +6,17 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from headrace.destination.status import DestinationStatus
 from headrace.errors import LostKind
+from headrace.http.facts import Facts
 from headrace.http.health import health
 from headrace.http.metrics import LoopDelay, Metrics
 from headrace.model import Gap, Position, State
-from headrace.ports.cluster import ClusterCounts
+from headrace.ports.cluster import Cluster, ClusterCounts
 from headrace_spark.outages.outages import Outages
 from headrace_spark.status import metrics as spark_metrics
 from headrace_spark.status.status import Status as SparkStatus
@@ -140,7 +142,8 @@ def test_names_in_the_operators_pages_are_those_of_the_code(page: Path) -> None:
 
 def test_metrics_are_those_of_the_code() -> None:
     status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
-    collected = Metrics({"d": status}, "node", LoopDelay(), counts=ClusterCounts("zookeeper")).collect()
+    facts = Facts({"d": status}, "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
+    collected = Metrics(facts, LoopDelay()).collect()
     real = {metric.name + ("_total" if metric.type == "counter" else "") for metric in collected}
     section = read("docs/running.md").partition("## Metrics\n")[2].partition("\n## ")[0]
     assert {name for names in items(section) for name in names} == real

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -11,11 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
+from headrace.http.facts import Facts
 from headrace.http.metrics import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
-from headrace.ports.cluster import ClusterCounts
+from headrace.ports.cluster import Cluster, ClusterCounts
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def statuses() -> dict[str, DestinationStatus]:
 
 @pytest.fixture
 async def url(statuses: dict[str, DestinationStatus]) -> AsyncIterator[str]:
-    server = HttpServer(("127.0.0.1", 0), statuses, "relay-1")
+    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1"))
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()
@@ -63,19 +65,19 @@ async def test_a_load_balancer_finds_the_daemon_that_runs_a_destination(
     shop = statuses["shop"]
     shop.enter(State.STANDBY)
     shop.holder = "relay-2 (10.0.0.2:9180)"
-    code, _, body = await get(url + "/ready?destination=shop")
+    code, _, body = await get(url + "/readyz?destination=shop")
     assert isinstance(body, dict)
     assert (code, body["ready"], body["role"], body["holder"]) == (503, False, "STANDBY", "relay-2 (10.0.0.2:9180)")
     shop.enter(State.STREAMING)
     shop.role = "ACTIVE"
-    assert (await get(url + "/ready?destination=shop"))[0] == 200
+    assert (await get(url + "/readyz?destination=shop"))[0] == 200
     shop.enter(State.STALLED, "lock")
-    assert (await get(url + "/ready?destination=shop"))[0] == 503
-    assert (await get(url + "/ready?destination=nothing"))[0] == 404
-    assert (await get(url + "/ready"))[0] == 503
+    assert (await get(url + "/readyz?destination=shop"))[0] == 503
+    assert (await get(url + "/readyz?destination=nothing"))[0] == 404
+    assert (await get(url + "/readyz"))[0] == 503
     for status in statuses.values():
         status.enter(State.STANDBY)
-    assert (await get(url + "/ready"))[0] == 200
+    assert (await get(url + "/readyz"))[0] == 200
 
 
 async def test_a_lease_is_shown_while_it_can_lapse(url: str, statuses: dict[str, DestinationStatus]) -> None:
@@ -94,7 +96,9 @@ async def test_a_lease_is_shown_while_it_can_lapse(url: str, statuses: dict[str,
 async def test_the_facts_of_a_destination(url: str, statuses: dict[str, DestinationStatus]) -> None:
     shop = statuses["shop"]
     shop.position = Position("uuid", "mysql-bin.000007", 1234, last_pos=(1 << 62) + 1)
-    shop.rows, shop.epoch, shop.lag_seconds = 42, 3, 0.5
+    shop.rows, shop.epoch = 42, 3
+    shop.lag.confirmed(time.time_ns() // 1000 - 7_000_000)
+    shop.lag.read(time.time_ns() // 1000 - 8_000_000)
     shop.note_error(HeadraceError("source: 连接断开"))
     shop.last_error_at_us = 1_700_000_000_000_001
     shop.oldest_unconfirmed_at = time.monotonic() - 5
@@ -102,7 +106,9 @@ async def test_the_facts_of_a_destination(url: str, statuses: dict[str, Destinat
     assert isinstance(body, dict)
     assert body["position"]["file"] == "mysql-bin.000007"  # type: ignore[index]
     assert body["position"]["last_pos"] == str((1 << 62) + 1)  # type: ignore[index]
-    assert (body["rows"], body["epoch"], body["lag_seconds"]) == (42, 3, 0.5)
+    assert (body["rows"], body["epoch"]) == (42, 3)
+    assert 7 <= body["lag_seconds"] < 60  # type: ignore[operator]
+    assert body["reading_lag_seconds"] == body["lag_seconds"]
     assert body["last_error"] == "source: 连接断开 -> see docs/troubleshooting.md#error"
     assert body["last_error_at"] == "2023-11-14T22:13:20.000001Z"
     assert 5 <= float(str(body["oldest_unconfirmed_seconds"])) < 60
@@ -145,7 +151,8 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
 ) -> None:
     assert "headrace_fenced_writes_total{" not in str((await get(url + "/metrics"))[2])
     counts = ClusterCounts("zookeeper", sessions=1, suspensions=2, attempts=3)
-    server = HttpServer(("127.0.0.1", 0), statuses, "relay-1", counts=counts)
+    cluster = Mock(spec=Cluster, counts=counts)
+    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1", cluster=cluster))
     await server.start()
     counts.fenced_writes["shop"] = 4
     lines = str((await get(f"http://127.0.0.1:{server.port}/metrics"))[2]).splitlines()
@@ -163,12 +170,12 @@ async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(HttpError, match=rf"can't listen on 127\.0\.0\.1:{port}: address already in use"):
-            await HttpServer(("127.0.0.1", port), statuses, "relay-1").start()
+            await HttpServer(("127.0.0.1", port), Facts(statuses, "relay-1")).start()
 
 
 async def test_a_foreign_address_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:
     with pytest.raises(HttpError, match=r"can't listen on 192\.0\.2\.1:9180: .*\[http\] listen"):
-        await HttpServer(("192.0.2.1", 9180), statuses, "relay-1").start()
+        await HttpServer(("192.0.2.1", 9180), Facts(statuses, "relay-1")).start()
 
 
 def test_the_largest_delay_is_forgotten_after_a_minute() -> None:
@@ -186,7 +193,7 @@ async def test_what_was_refused_of_the_configuration_is_shown_and_does_not_make_
     for status in statuses.values():
         status.enter(State.STREAMING)
     errors = ["destinations/shop.toml: source.colour: unknown key"]
-    server = HttpServer(("127.0.0.1", 0), statuses, "relay-1", errors)
+    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1", errors))
     await server.start()
     url = f"http://127.0.0.1:{server.port}"
     code, _, body = await get(url + "/health")
@@ -217,10 +224,10 @@ async def test_who_has_not_proved_his_lock_is_not_ready_and_who_has_lost_it_not_
     shop = statuses["shop"]
     shop.enter(State.STREAMING)
     shop.role, shop.lease = "ACTIVE", Lease(10.0)
-    assert (await get(url + "/ready?destination=shop"))[0] == 503
+    assert (await get(url + "/readyz?destination=shop"))[0] == 503
     assert 'headrace_active{destination="shop"} 1.0' in str((await get(url + "/metrics"))[2])
     shop.lease.prove(time.monotonic())
-    assert (await get(url + "/ready?destination=shop"))[0] == 200
+    assert (await get(url + "/readyz?destination=shop"))[0] == 200
     shop.lease.lose("gone")
-    assert (await get(url + "/ready?destination=shop"))[0] == 503
+    assert (await get(url + "/readyz?destination=shop"))[0] == 503
     assert 'headrace_active{destination="shop"} 0.0' in str((await get(url + "/metrics"))[2])

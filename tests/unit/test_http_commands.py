@@ -9,13 +9,19 @@ from typing import Any
 import aiohttp
 import pytest
 
+from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
-from headrace.http.commands import take_command
+from headrace.http.access import Access, Denied
+from headrace.http.facts import Facts, Options
 from headrace.http.server import HttpServer
 from headrace.snapshot.commands import SnapshotCommand, SnapshotRefused
 from headrace.snapshots import Snapshot
+from tests.clock import Clock
 
-PATH = "/api/v1/destinations/shop/snapshot"
+TOKEN = "a-token-of-the-tests"
+SNAPSHOT = "/api/v1/destinations/shop/snapshot"
+PAUSE = "/api/v1/destinations/shop/pause"
+HEARD = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
 
 
 @pytest.fixture
@@ -25,40 +31,50 @@ def status() -> DestinationStatus:
     async def command(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {"taken": SnapshotCommand.of(raw).command}
 
-    made.command = command
+    async def operate(action: str, who: str) -> None:
+        if who == "nobody":
+            raise RequestRefused(f"no {action} for nobody")
+
+    made.command, made.operate = command, operate
     return made
 
 
 @pytest.fixture
 async def url(status: DestinationStatus) -> AsyncIterator[str]:
-    server = HttpServer(("127.0.0.1", 0), {"shop": status}, "relay-1")
+    server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"), Options(TOKEN))
     await server.start()
     yield f"http://127.0.0.1:{server.port}"
     await server.close()
 
 
 async def post(url: str, body: str = '{"command": "pause"}', **headers: str) -> tuple[int, dict[str, Any]]:
-    sent = {"content-type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
+    sent = HEARD | {name.replace("_", "-"): text for name, text in headers.items()}
     async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=sent) as answer:
         return answer.status, await answer.json()
 
 
 async def test_a_command_is_given_to_the_destination_that_this_daemon_runs(url: str) -> None:
-    assert await post(url + PATH) == (200, {"taken": "pause"})
+    assert await post(url + SNAPSHOT) == (200, {"taken": "pause"})
+    assert await post(url + PAUSE, "{}") == (200, {"done": True})
 
 
 @pytest.mark.parametrize(
     ("path", "body", "headers", "code"),
     [
-        (PATH, "{}", {}, 400),
-        (PATH, "no json", {}, 400),
-        (PATH, "[]", {}, 400),
-        (PATH, '{"command": "pause", "colour": 1}', {}, 400),
-        (PATH, " " * 100_000, {}, 413),
-        (PATH, "{}", {"content_type": "text/plain"}, 415),
-        (PATH, "{}", {"host": "headrace.example:9180"}, 403),
-        ("/api/v1/destinations/none/snapshot", "{}", {}, 404),
-        ("/health", "{}", {}, 404),
+        (SNAPSHOT, "{}", {}, 400),
+        (SNAPSHOT, "no json", {}, 400),
+        (SNAPSHOT, "[]", {}, 400),
+        (SNAPSHOT, '{"command": "pause", "colour": 1}', {}, 400),
+        pytest.param(SNAPSHOT, " " * 100_000, {}, 413, id="too large"),
+        (SNAPSHOT, "{}", {"content_type": "text/plain"}, 415),
+        (SNAPSHOT, "{}", {"authorization": "Bearer another-token"}, 401),
+        (SNAPSHOT, "{}", {"authorization": f"Basic {TOKEN}"}, 401),
+        (SNAPSHOT, "{}", {"authorization": ""}, 401),
+        (PAUSE, "{}", {"authorization": ""}, 401),
+        (PAUSE, '{"by": "nobody"}', {}, 409),
+        ("/api/v1/destinations/none/snapshot", '{"command": "pause"}', {}, 404),
+        ("/api/v1/destinations/shop/explode", "{}", {}, 404),
+        ("/health", "{}", {}, 405),
     ],
 )
 async def test_what_is_no_command_is_refused_with_a_sentence(
@@ -67,30 +83,68 @@ async def test_what_is_no_command_is_refused_with_a_sentence(
     answered, page = await post(url + path, body, **headers)
     assert answered == code
     assert page["error"]
+    assert TOKEN not in str(page)
 
 
 async def test_another_node_is_named_where_that_runs_the_destination(url: str, status: DestinationStatus) -> None:
     status.command, status.holder = None, "relay-2"
-    code, page = await post(url + PATH)
+    code, page = await post(url + SNAPSHOT)
     assert code == 409
     assert "run by relay-2: give the command there" in page["error"]
 
 
-@pytest.mark.parametrize(("client", "code"), [("192.0.2.7", 403), ("192.0.2.8", 409), ("127.0.0.1", 409)])
-async def test_other_machines_are_not_heard(status: DestinationStatus, client: str, code: int) -> None:
-    status.command = None
-    scope = {
-        "path": PATH,
-        "client": (client, 4711),
-        "server": ("192.0.2.8", 9180),
-        "headers": [(b"host", b"localhost:9180"), (b"content-type", b"application/json")],
-    }
+async def test_a_daemon_without_a_token_hears_nobody(status: DestinationStatus) -> None:
+    server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"))
+    await server.start()
+    for given in ("Bearer ", "Bearer"):
+        assert (await post(f"http://127.0.0.1:{server.port}{PAUSE}", "{}", authorization=given))[0] == 401
+    await server.close()
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"{}"}
 
-    answered, page = await take_command(scope, receive, {"shop": status})
-    assert (answered, "this machine only" in page["error"]) == (code, code == 403)
+def scope(client: str, scheme: str = "http", token: str = TOKEN) -> dict[str, Any]:
+    headers = [(b"Authorization", f"bearer {token}".encode())]
+    return {"client": (client, 4711), "server": ("192.0.2.8", 9180), "scheme": scheme, "headers": headers}
+
+
+@pytest.mark.parametrize(
+    ("client", "scheme", "allow_plain", "heard"),
+    [
+        ("192.0.2.7", "http", False, False),
+        ("192.0.2.7", "https", False, True),
+        ("192.0.2.7", "http", True, True),
+        ("192.0.2.8", "http", False, True),
+        ("127.0.0.1", "http", False, True),
+        ("::1", "http", False, True),
+        ("nonsense", "http", False, False),
+    ],
+)
+def test_another_machine_s_commands_need_tls_unless_that_is_allowed(
+    client: str, scheme: str, allow_plain: bool, heard: bool
+) -> None:
+    access = Access(TOKEN, allow_plain=allow_plain)
+    if heard:
+        access.check(scope(client, scheme))
+        return
+    with pytest.raises(Denied, match="need TLS") as denied:
+        access.check(scope(client, scheme))
+    assert denied.value.status == 403
+
+
+def test_guesses_and_floods_of_commands_are_slowed_down(clock: Clock) -> None:
+    access = Access(TOKEN, clock=clock)
+    codes = []
+    for _ in range(12):
+        with pytest.raises(Denied) as denied:
+            access.check(scope("127.0.0.1", token="guess"))
+        codes.append(denied.value.status)
+    assert codes == [401] * 10 + [429] * 2
+    for _ in range(20):
+        access.check(scope("127.0.0.1"))  # whoever has the token is not held up by those who guess
+    with pytest.raises(Denied) as denied:
+        access.check(scope("127.0.0.1"))
+    assert (denied.value.status, denied.value.headers) == (429, {"retry-after": "1"})
+    clock.now += 0.2
+    access.check(scope("127.0.0.1"))
 
 
 def resync(**more: Any) -> SnapshotCommand:

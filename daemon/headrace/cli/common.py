@@ -27,13 +27,21 @@ _POLL = 0.1
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The option of every command that needs a configuration."""
+    """The options of every command that needs a configuration."""
     parser.add_argument(
         "--config",
         type=Path,
-        default=Path("config/headrace.toml"),
+        default=Path("/etc/headrace/headrace.toml"),
         metavar="FILE",
         help="headrace.toml; the destinations are in a folder beside it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--env-file",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="lines NAME=value, for ${NAME} in the configuration; may be given again",
     )
 
 

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": ("run", "run all destinations"),
+    "init": ("init", "write a first configuration, after asking the source"),
     "check": ("check", "connect to everything and say what is missing"),
+    "status": ("status", "show the destinations, once or live"),
     "position": ("position", "show and move the positions of destinations"),
     "route": ("route", "show where the changes of a table go, and which rule says so"),
+    "pause": ("operate", "end a destination's stream until it is resumed"),
+    "resume": ("operate", "have a paused destination go on"),
+    "restart": ("operate", "end a destination's stream and begin it anew"),
     "resync": ("resync", "have rows of tables read and published again"),
     "snapshot": ("resync", "show, pause, resume or cancel the reading of tables"),
     "verify": ("verify", "compare tables with what consumers have"),
@@ -29,6 +34,10 @@ COMMANDS = {
     "move": ("cluster", "give a destination to another daemon"),
     "drain": ("cluster", "have a daemon give all its destinations away, before maintenance"),
     "decode": ("decode", "print binlog files, or a server's binlog, as JSON lines"),
+    "schema": ("schema", "show the tables' schemas as they are known"),
+    "config": ("config", "show the configuration, look through it, or say what it may hold"),
+    "completion": ("completion", "print the script by which a shell completes commands"),
+    "version": ("version", "show the versions of headrace and its parts"),
 }
 """Module and help of each command. A module is imported when its command is given: help and --version need none."""
 
@@ -41,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _guarded(lambda: _run_configured(arguments), getattr(arguments, "name", ""))
 
 
-def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of a command line; of the commands only the one that is given knows its arguments."""
+def make_parser(argv: Sequence[str], *, every: bool = False) -> argparse.ArgumentParser:
+    """The parser of a command line; of the commands only the one that is given knows its arguments, or `every` one."""
     given = next((word for word in argv if not word.startswith("-")), "")
     parser = argparse.ArgumentParser(
         prog="headrace", description="Carries row changes out of MySQL.", allow_abbrev=False
@@ -51,7 +60,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
-        if name == given:
+        if every or name == given:
             importlib.import_module(f"headrace.cli.{module}").add_arguments(command)
     return parser
 
@@ -60,11 +69,12 @@ def _run_configured(arguments: argparse.Namespace) -> int:
     """A command with a configuration. Raises HeadraceError."""
     import asyncio
 
+    from headrace.cli.environment import environment
     from headrace.cli.wiring import ADAPTERS
     from headrace.settings.load import Loader
     from headrace_common import logs
 
-    settings = Loader(ADAPTERS, os.environ).load(arguments.config)
+    settings = Loader(ADAPTERS, environment(arguments.env_file)).load(arguments.config)
     logging = contextlib.nullcontext() if "own_log" in arguments else logs.for_commands()
     with logging, asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
         return int(runner.run(arguments.call(settings, arguments)))

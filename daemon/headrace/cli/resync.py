@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import http.client
 from functools import partial
 from typing import Any
 
-import orjson
-
-from headrace.cli.common import CommandRefused, add_command, add_config, aligned, destination, duration_text, print_json
+from headrace.cli import control
+from headrace.cli.common import CommandRefused, add_command, add_config, aligned, duration_text, print_json
 from headrace.settings.destination import Settings
 
 RESYNC = (
@@ -21,8 +18,6 @@ SNAPSHOT = (
     "Shows, pauses, resumes or cancels the reading of tables. Exit status 0: done; 1: the daemon refuses, or does not "
     "answer; 2: the configuration or the command is wrong."
 )
-_ANSWER = 30.0
-"""Seconds that the daemon may take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +57,7 @@ async def _resync(settings: Settings, given: argparse.Namespace) -> int:
         raise CommandRefused("say which table, or --all for all captured tables")
     columns = [name.strip() for name in given.columns.split(",") if name.strip()]
     body = {"command": "resync", "tables": given.tables or "", "where": given.where, "columns": columns}
-    answer = await _ask(settings, given.name, body)
+    answer = await control.command(settings, given.name, "snapshot", body)
     if given.json:
         print_json(answer)
     else:
@@ -72,7 +67,7 @@ async def _resync(settings: Settings, given: argparse.Namespace) -> int:
 
 
 async def _command(command: str, settings: Settings, given: argparse.Namespace) -> int:
-    answer = await _ask(settings, given.name, {"command": command, "id": given.id})
+    answer = await control.command(settings, given.name, "snapshot", {"command": command, "id": given.id})
     if given.json:
         print_json(answer)
     else:
@@ -81,7 +76,7 @@ async def _command(command: str, settings: Settings, given: argparse.Namespace) 
 
 
 async def _status(settings: Settings, given: argparse.Namespace) -> int:
-    page = await _ask(settings, given.name, None)
+    page = await control.look_at(settings, given.name)
     facts = page["snapshot"]
     if given.json:
         print_json(facts)
@@ -107,49 +102,3 @@ async def _status(settings: Settings, given: argparse.Namespace) -> int:
 
 def _or(value: Any, text: Any) -> str:
     return "?" if value is None else str(text(value))
-
-
-async def _ask(settings: Settings, name: str, command: dict[str, Any] | None) -> dict[str, Any]:
-    """What the daemon on this machine answers to a command; without one, what it says of the destination. Raises
-    CommandRefused."""
-    destination(settings, name)
-    address = settings.http.address
-    if address is None:
-        raise CommandRefused(
-            "[http] listen is off, and the daemon takes commands there",
-            remedy="turn it on, or write the command into headrace.signal on the source: docs/snapshots.md",
-        )
-    code, answer = await asyncio.to_thread(_exchange, address, name, command)
-    if command is None and "state" in answer:  # the page is there, whatever the state
-        return answer
-    if code != 200:
-        raise CommandRefused(str(answer.get("error", f"the daemon answers with {code}")))
-    return answer
-
-
-def _exchange(address: tuple[str, int], name: str, command: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
-    host, port = address
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER)
-    try:
-        if command is None:
-            connection.request("GET", f"/health/{name}")
-        else:
-            headers = {"content-type": "application/json", "host": f"localhost:{port}"}
-            path = f"/api/v1/destinations/{name}/snapshot"
-            connection.request("POST", path, orjson.dumps(command), headers)
-        response = connection.getresponse()
-        answer = orjson.loads(response.read())
-        return response.status, answer if isinstance(answer, dict) else {}
-    except TimeoutError as error:
-        raise CommandRefused(
-            f"the daemon at {host}:{port} has not answered within {_ANSWER:g} s: it may still do what it was asked",
-            remedy=f"look at 'headrace snapshot status {name}'",
-        ) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CommandRefused(
-            f"no daemon answers at {host}:{port} ({error})",
-            remedy="the command is for the daemon that runs on this machine with this configuration: start it",
-        ) from error
-    finally:
-        connection.close()

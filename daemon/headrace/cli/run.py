@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
 from headrace import __version__
 from headrace.cli.common import add_config
+from headrace.cli.environment import environment
 from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
@@ -40,11 +42,12 @@ def spare_collector() -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_config(parser)
-    parser.set_defaults(call=lambda settings, _: command(settings), own_log=True)
+    parser.set_defaults(call=lambda settings, given: command(settings, environment(given.env_file)), own_log=True)
 
 
-async def command(settings: Settings) -> int:
-    """Runs the daemon; the exit status. Raises HeadraceError when the state store or HTTP can't be opened."""
+async def command(settings: Settings, env: Mapping[str, str]) -> int:
+    """Runs the daemon; the exit status. `env` is what files that change are filled in from. Raises HeadraceError when
+    the state store or HTTP can't be opened."""
     logs.configure(settings.log.format, settings.log.level)
     spare_collector()
     log.info("headrace starts", version=__version__, node=settings.daemon.node, destinations=[*settings.destinations])
@@ -53,17 +56,21 @@ async def command(settings: Settings) -> int:
     def actor(destination: DestinationSettings, status: DestinationStatus) -> Destination:
         return Destination(destination, settings.daemon, wiring.parts(destination), status)
 
-    reloader = Reloader(settings, Loader(ADAPTERS, os.environ))
+    reloader = Reloader(settings, Loader(ADAPTERS, env))
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     address = settings.http.address
     server: Any = None
     try:
         await wiring.open()
         if address:
-            from headrace.http.server import HttpServer  # a daemon without HTTP needs none of its libraries
+            from headrace.http.facts import Facts, Options  # a daemon without HTTP needs none of its libraries
+            from headrace.http.server import HttpServer
+            from headrace.http.token import daemon_token
 
-            counts = wiring.cluster.counts if wiring.cluster is not None else None
-            server = HttpServer(address, supervisor.statuses, settings.daemon.node, reloader.errors, counts)
+            http = settings.http
+            facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster)
+            options = Options(daemon_token(http), http.allow_plain, http.tls_certificate, http.tls_key)
+            server = HttpServer(address, facts, options)
             await server.start()
             log.info("http listens", host=address[0], port=server.port)
         return await supervisor.run()

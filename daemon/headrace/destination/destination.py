@@ -9,18 +9,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.lost_state import sign_of_life, state_lost
+from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import publishing
+from headrace.destination.requests import RequestRefused, Requests
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run
 from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, PositionLost, SplitBrain, StateStoreError
+from headrace.errors import Fenced, PositionLost, SinkError, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
@@ -32,12 +35,19 @@ from headrace.settings.snapshot import READS_ROWS
 from headrace.settings.values import StartLatest
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
-from headrace.tasks import beside, first, set_within
+from headrace.tasks import Work, beside, first, set_within
+from headrace.times import time_text
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
+_LOOK_AT_SINK = 1.0
+"""The same of whether a sink can be reached again."""
 _LOOK_AT_BINLOGS = 15.0
 """Seconds between two looks at what the source still has."""
+_LOOK_AT_BACKLOG = 3.0
+"""The same while it catches up."""
+_ASKED = 60.0
+"""Seconds that a request may wait for the end of a run, and take."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
@@ -58,26 +68,51 @@ class Destination:
         self._store, self._lock, self._source = parts.store, parts.lock, parts.new_source()
         self._log = self._context.log
         self._checkpointer, self._unconfirmed = Checkpointer(self._context), Unconfirmed()
+        self.requests = Requests()
+        self._sink_away = False
+        """Whether the last run ended because of the sink."""
+        self._outage = SinkOutage(self._context, self._unconfirmed)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
         self._log.info("state", store=self._store.describe())
-        watch, looked, file = RetentionWarning(self._context, self._source), 0.0, ""
+        watch, backlog = RetentionWarning(self._context, self._source), Backlog(self._context)
+        looked, file = 0.0, ""
         while True:
             await asyncio.sleep(1.0)
             position, now = self.status.position, time.monotonic()
             if position is None or self.status.state is State.STANDBY:
+                backlog.forget()
                 continue
-            if position.file != file or now - looked > _LOOK_AT_BINLOGS:
+            backlog.look()
+            each = _LOOK_AT_BACKLOG if backlog.catching_up else _LOOK_AT_BINLOGS
+            if position.file != file or now - looked > each:
                 file, looked = position.file, now
-                await watch.look(position)
+                backlog.measured(await watch.look(position))
 
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
-        service is back."""
-        await first({"written": self._written(), "lock service": self._lock.recovered()})
+        service is back, or the sink whose failure was the last; or once something is asked for."""
+        works: dict[str, Work] = {
+            "written": self._written(),
+            "lock service": self._lock.recovered(),
+            "requests": self.requests.some(),
+        }
+        if self._sink_away:
+            works["sink"] = self._sink_back()
+        await first(works)
+
+    async def _sink_back(self) -> None:
+        """Returns once a sink that could not be reached can be."""
+        sink, away = self._parts.probe_sink(), False
+        while True:
+            if await sink.problem():
+                away = True
+            elif away:
+                return
+            await asyncio.sleep(_LOOK_AT_SINK)
 
     async def _written(self) -> None:
         # A run that failed before it had read the position, because its sink was away, does not know what is stored.
@@ -92,6 +127,7 @@ class Destination:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
         while not stop.is_set():
+            self._sink_away = False
             # A stall goes on until something is confirmed, whatever is tried meanwhile.
             if not self._unconfirmed.oldest:
                 self.status.enter(State.STARTING)
@@ -104,6 +140,9 @@ class Destination:
                 self._fenced = True
                 self.status.fenced += 1
                 raise
+            except SinkError as error:
+                self._sink_away = error.retriable
+                raise
             finally:
                 self.status.give_up()
                 await self._lock.release()
@@ -114,7 +153,57 @@ class Destination:
         async with beside({"stop": stop.wait(), "asked away": self._away()}) as waits:
             for wait in waits.values():
                 wait.add_done_callback(lambda _: halt.set())
-            await self._run_moving(halt)
+            while not halt.is_set():
+                await self.requests.do_all()
+                if paused := await self._paused():
+                    self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
+                    await first({"halt": halt.wait(), "requests": self.requests.some()})
+                else:
+                    await self._run_until(halt)
+
+    async def _paused(self) -> str:
+        """Who has paused the destination, and when; "" when nobody has."""
+        position = (await self._load(self._store)).position
+        return position.paused if position is not None else ""
+
+    async def _run_until(self, halt: asyncio.Event) -> None:
+        """Runs until `halt`, or until something is asked for that is done between two runs."""
+        turn = asyncio.Event()
+        async with beside({"halt": halt.wait(), "requests": self.requests.some()}) as waits:
+            for wait in waits.values():
+                wait.add_done_callback(lambda _: turn.set())
+            await self._run_moving(turn)
+
+    # -- what operators ask ---------------------------------------------------------------------------------------
+
+    async def pause(self, who: str) -> None:
+        """Stores that the destination is paused; it stays so until resume(), whichever daemon runs it. Raises
+        RequestRefused, Fenced or StateStoreError."""
+        await self.requests.ask(lambda: self._set_paused(f"{who} at {time_text(time.time_ns() // 1000)}"), limit=_ASKED)
+
+    async def resume(self) -> None:
+        """Goes on from where pause() ended it. Raises as pause() does."""
+        await self.requests.ask(lambda: self._set_paused(""), limit=_ASKED)
+
+    async def restart(self) -> None:
+        """Ends the run that is under way in order; the next begins at once. Raises RequestRefused."""
+
+        async def nothing() -> None:
+            self._log.info("an operator asked for a restart")
+
+        await self.requests.ask(nothing, limit=_ASKED)
+
+    async def _set_paused(self, paused: str) -> None:
+        stored = await self._load(self._store)
+        if stored.position is None:
+            raise RequestRefused("no position is stored yet, and the pause is stored with it")
+        if bool(stored.position.paused) == bool(paused):
+            return
+        store = self._parts.leased_store(self._lock.lease)
+        await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="it was being paused or resumed")
+        change = StateChange(replace(stored.position, paused=paused), actor="operator", details={"paused": paused})
+        await self._checkpointer.store_now(store, change)
+        self._log.warning("paused by an operator" if paused else "resumed by an operator", by=paused)
 
     async def _away(self) -> None:
         self._log.info("hands the destination over", why=await self._lock.hand_over_asked())
@@ -177,6 +266,7 @@ class Destination:
                     heartbeats,
                     stalls,
                     self._unconfirmed,
+                    self._outage,
                     merge,
                 )
                 await run.run(stop)
@@ -336,6 +426,7 @@ class Destination:
         """Waits for the lock as a standby; False when told to stop before it came."""
         if not stop.is_set() and not await self._lock.try_acquire(self._known_epoch):
             self._unconfirmed.give_up()  # the daemon that runs it sees to what waits
+            self.requests.refuse(f"{self.name} is run by {self._lock.holder or 'another daemon'}: ask that one")
             self.status.stand_by()
             standby = Standby(self._context, self._parts, self._source)
             if not await standby.wait(self._known_epoch, stop):

@@ -17,16 +17,19 @@ class RetentionWarning:
         self._status, self._log, self._source = context.status, context.log, source
         self._limit = context.settings.source.retention_warning
 
-    async def look(self, position: Position) -> None:
-        """Writes what it finds into the status. What can't be found out is None there, and no error."""
+    async def look(self, position: Position) -> int | None:
+        """Writes what it finds into the status. What can't be found out is None there, and no error. Returns the bytes
+        of binlog from the position to the end."""
         try:
             found = await self._source.retention(position)
         except HeadraceError as error:
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
-            self._status.retention_bytes = self._status.retention_seconds = None
-            return  # a warning stays until a look says otherwise
+            self._status.retention_bytes = self._status.retention_seconds = self._status.retention_share = None
+            return None  # a warning stays until a look says otherwise
         self._status.retention_bytes, self._status.retention_seconds = found.bytes, found.seconds
+        self._status.retention_share = found.share
         self._warn(position, found)
+        return found.behind
 
     def _warn(self, position: Position, found: Retention) -> None:
         share, limit = found.share, self._limit

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
 from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context
 from headrace.destination.publisher import Publisher
 from headrace.destination.snapshotting import Snapshotting
@@ -30,6 +31,8 @@ _BLOCKED = 5.0
 """After waiting so long for the sink, in seconds, an ended dump is what was to be expected, however short it was."""
 _LOOK = 1.0
 """Seconds between two looks at the clock."""
+_REST = 0.2
+"""When nothing has come from the source for so long, in seconds, it has no more."""
 _TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
 _SHARE = 0.2
@@ -37,8 +40,8 @@ _SHARE = 0.2
 
 
 class Run:
-    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *compensate* where messages may be parked, and
-    *heartbeat*. The last never ends the others; when any other fails, all end."""
+    """Tasks: *read*, *publish*, *checkpoint*, *watch*, *snapshot*, *outage*, *compensate* where messages may be parked,
+    and *heartbeat*. The last never ends the others; when any other fails, all end."""
 
     def __init__(
         self,
@@ -50,12 +53,13 @@ class Run:
         heartbeats: HeartbeatWriter,
         stalls: StallDetector,
         unconfirmed: Unconfirmed,
+        outage: SinkOutage,
         merge: SnapshotMerge,
     ) -> None:
         self._settings, self._daemon = context.settings, context.daemon
         self._status, self._log = context.status, context.log
         self._builder, self._publisher, self._checkpointer = builder, publisher, checkpointer
-        self._heartbeats, self._stalls, self._unconfirmed = heartbeats, stalls, unconfirmed
+        self._heartbeats, self._stalls, self._unconfirmed, self._outage = heartbeats, stalls, unconfirmed, outage
         self._compensation = None
         if publisher.parking is not None:
             self._compensation = Compensation(
@@ -86,6 +90,10 @@ class Run:
         self._merge, merge.wake = merge, self._source.wake
         self._snapshotting = Snapshotting(context, merge, self._source, source.reader)
         self._control = Control(context, merge, self._source, source.reader, checkpointer)
+        self._held_up = False
+        """Whether reading waits for the queue."""
+        self._transactions = self._status.transactions
+        """Those that earlier runs have had confirmed."""
         self._credit = 0.0
         """Seconds that rows of a snapshot may take until the stream has its turn again; below 0 they wait."""
         self._told = Progress("", 0, 0)
@@ -101,16 +109,19 @@ class Run:
             "checkpoint": self._checkpointer.run(),
             "watch": self._watch(),
             "snapshot": self._snapshotting.run(),
+            "outage": self._outage.watch(self._publisher),
         }
         if self._compensation is not None:
             works["compensate"] = self._compensation.run()
         self._status.command = self._control.command
+        self._status.lag.begin(self, self._source.position().commit_time_us)
         self._snapshotting.tell()  # before the state says that changes flow
         try:
             async with beside({"heartbeat": self._heartbeats.run()}), beside(works) as tasks:
                 await self._until_end(tasks, stop)
         finally:
             self._status.command = None
+            self._status.lag.end()
             await self._end()
 
     async def _end(self) -> None:
@@ -230,8 +241,7 @@ class Run:
         status.bytes_received += now.bytes - before.bytes
         status.received_file, status.received_offset = now.file, now.offset
         status.last_event_at = time.monotonic()
-        if now.commit_time_us != before.commit_time_us:  # an idle source has no lag that grows
-            status.lag_seconds = max(0.0, time.time() - now.commit_time_us / 1e6)
+        status.lag.read(now.commit_time_us)
         self._unconfirmed.read(received, sum(1 for batch in batches if batch.values))
         if self._publisher.sink.keeps_position:  # none of them is confirmed before the last, which has the position
             await self._put(*batches)
@@ -243,9 +253,9 @@ class Run:
         if self._publisher.queue.fits(batches[0]):
             await self._publisher.queue.put(*batches)
             return
-        began = time.monotonic()
+        began, self._held_up = time.monotonic(), True
         await self._publisher.queue.put(*batches)
-        now = time.monotonic()
+        now, self._held_up = time.monotonic(), False
         if now - began > _BLOCKED:
             self._blocked_until = now
 
@@ -271,8 +281,21 @@ class Run:
 
     # -- the clock's ----------------------------------------------------------------------------------------------
 
+    def reading_waits(self) -> bool:
+        """For Flow: nothing has come for a while although we read."""
+        now, received = asyncio.get_running_loop().time(), self._source.progress().received
+        return bool(self._told.events) and not self._held_up and now - received > _REST
+
+    def confirming_waits(self) -> bool:
+        """For Flow. The rows of a snapshot are no changes that wait."""
+        confirmed = self._status.transactions - self._transactions
+        between = not (self._source.in_transaction() and self._unconfirmed.any)
+        return between and confirmed == self._told.transactions
+
     def _note_confirmed(self, batch: MessageBatch) -> None:
         status = self._status
+        if batch.position is not None:
+            status.lag.confirmed(batch.position.commit_time_us)
         if batch.values:
             self._unconfirmed.confirm()
         self._checkpointer.confirm(batch)
@@ -286,6 +309,7 @@ class Run:
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
             self._status.queue_bytes = self._publisher.queue.used
+            self._status.lag.look()
             self._heartbeats.check()
             self._snapshotting.tell()
             self._control.look()

@@ -30,6 +30,8 @@ class StallDetector:
         stall_after = self._source.stall_after
         if oldest and time.monotonic() - max(oldest, confirmed_at) > stall_after:
             text = f"nothing was confirmed for more than {stall_after:g} s; reading waits, nothing is lost"
+            if cause := self._status.troubles.get("sink"):
+                text = f"nothing was confirmed for more than {stall_after:g} s: {cause}"
             if self._status.enter(State.STALLED, "sink", text):
                 self._log.warning("stalled", reason="sink")
             return

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from headrace.destination.lag import Lag
 from headrace.errors import HeadraceError, PositionLost, named
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
@@ -84,8 +85,7 @@ class DestinationStatus:
     skipped_events: int = 0
     """Events and tables passed over because an operator said so."""
     epoch: int = 0
-    lag_seconds: float = 0.0
-    """Age of the newest change received when it was read: now minus its commit time."""
+    lag: Lag = field(default_factory=Lag)
     last_event_at: float = 0.0
     oldest_unconfirmed_at: float = 0.0
     """When the oldest message that is not confirmed was read; 0 when there is none."""
@@ -127,8 +127,19 @@ class DestinationStatus:
     """Until the source purges the binlog that we need, as far as its settings say; None when not known or never."""
     retention_bytes: int | None = None
     """Binlog between the oldest that the source keeps and our position; None when not known."""
+    retention_share: float | None = None
+    """The part of the time, or of the bytes, that the source keeps binlogs, which our position has left, 0..1."""
+    backlog_bytes: int | None = None
+    """Binlog between the stored position and the source's end, as of the last look; None when not known."""
+    backlog_rate: float | None = None
+    """Bytes of binlog received in a second, between the last looks."""
+    backlog_eta: float | None = None
+    """Seconds until nothing is left of it at the rate at which it became less; None while it does not."""
     command: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]] | None = None
     """Takes what operators ask of the destination (see Control.command); None while this daemon does not run it."""
+    operate: Callable[[str, str], Awaitable[None]] | None = None
+    """Does what operators ask between two runs: pause, resume or restart, and who asks; None while this daemon does
+    not run it."""
     snapshot: dict[str, Any] | None = None
     """How far the reading of tables has come, as SnapshotRate.facts() says; None while none is read."""
     parked: Waiting = field(default_factory=Waiting)
@@ -163,14 +174,16 @@ class DestinationStatus:
 
     def stand_by(self) -> None:
         """Somebody else runs the destination: what is known of its stream would only grow old, and raise alarms."""
-        self.lag_seconds, self.queue_bytes = 0.0, 0
+        self.lag.forget()
+        self.queue_bytes = 0
         self.last_event_at = self.last_checkpoint_at = self.heartbeat_seen_at = 0.0
         self.snapshot = None
         self._forget_troubles()
 
     def _forget_troubles(self) -> None:
         self.oldest_unconfirmed_at = 0.0
-        self.retention_seconds = self.retention_bytes = None
+        self.retention_seconds = self.retention_bytes = self.retention_share = None
+        self.backlog_bytes = self.backlog_rate = self.backlog_eta = None
         self.troubles.clear()
 
     def note_parked(self, waiting: Waiting) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector
 
 from headrace import __version__
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus
+from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 from headrace.model import State
-from headrace.ports.cluster import ClusterCounts
 
 WINDOW = 60.0
 
@@ -56,18 +56,12 @@ class LoopDelay:
 
 class Metrics(Collector):
     """Headrace's own metrics, read from the destinations' status objects whenever they are asked for, and those of the
-    process (memory, CPU, open files). `counts`: None without a cluster service."""
+    process (memory, CPU, open files)."""
 
-    def __init__(
-        self,
-        statuses: Mapping[str, DestinationStatus],
-        node: str,
-        delay: LoopDelay,
-        config_errors: Sequence[str] = (),
-        counts: ClusterCounts | None = None,
-    ) -> None:
-        self._statuses, self._config_errors, self._counts = statuses, config_errors, counts
-        self._node = node
+    def __init__(self, facts: Facts, delay: LoopDelay) -> None:
+        self._statuses, self._config_errors = facts.statuses, facts.config_errors
+        self._counts = facts.cluster.counts if facts.cluster is not None else None
+        self._node = facts.node
         self._delay = delay
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

@@ -81,6 +81,11 @@ class Sink(ABC):
         Raises MessageRefused when the broker refuses it, which ends nothing; else as publish() and its confirmation."""
         raise SinkRejected("this sink parks no messages")
 
+    async def problem(self) -> str:
+        """Why nothing is confirmed, as far as a look just now tells: a sentence that names the server; "" when it finds
+        nothing wrong. Takes some seconds at most, changes nothing, and never raises."""
+        return ""
+
     def hurry(self) -> None:  # noqa: B027 - most sinks delay nothing
         """A stop waits for what was published: it is to be confirmed without further delay."""
 

@@ -195,16 +195,18 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How far a position is from being purged. Each is None where it is not known or can't happen.
+    """How far a position is from being purged, and from the end. Each is None where it is not known or can't happen.
 
     `bytes`: binlog between the start of the oldest file and the position, which the source would purge first.
     `seconds`: until it may purge the file that the position is in. `share`: the part of its time that is left, 0..1;
     for a source that purges nothing by itself, the part of all its binlogs that lies before the position.
+    `behind`: bytes of binlog from the position to its end.
     """
 
     bytes: int | None = None
     seconds: float | None = None
     share: float | None = None
+    behind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

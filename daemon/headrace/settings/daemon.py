@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, SecretStr, model_validator
 
 from headrace.settings.values import readable
 from headrace_common.section import Folder, Int, NewFile, Seconds, SecondsOrOff, Section
@@ -70,11 +70,35 @@ class StateSettings(Section):
 
 
 class HttpSettings(Section):
-    """[http]: health and metrics."""
+    """[http]: health, metrics, the status page, and what operators ask of the daemon."""
 
     listen: Annotated[str, readable(lambda value: value and parse_host_port(value))] = Field(
-        default="127.0.0.1:9180", description='Address and port of /health and /metrics; "" turns them off.'
+        default="127.0.0.1:9180",
+        description='Address and port of the status page, /health, /metrics and commands; "" turns them off.',
     )
+    token: SecretStr = Field(
+        default=SecretStr(""),
+        description="What commands that change something bring along, 16 characters or more. Default: the daemon makes "
+        "one and keeps it in token_file.",
+    )
+    token_file: NewFile = Field(
+        default=Path("var/headrace.token"),
+        description="Where the daemon keeps the token that it has made, for its own user alone; relative to the "
+        "working directory.",
+    )
+    tls_certificate: NewFile | None = Field(default=None, description="PEM file with our certificate. Default: no TLS.")
+    tls_key: NewFile | None = Field(default=None, description="PEM file with its key.")
+    allow_plain: bool = Field(
+        default=False, description="Whether commands are taken from other machines without TLS: the token is readable."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together")
+        if 0 < len(self.token.get_secret_value()) < 16 or not self.token.get_secret_value().isascii():
+            raise ValueError("token should have 16 characters or more, all of them ASCII")
+        return self
 
     @property
     def address(self) -> tuple[str, int] | None:

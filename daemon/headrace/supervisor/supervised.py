@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import structlog
 
 from headrace import tasks
 from headrace.destination.destination import Destination
+from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, ServerIdTaken
 from headrace.model import State
@@ -19,6 +21,9 @@ from headrace.settings.destination import DestinationSettings
 
 END_LIMIT = 5.0
 """Seconds that a cancelled task has; one that ignores it ends with the process."""
+
+_TELL_AGAIN = 60.0
+"""Seconds after which the same error is logged again."""
 
 log = structlog.get_logger(__name__)
 
@@ -81,6 +86,8 @@ class Supervised:
         self._observer: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
         """Asks it to drain and stop."""
+        self._told, self._told_at = "", 0.0
+        """The error that was logged last."""
         self._try_now = asyncio.Event()
         self._healthy_since: float | None = None
         self._log = log.bind(destination=settings.name)
@@ -108,6 +115,8 @@ class Supervised:
             self._taken = 0
 
     async def _run(self) -> None:
+        # For what libraries say in tasks that begin in this one.
+        structlog.contextvars.bind_contextvars(destination=self.settings.name)
         try:
             while not self.stop.is_set():
                 error = await self._attempt()
@@ -134,6 +143,7 @@ class Supervised:
         try:
             if self._actor is None:
                 self._actor = self._factory(self.settings, self.status)
+                self.status.operate = self._operate
                 self._observer = asyncio.create_task(
                     self._observe(self._actor), name=f"observer of {self.settings.name}"
                 )
@@ -160,14 +170,22 @@ class Supervised:
         delay = self._policy.delay(self._taken if _disconnected(error) else self.failures, error)
         status.fail(error)
         status.restarts += 1
+        self._tell(error, delay)
+        return delay
+
+    def _tell(self, error: HeadraceError, delay: float) -> None:
+        """The same error again is told once a minute."""
+        now = time.monotonic()
+        if self.status.last_error == self._told and now - self._told_at < _TELL_AGAIN:
+            return
+        self._told, self._told_at = self.status.last_error, now
         self._log.error(
             "destination failed",
             state=error.state.value,
-            error=status.last_error,
+            error=self.status.last_error,
             failures=self.failures,
             retry_seconds=round(delay, 3),
         )
-        return delay
 
     async def _wait(self, delay: float) -> None:
         """Until the next attempt: after `delay`, when told to, once the actor says it is worth it, or at a stop."""
@@ -175,6 +193,20 @@ class Supervised:
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
         await tasks.first(works, limit=delay)
+
+    async def _operate(self, action: str, who: str) -> None:
+        """What operators ask; see Destination. Raises RequestRefused."""
+        actor, status = self._actor, self.status
+        if actor is None or self.stop.is_set() or self.gave_up or status.state is State.STANDBY:
+            where = f"it is run by {status.holder}: ask there" if status.holder else f"it is {status.state.value}"
+            raise RequestRefused(f"{self.settings.name} can't do that here: {where}")
+        self._log.info(f"an operator asks: {action}", by=who)
+        if action == "pause":
+            await actor.pause(who)
+        elif action == "resume":
+            await actor.resume()
+        else:
+            await actor.restart()
 
     async def _changed(self, actor: Destination) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Iterable
 from typing import Any
 
 from aiokafka import errors
@@ -13,7 +14,7 @@ from aiokafka.errors import KafkaError
 from headrace.adapters.kafka.aiokafka_internals import try_connection
 from headrace.adapters.kafka.oauth import NoToken, provider_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.errors import SinkError, SinkRejected
+from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.tls import client_context
 from headrace_common.values import parse_host_port
 
@@ -52,8 +53,22 @@ def describe(error: BaseException | None) -> str:
 
 async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> SinkError:
     """No connection, or no answer: the library says only that, so one connection is made to see why."""
-    servers = ",".join(settings.bootstrap_servers)
-    cause = await _probe(settings)
+    cause, _ = await _probe(settings, settings.bootstrap_servers)
+    return _explained(settings, ",".join(settings.bootstrap_servers), cause or error)
+
+
+async def problem_of(settings: KafkaSinkSettings, client: Any) -> str:
+    """Why brokers do not answer, a sentence that names one of them; "" when all take a connection. `client`: of
+    aiokafka, which knows the brokers; None: the first ones are asked."""
+    brokers = [f"{broker.host}:{broker.port}" for broker in client.cluster.brokers()] if client is not None else []
+    try:
+        cause, server = await _probe(settings, brokers or settings.bootstrap_servers)
+    except HeadraceError as error:
+        return str(error)
+    return str(_explained(settings, server, cause)) if cause is not None else ""
+
+
+def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) -> SinkError:
     match cause:
         case NoToken():
             return SinkError(str(cause), remedy="look at [sink] oauth_token_url, user, password and oauth_scope")
@@ -79,25 +94,27 @@ async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> Sink
                 remedy="look whether the listener is one for TLS, and whether it wants [sink] tls_certificate",
             )
     return SinkError(
-        f"Kafka at {servers} can't be reached ({describe(cause or error)})",
+        f"Kafka at {servers} can't be reached ({describe(cause)})",
         remedy=f'look whether the brokers run, and have listeners for tls = "{settings.tls}", sasl_mechanism = '
         f'"{settings.sasl_mechanism}" there',
     )
 
 
-async def _probe(settings: KafkaSinkSettings) -> BaseException | None:
-    """What goes wrong with the first address that says something better than that nobody is there."""
-    arguments, found = connection_arguments(settings), None
+async def _probe(settings: KafkaSinkSettings, servers: Iterable[str]) -> tuple[BaseException | None, str]:
+    """What goes wrong with the first address that says something better than that nobody is there, and the address."""
+    arguments = connection_arguments(settings)
+    found: BaseException | None = None
+    where = ""
     del arguments["bootstrap_servers"]
-    for server in settings.bootstrap_servers:
+    for server in servers:
         try:
             async with asyncio.timeout(_PROBE_LIMIT):
                 await try_connection(*parse_host_port(server), arguments)
         except (KafkaError, OSError, TimeoutError) as error:
             if isinstance(error, (NoToken, errors.UnsupportedSaslMechanismError, ssl.SSLError, *_REFUSED)):
-                return error
-            found = found or error
-    return found
+                return error, server
+            found, where = found or error, where or server
+    return found, where
 
 
 def _text(error: KafkaError) -> str:

@@ -209,6 +209,9 @@ class ExactlyOnceKafkaSink(Sink):
         for done in waiting:
             settle(done, error)
 
+    async def problem(self) -> str:
+        return await self._transactor.problem()
+
     async def abort(self) -> None:
         self.failure = self.failure or SinkError("the producer was ended")
         await self._transactor.abort()

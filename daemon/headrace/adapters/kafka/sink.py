@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
-from headrace.adapters.kafka.connection import unreachable
+from headrace.adapters.kafka.connection import problem_of, unreachable
 from headrace.adapters.kafka.oversize import Sizes
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import Topics
@@ -155,6 +155,9 @@ class KafkaSink(Sink):
 
     def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
         return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
+
+    async def problem(self) -> str:
+        return await problem_of(self._settings, self._producer.client if self._producer is not None else None)
 
     async def abort(self) -> None:
         producer, self._producer = self._producer, None

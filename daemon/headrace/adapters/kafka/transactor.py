@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
-from headrace.adapters.kafka.connection import unreachable
+from headrace.adapters.kafka.connection import problem_of, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import Content, Record, change_records, head_record
 from headrace.adapters.kafka.state_topic import StateTopic
@@ -94,6 +94,10 @@ class Transactor:
                 remedy="allow Write and Describe on it, or set [sink] transactional_id",
             )
         return await unreachable(self._settings, error)
+
+    async def problem(self) -> str:
+        """See Sink.problem()."""
+        return await problem_of(self._settings, self._producer.client if self._producer is not None else None)
 
     async def read(self) -> Content:
         """The committed state, after start(). Raises StateStoreError."""

@@ -70,6 +70,9 @@ class RabbitMqSink(ConfirmingSink):
         if connection is not None:
             await connection.close()
 
+    async def problem(self) -> str:
+        return "; ".join(await RabbitMqSink(self._settings, self._lease).check())
+
     async def check(self) -> list[str]:
         """Connects and looks for the exchange, unless that is made at the start."""
         try:

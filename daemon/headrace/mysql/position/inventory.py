@@ -125,17 +125,17 @@ async def retention(inventory: Inventory, position: Position, heads: FileHeads) 
     if at is None:
         return Retention(0, 0.0, 0.0)
     before = sum(binlog.size for binlog in inventory.files[:at]) + min(offset, inventory.size(file))
-    newest = at == len(inventory.files) - 1
+    total = sum(inventory.size(binlog.name) for binlog in inventory.files)
+    behind, newest = max(0, total - before), at == len(inventory.files) - 1
     expire = inventory.expire_seconds
     if not expire:
-        total = sum(binlog.size for binlog in inventory.files)
-        return Retention(before, None, None if newest or not total else min(1.0, before / total))
+        return Retention(before, None, None if newest or not total else min(1.0, before / total), behind)
     if newest:
-        return Retention(before, float(expire), 1.0)
+        return Retention(before, float(expire), 1.0, behind)
     following = inventory.files[at + 1]
     head = await heads.get(inventory.server_uuid, following.name, following.size)
     left = min(float(expire), max(0.0, head.begins + expire - inventory.now))
-    return Retention(before, left, left / expire)
+    return Retention(before, left, left / expire, behind)
 
 
 async def file_by_gtids(inventory: Inventory, gtids: GtidSet, heads: FileHeads) -> str:

@@ -1,0 +1,92 @@
+"""Commands that the daemon on this machine does: how they reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import ssl
+from typing import Any
+
+import orjson
+
+from headrace.cli.common import CommandRefused, destination
+from headrace.http.token import command_token
+from headrace.settings.daemon import HttpSettings
+from headrace.settings.destination import Settings
+
+_ANSWER = 90.0
+"""Seconds that the daemon may take: a run ends in order before some commands are done."""
+_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+async def command(settings: Settings, name: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What the daemon answers to a command about a destination. Raises CommandRefused and TokenError."""
+    destination(settings, name)
+    token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
+    path = f"/api/v1/destinations/{name}/{action}"
+    code, answer = await asyncio.to_thread(_exchange, settings.http, "POST", path, body, token)
+    if code == 401:
+        raise CommandRefused(
+            "the daemon does not know the token", remedy="look at [http] token, token_file and HEADRACE_TOKEN"
+        )
+    if code != 200:
+        raise CommandRefused(str(answer.get("error", f"the daemon answers with {code}")))
+    return answer
+
+
+async def look(settings: Settings) -> dict[str, Any]:
+    """The daemon's own word about all destinations, as /health has it. Raises CommandRefused."""
+    return (await asyncio.to_thread(_exchange, settings.http, "GET", "/health", None, ""))[1]
+
+
+async def look_at(settings: Settings, name: str) -> dict[str, Any]:
+    """The same of one destination. Raises CommandRefused."""
+    destination(settings, name)
+    page = (await look(settings)).get("destinations", {}).get(name)
+    if page is None:
+        raise CommandRefused(
+            f"the daemon does not know {name}", remedy="it takes files over that are right; see /health"
+        )
+    return dict(page)
+
+
+def _exchange(
+    settings: HttpSettings, method: str, path: str, body: dict[str, Any] | None, token: str
+) -> tuple[int, dict[str, Any]]:
+    if settings.address is None:
+        raise CommandRefused(
+            "[http] listen is off, and the daemon takes commands there",
+            remedy="turn it on, or write the command into headrace.signal on the source: docs/snapshots.md",
+        )
+    host, port = settings.address
+    host = _EVERYWHERE.get(host, host)
+    connection = _connection(settings, host, port)
+    headers = {"content-type": "application/json", "authorization": f"Bearer {token}"} if body is not None else {}
+    try:
+        connection.request(method, path, orjson.dumps(body) if body is not None else None, headers)
+        response = connection.getresponse()
+        answer = orjson.loads(response.read())
+        return response.status, answer if isinstance(answer, dict) else {}
+    except TimeoutError as error:
+        raise CommandRefused(
+            f"the daemon at {host}:{port} has not answered within {_ANSWER:g} s: it may still do what it was asked",
+            remedy="look at 'headrace status'",
+        ) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise CommandRefused(
+            f"no daemon answers at {host}:{port} ({error})",
+            remedy="the command is for the daemon that runs on this machine with this configuration: start it",
+        ) from error
+    finally:
+        connection.close()
+
+
+def _connection(settings: HttpSettings, host: str, port: int) -> http.client.HTTPConnection:
+    if settings.tls_certificate is None:
+        return http.client.HTTPConnection(host, port, timeout=_ANSWER)
+    # The certificate is known, and made for a name by which this machine may not know itself.
+    context = ssl.create_default_context(cafile=str(settings.tls_certificate))
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return http.client.HTTPSConnection(host, port, timeout=_ANSWER, context=context)

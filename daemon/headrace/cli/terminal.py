@@ -1,0 +1,85 @@
+"""Tables and progress: with colours on a terminal, plain in a pipe or file; NO_COLOR is heeded."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.common import aligned
+
+_SOON = 1.0
+"""Seconds after which work shows how far it is."""
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """For a terminal."""
+    made = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for header in headers:
+        made.add_column(header, overflow="fold")
+    for row in rows:
+        made.add_row(*(one if isinstance(one, Text) else Text(one) for one in row))
+    return made
+
+
+def show_table(headers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """Prints a table to standard output."""
+    console = Console()
+    if console.is_terminal:
+        console.print(table(headers, rows))
+        return
+    plain = [tuple(str(one) for one in row) for row in rows]
+    print(aligned([tuple(headers), *plain], indent=""))
+
+
+class Work:
+    """How far something is that takes longer than a second; see progress()."""
+
+    def __init__(self, shown: Progress | None, about: str) -> None:
+        self._shown, self._about = shown, about
+        self._task: TaskID | None = None
+        self._began = time.monotonic()
+
+    def at(self, done: int, total: int | None, about: str = "") -> None:
+        """`done` of `total` bytes, as far as that is known."""
+        if self._shown is None or (self._task is None and time.monotonic() - self._began < _SOON):
+            return
+        if self._task is None:
+            self._shown.start()
+            self._task = self._shown.add_task(self._about, total=total)
+        self._shown.update(self._task, completed=done, total=total, description=about or self._about)
+
+
+@contextmanager
+def progress(about: str) -> Iterator[Work]:
+    """Shows bytes, rate and remaining time on standard error, when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield Work(None, about)
+        return
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    try:
+        yield Work(shown, about)
+    finally:
+        shown.stop()

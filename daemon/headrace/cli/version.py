@@ -1,0 +1,34 @@
+"""`headrace version`: of headrace, Python, and what it is made with."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from importlib import metadata
+
+from headrace import __version__
+from headrace.cli.common import print_json
+
+_PARTS = ("aiomysql", "aiokafka", "aio-pika", "kazoo", "rocketmq-python-client", "uvloop")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Shows the versions of headrace, of Python, and of the clients that are installed."
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=_show)
+
+
+def _show(given: argparse.Namespace) -> int:
+    found = {"headrace": __version__, "Python": platform.python_version(), **dict(filter(None, map(_part, _PARTS)))}
+    if given.json:
+        print_json(found)
+    else:
+        print("\n".join(f"{name} {version}" for name, version in found.items()))
+    return 0
+
+
+def _part(name: str) -> tuple[str, str] | None:
+    try:
+        return name, metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

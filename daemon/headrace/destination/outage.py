@@ -1,0 +1,56 @@
+"""A sink that confirms nothing: why, since when, told once at its beginning, each minute, and at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from headrace.destination.parts import Context
+from headrace.destination.publisher import Publisher
+from headrace.destination.unconfirmed import Unconfirmed
+
+SINK = "sink"
+"""The reason of the trouble."""
+_QUIET = 2.0
+"""After so long without a confirmation, in seconds, the sink is asked why."""
+_LOOK = 0.5
+_EACH = 60.0
+"""Seconds between two lines of the log."""
+
+
+class SinkOutage:
+    """Lives as long as its destination, because an outage may last over several runs."""
+
+    def __init__(self, context: Context, unconfirmed: Unconfirmed) -> None:
+        self._status, self._log, self._unconfirmed = context.status, context.log, unconfirmed
+        self._since = self._told_at = 0.0
+
+    async def watch(self, publisher: Publisher) -> None:
+        """Looks until it is cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            oldest, now = self._unconfirmed.oldest, time.monotonic()
+            since = max(oldest, self._unconfirmed.confirmed_at) if oldest else now
+            if now - since <= _QUIET:
+                if self._since:
+                    self._end(now)
+            elif not publisher.suspended and (problem := await publisher.sink.problem()):
+                self._note(since, problem)
+
+    def _note(self, since: float, problem: str) -> None:
+        now = time.monotonic()
+        self._status.trouble(SINK, f"{problem}; reading waits once its buffer is full, and nothing is lost")
+        if self._since and now - self._told_at < _EACH:
+            return
+        self._since, self._told_at = self._since or since, now
+        self._log.warning(
+            "the sink confirms nothing",
+            cause=problem,
+            seconds=round(now - self._since, 1),
+            unconfirmed_bytes=self._status.queue_bytes,
+        )
+
+    def _end(self, now: float) -> None:
+        self._status.clear(SINK)
+        self._log.info("the sink confirms again", seconds=round(now - self._since, 1))
+        self._since = 0.0

@@ -1,0 +1,85 @@
+"""What operators ask of a destination that is done between two of its runs, under its lock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from headrace.errors import HeadraceError
+
+_Result = TypeVar("_Result")
+_Entry = tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]
+_MOST = 10
+"""Requests that may wait."""
+
+
+class RequestRefused(HeadraceError):
+    """The request can't be done as things are; the text says why."""
+
+    retriable = False
+
+
+class Requests:
+    """Those that wait, in order. ask() is for whoever asks, the rest for the destination."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Entry] = deque()
+        self._some = asyncio.Event()
+
+    async def ask(self, do: Callable[[], Awaitable[_Result]], *, limit: float) -> _Result:
+        """Returns what `do` returns, once it was done; a run that is under way ends in order before it. Raises its
+        error, and RequestRefused when somebody else runs the destination, or it was not done within `limit` seconds."""
+        if len(self._waiting) >= _MOST:
+            raise RequestRefused(f"{_MOST} requests wait already")
+        entry: _Entry = do, asyncio.get_running_loop().create_future()
+        self._waiting.append(entry)
+        self._some.set()
+        done = entry[1]
+        try:
+            await asyncio.wait([done], timeout=limit)
+            if done.done():
+                result: _Result = done.result()
+                return result
+            begun = entry not in self._waiting
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+        if begun:
+            raise RequestRefused(
+                f"it has begun and has not ended within {limit:g} s", remedy="look at the destination's state"
+            )
+        raise RequestRefused(f"it could not begin within {limit:g} s, and is given up")
+
+    async def some(self) -> None:
+        """Returns once any waits."""
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+
+    async def do_all(self) -> None:
+        """Does what waits. An error is that of the request alone."""
+        while self._waiting:
+            do, done = self._waiting.popleft()
+            try:
+                result = await do()
+            except asyncio.CancelledError:
+                _settle(done, RequestRefused("the destination was stopped meanwhile"))
+                raise
+            except Exception as error:
+                _settle(done, error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+    def refuse(self, why: str) -> None:
+        """Refuses what waits."""
+        while self._waiting:
+            _settle(self._waiting.popleft()[1], RequestRefused(why))
+
+
+def _settle(done: asyncio.Future[Any], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # whoever asked may be gone

@@ -1,0 +1,258 @@
+"""The paths of the HTTP server, and the OpenAPI document that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Body, Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from headrace import __version__
+from headrace.destination.requests import RequestRefused
+from headrace.destination.status import DestinationStatus
+from headrace.errors import HeadraceError
+from headrace.http import page
+from headrace.http.access import Access, Denied
+from headrace.http.events import Events, nodes_of
+from headrace.http.facts import Facts
+from headrace.http.health import describe, health, ready
+from headrace.http.history import History
+from headrace.http.metrics import Metrics
+
+OPENAPI = "/api/v1/openapi.json"
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_READ = ["GET", "HEAD"]
+_ABOUT = (
+    "What reads is open to whoever reaches the address; what changes something wants the daemon's token. Answers are "
+    "JSON, and an error is an object with one sentence, `error`."
+)
+
+
+class Refusal(BaseModel):
+    """An error."""
+
+    error: str
+
+
+class By(BaseModel):
+    """Who asks, for the log and for those who look later."""
+
+    model_config = ConfigDict(extra="forbid")
+    by: str = Field(default="the API", max_length=200)
+
+
+class SnapshotCommandBody(BaseModel):
+    """What is to be done about the reading of tables; see docs/snapshots.md."""
+
+    model_config = ConfigDict(extra="forbid")
+    command: str = Field(description="resync, pause, resume or cancel")
+    tables: str = Field(default="", description='resync: schema.table, or regexes as in [filter] include; "": all')
+    where: str = Field(default="", description="resync: only rows that meet this condition")
+    columns: list[str] = Field(default=[], description="resync: only these columns, and those of the key")
+    id: str = Field(default="", description='the snapshot that is meant; "": the one under way')
+
+
+_Name = Annotated[str, Path(description="the destination", min_length=1, max_length=200)]
+
+
+def _page(body: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    text = orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return Response(text, code, headers, "application/json")
+
+
+def _answers(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {code: {"model": Refusal} for code in codes}
+
+
+_OBJECT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"type": "object"}}}, "description": "as it is now"}
+}
+
+
+def make_app(facts: Facts, access: Access, metrics: Metrics, history: History, events: Events) -> FastAPI:
+    """The whole application, as ASGI has it."""
+    app = FastAPI(
+        title="headrace", version=__version__, description=_ABOUT, openapi_url=OPENAPI, docs_url=None, redoc_url=None
+    )
+    _add_errors(app)
+    _add_reading(app, facts, metrics, history, events)
+    _add_commands(app, facts, access)
+    page.add_to(app)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Denied)
+    async def denied(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Denied)
+        return _page(error.page, error.status, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        said = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()]
+        return _page({"error": "; ".join(said)}, 400)
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        why = {404: f"there is nothing at {request.url.path}; {OPENAPI} lists what there is", 405: "not by this method"}
+        return _page({"error": why.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+
+def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History, events: Events) -> None:
+    statuses = facts.statuses
+
+    @app.api_route("/livez", methods=_READ, summary="Whether the daemon answers", responses=_OBJECT)
+    async def livez() -> Response:
+        return _page({"live": True})
+
+    @app.api_route(
+        "/readyz",
+        methods=_READ,
+        summary="Whether changes flow",
+        responses=_OBJECT | _answers(404) | {503: _OBJECT[200]},
+    )
+    async def readyz(
+        destination: Annotated[str, Query(description="only there where this one is run", max_length=200)] = "",
+    ) -> Response:
+        code, body = ready(statuses, destination)
+        return _page(body, code)
+
+    @app.api_route(
+        "/health", methods=_READ, summary="All destinations; 503 unless all are well",
+        responses=_OBJECT | {503: _OBJECT[200]},
+    )  # fmt: skip
+    async def all_health() -> Response:
+        code, body = health(statuses, facts.node, facts.config_errors)
+        return _page(body, code)
+
+    @app.api_route(
+        "/health/{name}", methods=_READ, summary="One destination; 503 unless it is well",
+        responses=_OBJECT | _answers(404) | {503: _OBJECT[200]},
+    )  # fmt: skip
+    async def one_health(name: _Name) -> Response:
+        status = _known(statuses, name)
+        return _page({"destination": name, **describe(status)}, 200 if status.state.healthy else 503)
+
+    @app.api_route(
+        "/metrics", methods=_READ, summary="For Prometheus",
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "all metrics"}},
+    )  # fmt: skip
+    async def all_metrics() -> Response:
+        return Response(metrics.text(), media_type=_TEXT)
+
+    @app.get("/api/v1/destinations", summary="All destinations", responses=_OBJECT)
+    async def destinations() -> Response:
+        return _page(health(statuses, facts.node, facts.config_errors)[1])
+
+    @app.get("/api/v1/destinations/{name}", summary="One destination", responses=_OBJECT | _answers(404))
+    async def destination(name: _Name) -> Response:
+        return _page({"destination": name, **describe(_known(statuses, name))})
+
+    @app.get(
+        "/api/v1/destinations/{name}/history", summary="Lag and rows a second over the last hour",
+        responses=_OBJECT | _answers(404),
+    )  # fmt: skip
+    async def past(name: _Name) -> Response:
+        _known(statuses, name)
+        return _page({"destination": name, "fields": ["time", "lag_seconds", "rows_per_second"],
+                      "samples": history.of(name)})  # fmt: skip
+
+    @app.get("/api/v1/nodes", summary="All daemons, and what they run", responses=_OBJECT | _answers(503))
+    async def nodes() -> Response:
+        return _page(await nodes_of(facts))
+
+    @app.get(
+        "/api/v1/events", summary="What changes, as server-sent events: `status` each second, `nodes` each ten",
+        responses=_answers(503)
+        | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
+    )  # fmt: skip
+    async def stream() -> Response:
+        return events.response()
+
+
+def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
+    statuses = facts.statuses
+
+    async def allowed(request: Request) -> None:
+        access.check(request.scope)
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise Denied(415, "the content type of a command is application/json")
+
+    refusals = _answers(400, 401, 403, 404, 409, 413, 415, 429, 503)
+    security: dict[str, Any] = {"security": [{"token": []}]}
+
+    def add(action: str, text: str) -> None:
+        @app.post(
+            f"/api/v1/destinations/{{name}}/{action}", summary=text, responses=_OBJECT | refusals,
+            dependencies=[Depends(allowed)], openapi_extra=security, operation_id=action,
+        )  # fmt: skip
+        async def command(name: _Name, body: Annotated[By, Body()]) -> Response:
+            status = _known(statuses, name)
+            if status.operate is None:
+                return _not_here(status)
+            operate = status.operate
+            return await _done(name, lambda: operate(action, body.by))
+
+    add("pause", "Ends the stream in order until it is resumed, whichever daemon has the destination")
+    add("resume", "Goes on behind what was confirmed")
+    add("restart", "Ends the stream in order and begins it anew")
+
+    @app.post(
+        "/api/v1/destinations/{name}/snapshot", summary="Reading of tables: resync, pause, resume, cancel",
+        responses=_OBJECT | refusals, dependencies=[Depends(allowed)], openapi_extra=security,
+    )  # fmt: skip
+    async def snapshot(name: _Name, body: Annotated[SnapshotCommandBody, Body()]) -> Response:
+        status = _known(statuses, name)
+        if status.command is None:
+            return _not_here(status)
+        command = status.command
+        return await _done(name, lambda: command(body.model_dump(exclude_unset=True)))
+
+    @app.get(OPENAPI, include_in_schema=False)
+    async def document() -> Response:
+        return _page(described(app))
+
+    # FastAPI has made a path of its own for it, which knows nothing of tokens.
+    app.router.routes.insert(0, app.router.routes.pop())
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document."""
+    found = app.openapi()
+    found.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path in found["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)  # what is wrong with a request is 400 here
+    return found
+
+
+def _known(statuses: Mapping[str, DestinationStatus], name: str) -> DestinationStatus:
+    status = statuses.get(name)
+    if status is None:
+        raise Denied(404, f"there is no destination {name}", destinations=sorted(statuses))
+    return status
+
+
+def _not_here(status: DestinationStatus) -> Response:
+    if status.holder:
+        why = f"{status.name} is run by {status.holder}: give the command there"
+    else:
+        told = f" ({status.message})" if status.message else ""
+        why = f"{status.name} does not stream now: it is {status.state.value}{told}"
+    return _page({"error": why, "state": status.state.value, "holder": status.holder}, 409)
+
+
+async def _done(name: str, do: Callable[[], Awaitable[Mapping[str, Any] | None]]) -> Response:
+    try:
+        return _page(await do() or {"done": True})
+    except RequestRefused as error:
+        return _page({"error": error.told(name)}, 409)
+    except HeadraceError as error:
+        return _page({"error": error.told(name)}, 400 if not error.retriable else 503)

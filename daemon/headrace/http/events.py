@@ -1,0 +1,84 @@
+"""Server-sent events: the last hour, then the destinations each second, and the cluster's nodes each ten."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from starlette.responses import Response, StreamingResponse
+
+from headrace.errors import HeadraceError
+from headrace.http.access import Denied
+from headrace.http.facts import Facts
+from headrace.http.health import health
+from headrace.http.history import History
+
+_EACH = 1.0
+_NODES_EACH = 10.0
+_STREAMS = 32
+"""At once."""
+
+
+class Events:
+    """Of one server; end() ends all streams."""
+
+    def __init__(self, facts: Facts, history: History) -> None:
+        self._facts, self._history = facts, history
+        self._ended = asyncio.Event()
+        self._streams = 0
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def response(self) -> Response:
+        """One more stream. Raises Denied."""
+        if self._streams >= _STREAMS:
+            raise Denied(503, f"{_STREAMS} streams of events are open already", {"retry-after": "10"})
+        return StreamingResponse(self._stream(), media_type="text/event-stream")
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        self._streams += 1
+        facts, asked = self._facts, 0.0
+        try:
+            yield _event("history", {name: self._history.of(name) for name in facts.statuses})
+            while not self._ended.is_set():
+                yield _event("status", health(facts.statuses, facts.node, facts.config_errors)[1])
+                now = time.monotonic()
+                if facts.cluster is not None and now - asked > _NODES_EACH:
+                    asked = now
+                    with contextlib.suppress(Denied):
+                        yield _event("nodes", await nodes_of(facts))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_EACH):
+                        await self._ended.wait()
+        finally:
+            self._streams -= 1
+
+
+def _event(name: str, body: Any) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(body))
+
+
+async def nodes_of(facts: Facts) -> dict[str, Any]:
+    """The daemons that share destinations, and who has which; this one alone without a cluster service. Raises
+    Denied."""
+    if facts.cluster is None:
+        held = {name: {"holder": facts.node} for name in facts.statuses}
+        return {"node": facts.node, "nodes": {facts.node: {}}, "drained": [], "destinations": held}
+    try:
+        view = await facts.cluster.look()
+    except HeadraceError as error:
+        raise Denied(503, str(error)) from None
+    return {
+        "node": facts.node,
+        "nodes": view.members,
+        "drained": sorted(view.drained),
+        "destinations": {
+            name: {"holder": one.holder, "address": one.address, "epoch": one.epoch, "waiting": list(one.waiting)}
+            for name, one in view.assignments.items()
+        },
+    }

@@ -1,0 +1,34 @@
+"""What the HTTP side is given by the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.destination.status import DestinationStatus
+from headrace.ports.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The destinations' status objects, which their actors write on the same loop, and what is known beside them."""
+
+    statuses: Mapping[str, DestinationStatus]
+    node: str
+    config_errors: Sequence[str] = ()
+    """Live: what was refused of files that changed while running."""
+    cluster: Cluster | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the server listens, and whom it hears."""
+
+    token: str = field(default="", repr=False)
+    """What commands have to bring along; "" refuses them all."""
+    allow_plain: bool = False
+    """Whether commands from other machines need no TLS."""
+    certificate: Path | None = None
+    """PEM file; None: without TLS."""
+    key: Path | None = None

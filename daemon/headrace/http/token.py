@@ -1,0 +1,66 @@
+"""The token that commands bring along: as configured, or made by the daemon and kept in a file for its own user."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.settings.daemon import HttpSettings
+
+
+class TokenError(HeadraceError):
+    """The file of the token can't be read or made."""
+
+    retriable = False
+
+
+def daemon_token(settings: HttpSettings) -> str:
+    """For the daemon, which makes the file when it is missing. Raises TokenError."""
+    if token := settings.token.get_secret_value():
+        return token
+    file = settings.token_file
+    try:
+        if (known := _read(file)) is not None:
+            return known
+        file.parent.mkdir(parents=True, exist_ok=True)
+        token = secrets.token_urlsafe(32)
+        # Whole or not at all: a command may read it at any moment.
+        fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            out.write(token + "\n")
+        fresh.rename(file)
+    except OSError as error:
+        raise _failed(file, error) from error
+    return token
+
+
+def command_token(settings: HttpSettings, environment: str) -> str:
+    """For a command: `environment` is what HEADRACE_TOKEN says, which comes first. Raises TokenError."""
+    if token := environment or settings.token.get_secret_value():
+        return token
+    try:
+        known = _read(settings.token_file)
+    except OSError as error:
+        raise _failed(settings.token_file, error) from error
+    if known is None:
+        raise TokenError(
+            f"there is no token in {settings.token_file.absolute()}",
+            remedy="the daemon makes it in its own working directory: run the command there, or set HEADRACE_TOKEN",
+        )
+    return known
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text("ascii", errors="replace").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def _failed(file: Path, error: OSError) -> TokenError:
+    return TokenError(
+        f"the token's file {file.absolute()} can't be used: {error.strerror}",
+        remedy="run the command as the daemon's user, or set HEADRACE_TOKEN, or set [http] token",
+    )

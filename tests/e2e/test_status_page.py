@@ -1,0 +1,220 @@
+"""The daemon's status page in a real browser: with one destination and with fifty, live, hostile, and left alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from devstack import Stack
+from headrace.destination.requests import RequestRefused
+from headrace.destination.status import DestinationStatus
+from headrace.errors import SinkError
+from headrace.http.facts import Facts, Options
+from headrace.http.server import HttpServer
+from headrace.lease import Lease
+from headrace.model import Position, State
+from headrace.parking.parking import Waiting
+from tests.browser import Page, opened
+
+pytestmark = [pytest.mark.server, pytest.mark.long]
+
+TOKEN = "a-token-of-the-tests"
+HOSTILE = "<img src=x onerror=document.title='hurt'>"
+PICTURES = "HEADRACE_PICTURES"
+"""A variable of the environment that names a folder: docs/images/status-*.png are made with it."""
+NAMES = "[...document.querySelectorAll('article:not([hidden]) h2')].map((one) => one.textContent)"
+
+
+def streaming(name: str, number: int = 1) -> DestinationStatus:
+    """A destination that is well, and a little behind."""
+    made = DestinationStatus(name)
+    made.take_over(Lease(10.0))
+    made.enter(State.STREAMING)
+    made.since -= 3600 * number
+    now_us = time.time_ns() // 1000
+    made.position = Position("uuid", f"mysql-bin.{number:06d}", 1000 * number, commit_time_us=now_us)
+    made.lag.confirmed(now_us)
+    made.source_address, made.epoch, made.rows = "127.0.0.1:3306", number, 1_000_000 * number
+    made.retention_share, made.retention_seconds, made.retention_bytes = 0.9, 86400.0 * 6, 10**9
+    return made
+
+
+def ill(name: str) -> DestinationStatus:
+    """One whose broker is away."""
+    made = streaming(name, 7)
+    error = SinkError("Kafka at 127.0.0.1:9092 can't be reached", remedy="look whether the brokers run")
+    made.note_error(error)
+    made.enter(State.STALLED, "sink", str(error))
+    made.note_parked(Waiting(12, 4000, 3, 0))
+    made.lag.confirmed(time.time_ns() // 1000 - 400_000_000)
+    made.retention_share = 0.1
+    made.backlog_bytes, made.backlog_rate, made.backlog_eta = 1_500_000_000, 2_000_000.0, 700.0
+    return made
+
+
+def reading(name: str) -> DestinationStatus:
+    """One with a snapshot under way."""
+    made = streaming(name, 3)
+    made.snapshot = {
+        "id": "first", "kind": "initial", "state": "reading", "reason": "", "tables": ["shop.t"], "tables_done": 3,
+        "tables_left": 2, "rows": 123_456, "rows_left": 300_000, "percent": 29.2, "rows_per_second": 12_000.0,
+        "eta_seconds": 25.0, "waiting": 0,
+    }  # fmt: skip
+    made.enter(State.SNAPSHOTTING, "snapshot", "the rows that the tables have are published")
+    return made
+
+
+@pytest.fixture
+def statuses() -> dict[str, DestinationStatus]:
+    return {"shop": streaming("shop")}
+
+
+@pytest.fixture
+async def server(statuses: dict[str, DestinationStatus]) -> AsyncIterator[HttpServer]:
+    made = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1"), Options(TOKEN))
+    await made.start()
+    now = int(time.time())
+    hour = [(now - 3600 + 10 * n, 0.2 + max(0.0, 40 - abs(n - 200)) / 4 + (n % 7) / 10, 900.0) for n in range(359)]
+    made._history._samples["shop"] = deque(hour, maxlen=360)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def page(stack: Stack, server: HttpServer) -> AsyncIterator[Page]:
+    async with opened(stack.chromium().url) as made:
+        await made.size(1100, 760)
+        await made.go(f"http://127.0.0.1:{server.port}/")
+        yield made
+
+
+async def keep(page: Page, name: str) -> None:
+    if folder := os.environ.get(PICTURES):
+        (Path(folder) / f"status-{name}.png").write_bytes(await page.picture())
+
+
+async def text(page: Page, selector: str) -> str:
+    return str(await page.value(f"document.querySelector({selector!r}).textContent"))
+
+
+async def fits(page: Page) -> bool:
+    """Whether nothing has to be scrolled sideways."""
+    return bool(await page.value("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+async def test_one_destination_is_shown_live(page: Page, statuses: dict[str, DestinationStatus]) -> None:
+    await page.eventually(f"{NAMES}.length === 1")
+    shop = statuses["shop"]
+    assert await text(page, ".state strong") == "STREAMING"
+    assert "for 1 h" in await text(page, ".since")
+    facts = await text(page, "dl")
+    assert "relay-1, epoch 1" in facts
+    assert "mysql-bin.000001:1,000" in facts
+    assert "90 %, 6 d left" in await text(page, ".retention")
+    assert await page.value("document.querySelector('.line').getAttribute('d').split('L').length") > 340
+    shop.enter(State.STALLED, "sink", "nothing was confirmed for more than 60 s")
+    await page.eventually("document.querySelector('article').className === 'ill'")
+    assert "see docs/troubleshooting.md#sink" in await text(page, ".message")
+    for name, width, height, dark in (("one", 900, 620, False), ("dark", 900, 620, True), ("phone", 390, 800, False)):
+        await page.size(width, height, dark=dark)
+        assert await fits(page)
+        await keep(page, name)
+    assert page.errors == []
+
+
+async def test_fifty_destinations_show_first_what_is_not_well_and_are_found_by_the_keyboard(
+    page: Page, statuses: dict[str, DestinationStatus]
+) -> None:
+    for number in range(47):
+        statuses[f"orders-{number:02d}"] = streaming(f"orders-{number:02d}", number + 1)
+    statuses["billing"], statuses["catalog"] = ill("billing"), reading("catalog")
+    await page.eventually(f"{NAMES}.length === 50")
+    await page.eventually(f"{NAMES}[0] === 'billing'")
+    card = await text(page, "article")
+    for part in ("12 messages, 3 need an operator", "1.5 GB at 2.0 MB/s, done in 11 min 40 s", "Last error (20"):
+        assert part in card
+    assert "Snapshot reading: 123,456 rows, 12,000 rows/s, 25 s left" in await text(page, "article[aria-label=catalog]")
+    await keep(page, "fifty")
+    await page.press("/", 191, "/")
+    await page.eventually("document.activeElement.id === 'filter'")
+    await page.type("orders-1")
+    await page.eventually(f"{NAMES}.length === 10")
+    await page.size(390, 800)
+    assert await fits(page)
+    del statuses["orders-10"]
+    await page.eventually(f"{NAMES}.length === 9")
+    assert page.errors == []
+
+
+async def test_names_and_errors_are_texts_whatever_they_hold(
+    page: Page, statuses: dict[str, DestinationStatus]
+) -> None:
+    statuses[HOSTILE] = made = ill(HOSTILE)
+    made.enter(State.FAILED, HOSTILE, f"</p><script>document.title='hurt'</script>{HOSTILE}")
+    made.source_address = HOSTILE
+    await page.eventually(f"{NAMES}.length === 2")
+    assert HOSTILE in await page.value(NAMES)
+    await page.eventually(f"document.querySelector('.message').textContent.includes({HOSTILE!r})")
+    assert await page.value("document.querySelectorAll('article img, article script').length") == 0
+    assert "hurt" not in str(await page.value("document.title"))
+    assert page.errors == []
+
+
+async def test_a_daemon_that_goes_away_is_said_and_comes_back(
+    page: Page, server: HttpServer, statuses: dict[str, DestinationStatus]
+) -> None:
+    await page.eventually(f"{NAMES}.length === 1")
+    port = server.port
+    await server.close()
+    await page.eventually("document.getElementById('away').textContent.startsWith('The daemon does not answer')")
+    assert await page.value("document.body.classList.contains('stale')")
+    await keep(page, "away")
+    again = HttpServer(("127.0.0.1", port), Facts(statuses, "relay-1"), Options(TOKEN))
+    await again.start()
+    statuses["shop"].enter(State.DEGRADED, "retention", "the source may purge the binlog")
+    await page.eventually("document.getElementById('away').hidden")
+    await page.eventually("document.querySelector('.state strong').textContent === 'DEGRADED · retention'")
+    await again.close()
+
+
+async def click(page: Page, action: str) -> None:
+    await page.value(f"document.querySelector('button[data-action={action}]').focus()")
+    await page.press("Enter", 13, "\r")
+    await page.eventually("document.getElementById('ask').open")
+
+
+async def test_a_command_needs_the_token_and_a_yes(page: Page, statuses: dict[str, DestinationStatus]) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def operate(action: str, who: str) -> None:
+        asked.append((action, who))
+        if action == "restart":
+            raise RequestRefused("not now")
+
+    statuses["shop"].operate = operate
+    said = "document.getElementById('said').textContent"
+    await page.eventually("document.querySelector('button[data-action=pause]')?.disabled")
+    await page.value("document.getElementById('token').focus()")
+    await page.type("a-wrong-one")
+    await page.eventually("!document.querySelector('button[data-action=pause]').disabled")
+    await click(page, "pause")
+    await page.press("Enter", 13, "\r")  # Cancel has the focus
+    await page.eventually("!document.getElementById('ask').open")
+    await click(page, "pause")
+    await page.value("document.getElementById('yes').click()")
+    await page.eventually(f'{said}.includes("need the daemon\'s token")')
+    assert asked == []
+    await page.value("document.getElementById('token').select()")
+    await page.type(TOKEN)
+    await click(page, "pause")
+    await page.value("document.getElementById('yes').click()")
+    await page.eventually(f"{said} === 'shop: pause is done'")
+    await click(page, "restart")
+    await page.value("document.getElementById('yes').click()")
+    await page.eventually(f"{said}.includes('not now')")
+    assert asked == [("pause", "the status page"), ("restart", "the status page")]
