@@ -37,12 +37,20 @@ def running(flow: Flow, ago: float) -> tuple[Lag, Wall]:
     """The lag of a run that begins behind a change of so many seconds ago."""
     wall = Wall()
     lag = Lag(wall)
-    lag.begin(flow, wall.us(ago))
+    lag.stored(wall.us(ago))
+    lag.begin(flow)
     return lag, wall
 
 
 def test_nothing_is_known_before_the_first_run() -> None:
     assert (Lag().seconds, Lag().reading, Lag().publishing) == (0.0, 0.0, 0.0)
+
+
+def test_what_was_stored_by_an_earlier_process_tells_how_far_behind_it_is() -> None:
+    wall = Wall()
+    lag = Lag(wall)
+    lag.stored(wall.us(3600))
+    assert round(lag.seconds) == 3600
 
 
 def test_nothing_that_waits_is_no_lag() -> None:
@@ -80,7 +88,8 @@ def test_it_grows_while_no_run_knows_what_the_source_has() -> None:
     wall.now += 20
     assert round(lag.seconds) == 20
     assert round(lag.reading) == 20
-    lag.begin(flow, wall.us(3620))
+    lag.stored(wall.us(3620))
+    lag.begin(flow)
     assert lag.seconds == 0.0
 
 

@@ -50,6 +50,8 @@ class Checkpointer:
         stored = await store.load(self._name)
         moved = stored.version != self.version
         self.version, self._status.position, self.loaded = stored.version, stored.position, True
+        if stored.position is not None:
+            self._status.lag.stored(stored.position.commit_time_us)
         return stored, moved
 
     async def begin_epoch(self, store: StateStore, term: Term, *, above: int = 0, meanwhile: str) -> int:
@@ -65,6 +67,8 @@ class Checkpointer:
         """Writes a change at once. Raises Fenced or StateStoreError."""
         self._take(await store.commit(self._name, self.guard, change))
         self._status.position = change.position
+        if change.position is not None:
+            self._status.lag.stored(change.position.commit_time_us)
 
     def begin_run(self, publisher: Publisher) -> None:
         """A run begins whose messages go through `publisher`."""

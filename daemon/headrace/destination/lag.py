@@ -30,10 +30,13 @@ class Lag:
         self._flow: Flow | None = None
         self._read, self._confirmed = _Done(), _Done()
 
-    def begin(self, flow: Flow, commit_time_us: int) -> None:
-        """A run streams, behind the change of this commit time; 0 where there was none."""
-        self._flow = flow
+    def stored(self, commit_time_us: int) -> None:
+        """A position is stored behind the change of this commit time; 0 where there was none."""
         self._read.commit = self._confirmed.commit = commit_time_us / 1e6
+
+    def begin(self, flow: Flow) -> None:
+        """A run streams from there."""
+        self._flow = flow
 
     def end(self) -> None:
         """The run is over. What the source gets from here on is not known: the lag grows until the next run knows."""

@@ -114,7 +114,7 @@ class Run:
         if self._compensation is not None:
             works["compensate"] = self._compensation.run()
         self._status.command = self._control.command
-        self._status.lag.begin(self, self._source.position().commit_time_us)
+        self._status.lag.begin(self)
         self._snapshotting.tell()  # before the state says that changes flow
         try:
             async with beside({"heartbeat": self._heartbeats.run()}), beside(works) as tasks:

@@ -1,0 +1,90 @@
+"""What operators do with a destination that runs: pause, resume and restart it, and look at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.site import Site
+from tests.support import DaemonProcess, eventually, read_jsonl
+
+pytestmark = pytest.mark.server
+
+
+def names(out: Path) -> list[str]:
+    return [row["name"] for one in read_jsonl(out) for row in one["data"] or ()]
+
+
+def test_a_paused_destination_publishes_nothing_also_after_a_restart_of_the_daemon_until_it_is_resumed(
+    mysql_site: Site, start: Callable[[Site], DaemonProcess], out: Path
+) -> None:
+    process = start(mysql_site)
+    mysql_site.run("CREATE TABLE p (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO p VALUES (1, 'before')")
+    eventually(lambda: names(out) == ["before"])
+    assert process.command("pause", "shop") == (0, "shop: is paused\n")
+    paused = process.wait_state("shop", "PAUSED")
+    assert paused["reason"] == "operator"
+    assert "headrace resume shop" in paused["message"]
+    mysql_site.run("INSERT INTO p VALUES (2, 'meanwhile')")
+    process.kill()
+    process.start()
+    process.wait_state("shop", "PAUSED")
+    assert process.command("pause", "shop")[0] == 0, "to pause what is paused is no error"
+    assert process.command("restart", "shop")[0] == 0
+    lag = process.wait("shop", lambda status: status["lag_seconds"] > 1)
+    assert lag["state"] == "PAUSED"
+    assert names(out) == ["before"]
+    assert process.command("resume", "shop") == (0, "shop: goes on\n")
+    eventually(lambda: names(out) == ["before", "meanwhile"])
+    process.wait("shop", lambda status: status["state"] == "STREAMING" and status["lag_seconds"] == 0)
+    assert process.terminate() == 0
+
+
+def test_a_restart_loses_and_doubles_nothing(
+    mysql_site: Site, start: Callable[[Site], DaemonProcess], out: Path
+) -> None:
+    process = start(mysql_site)
+    mysql_site.run("CREATE TABLE p (id INT PRIMARY KEY, name VARCHAR(20))")
+    for number in range(3):
+        mysql_site.run(f"INSERT INTO p VALUES ({number}, 'row {number}')")
+        assert process.command("restart", "shop") == (0, "shop: was restarted\n")
+    eventually(lambda: names(out) == ["row 0", "row 1", "row 2"])
+    assert process.wait_state("shop", "STREAMING")["restarts"] == 0, "no failure is counted"
+    assert process.terminate() == 0
+
+
+def test_status_says_how_it_is_and_by_its_exit_status_whether_that_is_well(
+    mysql_site: Site, start: Callable[[Site], DaemonProcess]
+) -> None:
+    process = start(mysql_site)
+    code, text = process.command("status")
+    assert code == 0
+    head, row = text.splitlines()
+    assert head.split()[:3] == ["DESTINATION", "STATE", "SINCE"]
+    assert row.split()[:2] == ["shop", "STREAMING"]
+    code, text = process.command("status", "--json", "shop")
+    assert (code, json.loads(text)["destinations"]["shop"]["state"]) == (0, "STREAMING")
+    assert "there is no destination 'none'" in process.command("status", "none")[1]
+    process.kill()
+    code, text = process.command("status")
+    assert code == 1
+    assert "no daemon answers" in text
+
+
+def test_the_token_is_for_the_daemon_s_user_alone_and_another_one_is_not_heard(
+    mysql_site: Site, start: Callable[[Site], DaemonProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start(mysql_site)
+    file = process.folder / "var" / "headrace.token"
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    monkeypatch.setenv("HEADRACE_TOKEN", "another-one-entirely")
+    code, text = process.command("pause", "shop")
+    assert (code, "does not know the token" in text) == (1, True), text
+    monkeypatch.setenv("HEADRACE_TOKEN", file.read_text().strip())
+    assert process.command("pause", "shop")[0] == 0
+    process.wait_state("shop", "PAUSED")
