@@ -26,7 +26,6 @@ from headrace.http.metrics import Metrics
 
 OPENAPI = "/api/v1/openapi.json"
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_READ = ["GET", "HEAD"]
 _ABOUT = (
     "What reads is open to whoever reaches the address; what changes something wants the daemon's token. Answers are "
     "JSON, and an error is an object with one sentence, `error`."
@@ -77,8 +76,9 @@ _OBJECT: dict[int | str, dict[str, Any]] = {
 def make_app(facts: Facts, access: Access, metrics: Metrics, history: History, events: Events) -> FastAPI:
     """The whole application, as ASGI has it."""
     app = FastAPI(
-        title="headrace", version=__version__, description=_ABOUT, openapi_url=OPENAPI, docs_url=None, redoc_url=None
-    )
+        title="headrace", version=__version__, description=_ABOUT, openapi_url=OPENAPI, docs_url=None, redoc_url=None,
+        responses=_answers(400, 405, 408, 413),
+    )  # fmt: skip
     _add_errors(app)
     _add_reading(app, facts, metrics, history, events)
     _add_commands(app, facts, access)
@@ -108,13 +108,12 @@ def _add_errors(app: FastAPI) -> None:
 def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History, events: Events) -> None:
     statuses = facts.statuses
 
-    @app.api_route("/livez", methods=_READ, summary="Whether the daemon answers", responses=_OBJECT)
+    @app.get("/livez", summary="Whether the daemon answers", responses=_OBJECT)
     async def livez() -> Response:
         return _page({"live": True})
 
-    @app.api_route(
+    @app.get(
         "/readyz",
-        methods=_READ,
         summary="Whether changes flow",
         responses=_OBJECT | _answers(404) | {503: _OBJECT[200]},
     )
@@ -124,24 +123,21 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         code, body = ready(statuses, destination)
         return _page(body, code)
 
-    @app.api_route(
-        "/health", methods=_READ, summary="All destinations; 503 unless all are well",
+    @app.get("/health", summary="All destinations; 503 unless all are well",
         responses=_OBJECT | {503: _OBJECT[200]},
     )  # fmt: skip
     async def all_health() -> Response:
         code, body = health(statuses, facts.node, facts.config_errors)
         return _page(body, code)
 
-    @app.api_route(
-        "/health/{name}", methods=_READ, summary="One destination; 503 unless it is well",
+    @app.get("/health/{name}", summary="One destination; 503 unless it is well",
         responses=_OBJECT | _answers(404) | {503: _OBJECT[200]},
     )  # fmt: skip
     async def one_health(name: _Name) -> Response:
         status = _known(statuses, name)
         return _page({"destination": name, **describe(status)}, 200 if status.state.healthy else 503)
 
-    @app.api_route(
-        "/metrics", methods=_READ, summary="For Prometheus",
+    @app.get("/metrics", summary="For Prometheus",
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "all metrics"}},
     )  # fmt: skip
     async def all_metrics() -> Response:

@@ -54,6 +54,8 @@ def limited(app: App) -> App:
             await headed({"type": "http.response.start", "status": status, "headers": kind})
             await headed({"type": "http.response.body", "body": orjson.dumps({"error": why})})
             return
+        if scope["method"] == "HEAD":  # the server sends the headers alone
+            scope = {**scope, "method": "GET"}
         given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:

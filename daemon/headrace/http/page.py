@@ -22,6 +22,6 @@ def add_to(app: FastAPI) -> None:
 
 
 def _add(app: FastAPI, path: str, content: bytes, kind: str) -> None:
-    @app.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)
+    @app.get(path, include_in_schema=False)
     async def file() -> Response:
         return Response(content, media_type=kind)
