@@ -1,0 +1,48 @@
+"""What is shipped for Prometheus and Grafana names metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from headrace.destination.status import DestinationStatus
+from headrace.http.facts import Facts
+from headrace.http.metrics import LoopDelay, Metrics
+from headrace.model import Position
+from headrace.ports.cluster import Cluster, ClusterCounts
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+_SUFFIXES = ("", "_bucket", "_sum", "_count", "_total")
+
+
+def metrics() -> set[str]:
+    status = DestinationStatus("d", position=Position("u", "mysql-bin.000001", 4, commit_time_us=1))
+    facts = Facts({"d": status}, "node", cluster=Mock(spec=Cluster, counts=ClusterCounts("zookeeper")))
+    return {metric.name + suffix for metric in Metrics(facts, LoopDelay()).collect() for suffix in _SUFFIXES}
+
+
+@pytest.mark.parametrize(
+    "file", ["grafana/headrace.json", "prometheus/headrace.rules.yml", "prometheus/headrace.test.yml"]
+)
+def test_each_metric_of_a_dashboard_or_an_alert_exists(file: str) -> None:
+    named = set(re.findall(r"\bheadrace_\w+", (DEPLOY / file).read_text()))
+    assert len(named) > 5
+    assert named <= metrics()
+
+
+def test_each_panel_of_the_dashboard_has_a_query_and_a_place_of_its_own() -> None:
+    board = json.loads((DEPLOY / "grafana" / "headrace.json").read_text())
+    panels = board["panels"]
+    assert all(panel["targets"] and panel["title"] for panel in panels)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+        for panel in panels
+        for x in range(panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["h"])
+    ]
+    assert len(taken) == len(set(taken))
