@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import structlog
+
 from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
@@ -300,6 +302,8 @@ class Destination:
             store, self._lock.term, above=above, meanwhile="its source was opened"
         )
         self.status.epoch = heartbeats.epoch = epoch
+        # For the lines of this run's tasks, those of libraries among them.
+        structlog.contextvars.bind_contextvars(epoch=epoch)
 
     # -- the source -----------------------------------------------------------------------------------------------
 
