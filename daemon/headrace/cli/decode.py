@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from headrace.cli.decode_output import Lines, Output, Stats
 from headrace.cli.decode_read import Window, read_files, read_server
 from headrace.cli.main import leave_stdout
+from headrace.cli.terminal import progress
 from headrace.cli.wiring import ADAPTERS
 from headrace.errors import ConfigError, HeadraceError
 from headrace.rules.patterns import compile_filter
@@ -80,12 +82,15 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(str(error))
     output: Output = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
     try:
-        with TemporaryDirectory(prefix="headrace-") as spool:
+        with TemporaryDirectory(prefix="headrace-") as folder, progress("decoding", beside_output=True) as work:
+            spool = Path(folder)
             try:
                 if arguments.host:
-                    asyncio.run(read_server(settings, Path(spool), window, output, follow=arguments.follow))
+                    told = partial(work.at, total=None)
+                    asyncio.run(read_server(settings, spool, window, output, follow=arguments.follow, told=told))
                 else:
-                    read_files(arguments.files, settings, Path(spool), window, output)
+                    told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files))
+                    read_files(arguments.files, settings, spool, window, output, told)
             finally:
                 output.finish(sys.stdout.buffer)  # what came before an error is true
                 sys.stdout.buffer.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
@@ -81,9 +81,16 @@ class Window:
 
 
 def read_files(
-    paths: Sequence[Path], settings: DestinationSettings, spool: Path, window: Window, output: Output
+    paths: Sequence[Path],
+    settings: DestinationSettings,
+    spool: Path,
+    window: Window,
+    output: Output,
+    told: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Decodes files in order, as one stream. Raises OSError, or NotUnderstood with the position."""
+    """Decodes files in order, as one stream; `told` hears how many bytes of them are done. Raises OSError, or
+    NotUnderstood with the position."""
+    done = 0
     for bound in (window.first, window.last):
         if isinstance(bound, tuple) and bound[0] not in window.files:
             raise NotUnderstood(f"{bound[0]} is none of the files given")
@@ -104,6 +111,8 @@ def read_files(
                 chunk = _rotate(path.name, decoder.cursor.checksums) + chunk
             begun = True
             _feed(decoder, chunk, output)
+            done += len(chunk)
+            told(done)
             if window.over(decoder.position()):
                 return
 
@@ -152,9 +161,16 @@ def _rotate(file: str, checksum: bool) -> bytes:
 
 
 async def read_server(
-    settings: DestinationSettings, spool: Path, window: Window, output: Output, *, follow: bool
+    settings: DestinationSettings,
+    spool: Path,
+    window: Window,
+    output: Output,
+    *,
+    follow: bool,
+    told: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Decodes a server's binlog up to the end that it has now, or without end. Raises SourceError and NotUnderstood."""
+    """Decodes a server's binlog up to the end that it has now, or without end; `told` hears how many bytes of it are
+    done. Raises SourceError and NotUnderstood."""
     end = None if follow else await _present_end(settings)
     source = MysqlSource(settings, DaemonSettings(spool=spool), Projections(settings).captures, named=False)
     opened = await source.open(None)
@@ -166,6 +182,7 @@ async def read_server(
             finally:
                 progress = stream.progress()
                 output.write(progress.transactions, progress.events)
+                told(progress.bytes)
     finally:
         await stream.close()
 

@@ -54,20 +54,21 @@ class Work:
         self._task: TaskID | None = None
         self._began = time.monotonic()
 
-    def at(self, done: int, total: int | None, about: str = "") -> None:
+    def at(self, done: int, total: int | None) -> None:
         """`done` of `total` bytes, as far as that is known."""
         if self._shown is None or (self._task is None and time.monotonic() - self._began < _SOON):
             return
         if self._task is None:
             self._shown.start()
             self._task = self._shown.add_task(self._about, total=total)
-        self._shown.update(self._task, completed=done, total=total, description=about or self._about)
+        self._shown.update(self._task, completed=done, total=total)
 
 
 @contextmanager
-def progress(about: str) -> Iterator[Work]:
-    """Shows bytes, rate and remaining time on standard error, when that is a terminal."""
-    if not sys.stderr.isatty():
+def progress(about: str, *, beside_output: bool = False) -> Iterator[Work]:
+    """Shows bytes, rate and remaining time on standard error, when that is a terminal. `beside_output`: not where
+    standard output goes to a terminal too, among whose lines it would stand."""
+    if not sys.stderr.isatty() or (beside_output and sys.stdout.isatty()):
         yield Work(None, about)
         return
     shown = Progress(
