@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,10 +192,11 @@ async def click(page: Page, action: str) -> None:
 async def test_a_command_needs_the_token_and_a_yes(page: Page, statuses: dict[str, DestinationStatus]) -> None:
     asked: list[tuple[str, str]] = []
 
-    async def operate(action: str, who: str) -> None:
+    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
         asked.append((action, who))
         if action == "restart":
             raise RequestRefused("not now")
+        return {"done": True}
 
     statuses["shop"].operate = operate
     said = "document.getElementById('said').textContent"

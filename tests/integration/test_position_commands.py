@@ -238,14 +238,29 @@ def test_a_time_is_where_its_first_transaction_begins(place: Place) -> None:
     assert [row["id"] for _, row in rows(place.out)] == ["1", "2", "3", "3", "999999"]
 
 
-def test_nothing_moves_while_a_daemon_runs_the_destination(place: Place) -> None:
-    for command in (("set", "shop", "earliest", "--yes"), ("reset", "shop", "--yes")):
-        refused = place.position(*command)
-        assert refused.returncode == 1
-        assert f"shop is run by test (pid {place.daemon.pid})" in refused.stderr
+def test_a_daemon_that_runs_the_destination_moves_its_position_itself_and_goes_on_there(place: Place) -> None:
+    site = place.site
+    insert(site, 1, 2)
+    place.wait_for_rows(2)
     facts = place.shown()
     assert facts["run_by"] == f"test (pid {place.daemon.pid})"
-    assert facts["verdict"]["state"] == "ok"
+    told = place.well("set", "shop", "earliest", "--yes")
+    assert "published again" in told
+    assert "shop: the position is " in told
+    place.wait_for_rows(4)
+    insert(site, 3)
+    place.wait_for_rows(5)
+    assert [row["id"] for _, row in rows(place.out)] == ["1", "2", "1", "2", "3"]
+    before = place.daemon.wait_state("shop", "STREAMING")["epoch"]
+    assert "nothing stored" in place.well("reset", "shop", "--yes")
+    assert "operator" in place.well("history", "shop")
+    again = place.daemon.wait("shop", lambda status: status["epoch"] > before and status["position"] is not None)
+    assert again["restarts"] == 0
+    insert(site, 4)
+    place.wait_for_rows(6)
+    refused = place.position("set", "shop", "mysql-bin.000099:4", "--yes")
+    assert refused.returncode == 1
+    assert "mysql-bin.000099" in refused.stderr
     place.stop()
     assert place.shown()["run_by"] == ""
 

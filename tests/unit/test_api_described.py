@@ -28,8 +28,8 @@ async def url() -> AsyncIterator[str]:
     async def command(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {"taken": SnapshotCommand.of(raw).command}
 
-    async def operate(action: str, who: str) -> None:
-        pass
+    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
+        return {"done": True}
 
     status.command, status.operate = command, operate
     server = HttpServer(("127.0.0.1", 0), Facts({"shop": status}, "relay-1"), Options(TOKEN))
@@ -46,7 +46,7 @@ async def test_every_path_that_changes_something_says_that_it_wants_the_token(ur
         (method, path): operation for path, found in document["paths"].items() for method, operation in found.items()
     }
     assert {path for method, path in operations if method == "post"} == {
-        f"/api/v1/destinations/{{name}}/{action}" for action in ("pause", "resume", "restart", "snapshot")
+        f"/api/v1/destinations/{{name}}/{action}" for action in ("pause", "resume", "restart", "snapshot", "position")
     }
     for (method, path), operation in operations.items():
         assert (operation.get("security") == [{"token": []}]) == (method == "post"), path

@@ -31,9 +31,10 @@ def status() -> DestinationStatus:
     async def command(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {"taken": SnapshotCommand.of(raw).command}
 
-    async def operate(action: str, who: str) -> None:
+    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
         if who == "nobody":
             raise RequestRefused(f"no {action} for nobody")
+        return {"done": True}
 
     made.command, made.operate = command, operate
     return made

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.position_set import trail
 from headrace.model import POS_ROOM, POS_SHIFT, Position
 from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.position.by_hand import trail
 from headrace.mysql.position.move import NextFile, _Mover, _schema_pos, parse_where, position_text
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.ddl.definition import TableDefinition

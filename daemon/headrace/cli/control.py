@@ -40,6 +40,18 @@ async def look(settings: Settings) -> dict[str, Any]:
     return (await asyncio.to_thread(_exchange, settings.http, "GET", "/health", None, ""))[1]
 
 
+async def runs(settings: Settings, name: str) -> bool:
+    """Whether the daemon of this configuration answers, and has the destination in hand: it runs it, or waits to."""
+    if settings.http.address is None:
+        return False
+    try:
+        page = await look(settings)
+    except CommandRefused:
+        return False
+    known = page.get("destinations", {}).get(name, {})
+    return page.get("node") == settings.daemon.node and known.get("state") not in (None, "STANDBY", "STOPPED")
+
+
 async def look_at(settings: Settings, name: str) -> dict[str, Any]:
     """The same of one destination. Raises CommandRefused."""
     destination(settings, name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
+from headrace.cli import control
 from headrace.cli.common import (
     CommandRefused,
     aligned,
@@ -20,20 +21,15 @@ from headrace.cli.common import (
     short,
     time_text,
 )
-from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.lease import Term
 from headrace.model import Gap, Position
-from headrace.mysql.position.move import Where, position_text, relocate
-from headrace.mysql.position.server_comparison import compare_server
-from headrace.mysql.schema.entries import back_entry, doubt_entry
+from headrace.mysql.position.by_hand import ALL, move_by_hand
+from headrace.mysql.position.move import position_text
+from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.source import addresses
-from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.ports.source import Move
-from headrace.ports.state import HistoryEntry, StateChange, StateStore, Stored
-from headrace.settings.destination import Settings, SourceSettings
-from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest
-
-_ALL = 1_000_000
+from headrace.ports.state import StateChange, StateStore, Stored
+from headrace.settings.destination import Settings
+from headrace.settings.values import start_text
 
 
 async def move(settings: Settings, given: argparse.Namespace) -> int:
@@ -41,16 +37,18 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
     name, (text, where) = given.name, given.where
     moved = destination(settings, name)
     require_answer(given.yes)
+    if await control.runs(settings, name):
+        return await _by_daemon(settings, given, {"to": text, "read_schemas": given.read_schemas})
     async with coordinated(settings) as shared:
         store = await open_store(shared, moved)
         # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
         async with held(shared, moved):
             stored = await store.load(name)
-            made = await _relocate(store, name, moved.source, where, stored)
-        if given.read_schemas:
-            forgotten = doubt_entry(made.position.last_pos, text, "an operator wants it read from the source")
-            made = replace(made, entries=(*made.entries, forgotten))
-        print(_shown(name, stored, made))
+            entries, history = await store.schema_entries(name), await store.history(name, ALL)
+            made = await move_by_hand(
+                addresses(moved.source), where, stored, entries, history, read_schemas=given.read_schemas
+            )
+        print(_shown(name, _position_text(stored.position), position_text(made.position), made.gap, made.notes))
         if not await confirmed(given.yes):
             return 1
         details = {"gap": made.gap.to_dict(), "where": text}
@@ -66,6 +64,8 @@ async def reset(settings: Settings, given: argparse.Namespace) -> int:
     moved = destination(settings, name)
     start = start_text(moved.source.start)
     require_answer(given.yes)
+    if await control.runs(settings, name):
+        return await _by_daemon(settings, given, {"to": "", "read_schemas": False})
     async with coordinated(settings) as shared:
         store = await open_store(shared, moved)
         async with held(shared, moved):
@@ -74,7 +74,7 @@ async def reset(settings: Settings, given: argparse.Namespace) -> int:
             print(f"{name}: no position is stored; it begins by [source] start ({start})")
             return 0
         to = f"nothing stored: it begins by [source] start ({start})"
-        print(f"{name}:\n{aligned([('from', _position_text(stored.position)), ('to', to)])}")
+        print(_shown(name, _position_text(stored.position), to, None))
         if not await confirmed(given.yes):
             return 1
         gap = Gap("operator", position_text(stored.position), f"[source] start ({start})", at_us=time.time_ns() // 1000)
@@ -85,56 +85,17 @@ async def reset(settings: Settings, given: argparse.Namespace) -> int:
     return 0
 
 
-async def _relocate(store: StateStore, name: str, source: SourceSettings, where: Where, stored: Stored) -> Move:
-    """The move on the first address of the source that can be reached."""
-    entries, history = await store.schema_entries(name), await store.history(name, _ALL)
-    unreachable: list[SourceUnreachable] = []
-    for address in addresses(source):
-        try:
-            made = await relocate(
-                address,
-                where,
-                stored.position,
-                reason="operator",
-                history_entries=entries,
-                last_pos=stored.last_pos,
-                trail=trail(history),
-            )
-        except SourceUnreachable as error:
-            unreachable.append(error)
-        else:
-            passed = tuple(f"{error}; this is a position on {address.host}:{address.port}" for error in unreachable)
-            return replace(made, notes=passed + await _other_history(address, stored.position) + made.notes)
-    raise unreachable[0]
-
-
-async def _other_history(source: SourceSettings, position: Position | None) -> tuple[str, ...]:
-    """A note when the source is not, or no longer, what the position was read from: then nothing can be counted."""
-    if position is None:
-        return ()
-    connection = await SourceConnection.open(address_of(source))
-    try:
-        await compare_server(connection, source.model_copy(update={"on_diverged": "fail"}), position)
-    except SourceChanged as error:
-        return (f"what is given up can't be counted: {error.args[0]}",)
-    except (PositionLost, NotUnderstood):
-        pass  # that is why it is moved
-    finally:
-        await connection.close()
-    return ()
-
-
-def trail(history: list[HistoryEntry]) -> list[Position]:
-    """The positions, newest first, from which the stream was read on one server without a jump, back to the last
-    jump or to the oldest that the store still has."""
-    found: list[Position] = []
-    for entry in history:  # newest first
-        if entry.position is None or (found and entry.position.server_uuid != found[0].server_uuid):
-            break
-        found.append(entry.position)
-        if entry.actor != "checkpoint":
-            break
-    return found
+async def _by_daemon(settings: Settings, given: argparse.Namespace, body: dict[str, Any]) -> int:
+    """Has the daemon that runs the destination move it: its run ends in order, and the next begins there."""
+    name, body = given.name, {**body, "by": operator()}
+    plan = await control.command(settings, name, "position", {**body, "commit": False})
+    gap = Gap.from_dict(plan["gap"]) if plan["gap"] else None
+    print(_shown(name, plan["from"], plan["to"], gap, plan["notes"]))
+    if not await confirmed(given.yes):
+        return 1
+    done = await control.command(settings, name, "position", {**body, "commit": True})
+    print(f"{name}: the position is {done['to']}")
+    return 0
 
 
 async def _commit(
@@ -153,31 +114,16 @@ async def _commit(
     await store.commit(name, guard, StateChange(position, entries, actor="operator", details=details))
 
 
-def start_text(start: Start) -> str:
-    """[source] start as it is written."""
-    if isinstance(start, StartEarliest):
-        return "earliest"
-    if isinstance(start, StartLatest):
-        return "latest"
-    if isinstance(start, StartAt):
-        return f"{start.file}:{start.offset}"
-    if isinstance(start, StartGtid):
-        return start.gtid_set
-    return start.time.isoformat()
-
-
 # -- what is shown and asked --------------------------------------------------------------------------------------
 
 
-def _shown(name: str, stored: Stored, made: Move) -> str:
-    rows = [
-        ("from", _position_text(stored.position)),
-        ("to", position_text(made.position)),
-        ("again" if made.gap.backward else "given up", _cost(made.gap)),
-    ]
-    if made.gap.gtids:
-        rows.append(("GTIDs", short(made.gap.gtids, 2000)))
-    rows += [("note", note) for note in made.notes]
+def _shown(name: str, before: str, to: str, gap: Gap | None, notes: Sequence[str] = ()) -> str:
+    rows = [("from", before), ("to", to)]
+    if gap is not None:
+        rows.append(("again" if gap.backward else "given up", _cost(gap)))
+        if gap.gtids:
+            rows.append(("GTIDs", short(gap.gtids, 2000)))
+    rows += [("note", note) for note in notes]
     return f"{name}:\n{aligned(rows)}"
 
 

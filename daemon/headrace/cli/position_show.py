@@ -17,7 +17,6 @@ from headrace.cli.common import (
     short,
     time_text,
 )
-from headrace.cli.position_set import start_text
 from headrace.errors import HeadraceError, LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position, State
 from headrace.mysql.events.gtid import GtidSet
@@ -31,6 +30,7 @@ from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.ports.source import Retention
 from headrace.ports.state import Stored
 from headrace.settings.destination import Settings, SourceSettings
+from headrace.settings.values import start_text
 
 LIMIT = 60.0
 """Seconds for one source."""

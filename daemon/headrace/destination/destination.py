@@ -15,10 +15,11 @@ from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
 from headrace.destination.lost_state import sign_of_life, state_lost
+from headrace.destination.operator import Operator
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Context, Parts
 from headrace.destination.publisher import publishing
-from headrace.destination.requests import RequestRefused, Requests
+from headrace.destination.requests import Requests
 from headrace.destination.retention import RetentionWarning
 from headrace.destination.run import Run
 from headrace.destination.stall import StallDetector
@@ -38,7 +39,6 @@ from headrace.settings.values import StartLatest
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
 from headrace.tasks import Work, beside, first, set_within
-from headrace.times import time_text
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
@@ -48,8 +48,6 @@ _LOOK_AT_BINLOGS = 15.0
 """Seconds between two looks at what the source still has."""
 _LOOK_AT_BACKLOG = 3.0
 """The same while it catches up."""
-_ASKED = 60.0
-"""Seconds that a request may wait for the end of a run, and take."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
@@ -71,6 +69,9 @@ class Destination:
         self._log = self._context.log
         self._checkpointer, self._unconfirmed = Checkpointer(self._context), Unconfirmed()
         self.requests = Requests()
+        self.operator = Operator(
+            self._context, parts, self._source, self._checkpointer, self._unconfirmed, self.requests
+        )
         self._sink_away = False
         """Whether the last run ended because of the sink."""
         self._outage = SinkOutage(self._context, self._unconfirmed)
@@ -175,37 +176,6 @@ class Destination:
             for wait in waits.values():
                 wait.add_done_callback(lambda _: turn.set())
             await self._run_moving(turn)
-
-    # -- what operators ask ---------------------------------------------------------------------------------------
-
-    async def pause(self, who: str) -> None:
-        """Stores that the destination is paused; it stays so until resume(), whichever daemon runs it. Raises
-        RequestRefused, Fenced or StateStoreError."""
-        await self.requests.ask(lambda: self._set_paused(f"{who} at {time_text(time.time_ns() // 1000)}"), limit=_ASKED)
-
-    async def resume(self) -> None:
-        """Goes on from where pause() ended it. Raises as pause() does."""
-        await self.requests.ask(lambda: self._set_paused(""), limit=_ASKED)
-
-    async def restart(self) -> None:
-        """Ends the run that is under way in order; the next begins at once. Raises RequestRefused."""
-
-        async def nothing() -> None:
-            self._log.info("an operator asked for a restart")
-
-        await self.requests.ask(nothing, limit=_ASKED)
-
-    async def _set_paused(self, paused: str) -> None:
-        stored = await self._load(self._store)
-        if stored.position is None:
-            raise RequestRefused("no position is stored yet, and the pause is stored with it")
-        if bool(stored.position.paused) == bool(paused):
-            return
-        store = self._parts.leased_store(self._lock.lease)
-        await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="it was being paused or resumed")
-        change = StateChange(replace(stored.position, paused=paused), actor="operator", details={"paused": paused})
-        await self._checkpointer.store_now(store, change)
-        self._log.warning("paused by an operator" if paused else "resumed by an operator", by=paused)
 
     async def _away(self) -> None:
         self._log.info("hands the destination over", why=await self._lock.hand_over_asked())

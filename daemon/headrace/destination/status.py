@@ -137,9 +137,9 @@ class DestinationStatus:
     """Seconds until nothing is left of it at the rate at which it became less; None while it does not."""
     command: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]] | None = None
     """Takes what operators ask of the destination (see Control.command); None while this daemon does not run it."""
-    operate: Callable[[str, str], Awaitable[None]] | None = None
-    """Does what operators ask between two runs: pause, resume or restart, and who asks; None while this daemon does
-    not run it."""
+    operate: Callable[..., Awaitable[dict[str, Any]]] | None = None
+    """Does what operators ask between two runs: pause, resume, restart or position, and who asks; None while this
+    daemon does not run it."""
     snapshot: dict[str, Any] | None = None
     """How far the reading of tables has come, as SnapshotRate.facts() says; None while none is read."""
     parked: Waiting = field(default_factory=Waiting)

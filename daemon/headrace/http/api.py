@@ -45,6 +45,17 @@ class By(BaseModel):
     by: str = Field(default="the API", max_length=200)
 
 
+class PositionBody(By):
+    """Where the position is to go."""
+
+    to: str = Field(
+        max_length=20_000,
+        description='as in `headrace position set`; "": it is taken away, and [source] start counts again',
+    )
+    read_schemas: bool = Field(default=False, description="what is known of tables counts no more there")
+    commit: bool = Field(default=False, description="else nothing is done, and the answer says what it would cost")
+
+
 class SnapshotCommandBody(BaseModel):
     """What is to be done about the reading of tables; see docs/snapshots.md."""
 
@@ -201,6 +212,17 @@ def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
     add("restart", "Ends the stream in order and begins it anew")
 
     @app.post(
+        "/api/v1/destinations/{name}/position", summary="Moves the position, or says what that would cost",
+        responses=_OBJECT | refusals, dependencies=[Depends(allowed)], openapi_extra=security,
+    )  # fmt: skip
+    async def position(name: _Name, body: Annotated[PositionBody, Body()]) -> Response:
+        status = _known(statuses, name)
+        if status.operate is None:
+            return _not_here(status)
+        operate, given = status.operate, body.model_dump(exclude={"by"})
+        return await _done(name, lambda: operate("position", body.by, **given))
+
+    @app.post(
         "/api/v1/destinations/{name}/snapshot", summary="Reading of tables: resync, pause, resume, cancel",
         responses=_OBJECT | refusals, dependencies=[Depends(allowed)], openapi_extra=security,
     )  # fmt: skip
@@ -245,9 +267,9 @@ def _not_here(status: DestinationStatus) -> Response:
     return _page({"error": why, "state": status.state.value, "holder": status.holder}, 409)
 
 
-async def _done(name: str, do: Callable[[], Awaitable[Mapping[str, Any] | None]]) -> Response:
+async def _done(name: str, do: Callable[[], Awaitable[Mapping[str, Any]]]) -> Response:
     try:
-        return _page(await do() or {"done": True})
+        return _page(await do())
     except RequestRefused as error:
         return _page({"error": error.told(name)}, 409)
     except HeadraceError as error:

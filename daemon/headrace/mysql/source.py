@@ -10,16 +10,18 @@ from headrace.model import Position
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.opening import Dump, make_ready
+from headrace.mysql.position.by_hand import move_by_hand
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import retention, take_inventory
-from headrace.mysql.position.move import relocate_by_policy
+from headrace.mysql.position.move import parse_where, relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
-from headrace.mysql.schema.entries import doubt_entry
+from headrace.mysql.schema.entries import back_entry, doubt_entry
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source
+from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
@@ -90,6 +92,23 @@ class MysqlSource(Source):
             self._heads = self.address, FileHeads(self.settings)
         async with await SourceConnection.open(address_of(self.settings)) as connection:
             return await retention(await take_inventory(connection), position, self._heads[1])
+
+    async def move_by_hand(
+        self,
+        where: str,
+        stored: Stored,
+        entries: Sequence[dict[str, Any]],
+        history: Sequence[HistoryEntry],
+        *,
+        read_schemas: bool,
+    ) -> Move:
+        place = parse_where(where)
+        return await move_by_hand(
+            addresses(self._destination.source), place, stored, entries, history, read_schemas=read_schemas
+        )
+
+    def anew(self) -> tuple[dict[str, Any], ...]:
+        return (back_entry(-1, "reset"),)
 
     async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:
         return await relocate_by_policy(self.settings, policy, lost, stored)

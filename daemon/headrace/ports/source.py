@@ -11,6 +11,7 @@ import orjson
 
 from headrace.errors import PositionLost
 from headrace.model import Gap, Position, Row, RowsChange, SchemaChange, TableChange, TableSchema, TransactionMark
+from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader, Watermark
 
 
@@ -282,6 +283,24 @@ class Source(ABC):
     @abstractmethod
     async def retention(self, position: Position) -> Retention:
         """How far a position is from being purged there. Raises SourceError."""
+
+    @abstractmethod
+    async def move_by_hand(
+        self,
+        where: str,
+        stored: Stored,
+        entries: Sequence[dict[str, Any]],
+        history: Sequence[HistoryEntry],
+        *,
+        read_schemas: bool,
+    ) -> Move:
+        """Where an operator wants the position: `where` is as docs/running.md writes it; `entries` and `history` are
+        those of the store. Nothing is changed. Raises ValueError for a place that is none, and SourceError."""
+
+    @abstractmethod
+    def anew(self) -> tuple[dict[str, Any], ...]:
+        """The entries by which nothing of the schema history counts any more, to be stored where a position is taken
+        away."""
 
     @abstractmethod
     async def move(self, policy: str, lost: PositionLost, stored: Position) -> Move | None:

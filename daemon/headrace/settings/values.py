@@ -104,3 +104,16 @@ def _start_time(time: datetime) -> StartTime:
     if time.tzinfo is None:
         raise ValueError('the time should have a zone, as in "2026-01-31T12:00:00Z" or "...+08:00"')
     return StartTime(time)
+
+
+def start_text(start: Start) -> str:
+    """[source] start as it is written."""
+    if isinstance(start, StartEarliest):
+        return "earliest"
+    if isinstance(start, StartLatest):
+        return "latest"
+    if isinstance(start, StartAt):
+        return f"{start.file}:{start.offset}"
+    if isinstance(start, StartGtid):
+        return start.gtid_set
+    return start.time.isoformat()

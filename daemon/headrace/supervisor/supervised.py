@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -194,19 +195,22 @@ class Supervised:
             works["changed"] = self._changed(self._actor)
         await tasks.first(works, limit=delay)
 
-    async def _operate(self, action: str, who: str) -> None:
+    async def _operate(self, action: str, who: str, **more: Any) -> dict[str, Any]:
         """What operators ask; see Destination. Raises RequestRefused."""
         actor, status = self._actor, self.status
         if actor is None or self.stop.is_set() or self.gave_up or status.state is State.STANDBY:
             where = f"it is run by {status.holder}: ask there" if status.holder else f"it is {status.state.value}"
             raise RequestRefused(f"{self.settings.name} can't do that here: {where}")
-        self._log.info(f"an operator asks: {action}", by=who)
+        self._log.info(f"an operator asks: {action}", by=who, **more)
+        if action == "position":
+            return await actor.operator.move(who=who, **more)
         if action == "pause":
-            await actor.pause(who)
+            await actor.operator.pause(who)
         elif action == "resume":
-            await actor.resume()
+            await actor.operator.resume()
         else:
-            await actor.restart()
+            await actor.operator.restart()
+        return {"done": True}
 
     async def _changed(self, actor: Destination) -> None:
         try:

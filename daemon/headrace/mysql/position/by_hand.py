@@ -1,0 +1,87 @@
+"""A move that an operator asks for: found on the source, and told with what it costs; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
+from headrace.model import Position
+from headrace.mysql.position.move import Where, relocate
+from headrace.mysql.position.server_comparison import compare_server
+from headrace.mysql.schema.entries import doubt_entry
+from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.source import Move
+from headrace.ports.state import HistoryEntry, Stored
+from headrace.settings.destination import SourceSettings
+
+ALL = 1_000_000
+"""Entries of a position's history: all of them."""
+
+
+async def move_by_hand(
+    addresses: Sequence[SourceSettings],
+    where: Where,
+    stored: Stored,
+    entries: Sequence[dict[str, Any]],
+    history: Sequence[HistoryEntry],
+    *,
+    read_schemas: bool,
+) -> Move:
+    """The move on the first address of the source that can be reached. `entries` are those of the schema history,
+    `history` is that of the position, newest first. `read_schemas`: what is known of tables counts no more there.
+    Raises SourceError and its kinds."""
+    unreachable: list[SourceUnreachable] = []
+    for address in addresses:
+        try:
+            made = await relocate(
+                address,
+                where,
+                stored.position,
+                reason="operator",
+                history_entries=entries,
+                last_pos=stored.last_pos,
+                trail=trail(history),
+            )
+        except SourceUnreachable as error:
+            unreachable.append(error)
+            continue
+        passed = tuple(f"{error}; this is a position on {address.host}:{address.port}" for error in unreachable)
+        made = replace(made, notes=passed + await _other_history(address, stored.position) + made.notes)
+        if read_schemas:
+            forgotten = doubt_entry(
+                made.position.last_pos, str(made.position), "an operator wants it read from the source"
+            )
+            made = replace(made, entries=(*made.entries, forgotten))
+        return made
+    raise unreachable[0]
+
+
+async def _other_history(source: SourceSettings, position: Position | None) -> tuple[str, ...]:
+    """A note when the source is not, or no longer, what the position was read from: then nothing can be counted."""
+    if position is None:
+        return ()
+    connection = await SourceConnection.open(address_of(source))
+    try:
+        await compare_server(connection, source.model_copy(update={"on_diverged": "fail"}), position)
+    except SourceChanged as error:
+        return (f"what is given up can't be counted: {error.args[0]}",)
+    except (PositionLost, NotUnderstood):
+        pass  # that is why it is moved
+    finally:
+        await connection.close()
+    return ()
+
+
+def trail(history: Sequence[HistoryEntry]) -> list[Position]:
+    """The positions, newest first, from which the stream was read on one server without a jump, back to the last
+    jump or to the oldest that the store still has."""
+    found: list[Position] = []
+    for entry in history:  # newest first
+        if entry.position is None or (found and entry.position.server_uuid != found[0].server_uuid):
+            break
+        found.append(entry.position)
+        if entry.actor != "checkpoint":
+            break
+    return found
