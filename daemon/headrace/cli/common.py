@@ -10,16 +10,18 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from headrace import times
-from headrace.cli.wiring import Wiring
 from headrace.errors import ConfigError, HeadraceError
-from headrace.lease import Term
-from headrace.ports.state import StateStore
-from headrace.settings.destination import DestinationSettings, Settings
+
+if TYPE_CHECKING:  # help needs none of it, and is to come at once
+    from headrace.cli.wiring import Wiring
+    from headrace.lease import Term
+    from headrace.ports.state import StateStore
+    from headrace.settings.destination import DestinationSettings, Settings
 
 _PATIENCE = 1.5
 """Seconds that a command waits for a destination's lock."""
@@ -45,7 +47,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-Call = Callable[[Settings, argparse.Namespace], Coroutine[Any, Any, int]]
+Call = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int]]
 
 
 def add_command(
@@ -82,6 +84,8 @@ def destination(settings: Settings, name: str) -> DestinationSettings:
 @asynccontextmanager
 async def coordinated(settings: Settings) -> AsyncIterator[Wiring]:
     """What the daemons share, as a command sees it. Raises LockServiceError."""
+    from headrace.cli.wiring import Wiring
+
     shared = Wiring(settings, command=True)
     try:
         await shared.open()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
-import ssl
-from typing import Any
-
-import orjson
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.common import CommandRefused, destination
-from headrace.http.token import command_token
-from headrace.settings.daemon import HttpSettings
-from headrace.settings.destination import Settings
+
+if TYPE_CHECKING:
+    import http.client
+
+    from headrace.settings.daemon import HttpSettings
+    from headrace.settings.destination import Settings
 
 _ANSWER = 90.0
 """Seconds that the daemon may take: a run ends in order before some commands are done."""
@@ -22,6 +21,8 @@ _EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 async def command(settings: Settings, name: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
     """What the daemon answers to a command about a destination. Raises CommandRefused and TokenError."""
+    from headrace.http.token import command_token
+
     destination(settings, name)
     token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
     path = f"/api/v1/destinations/{name}/{action}"
@@ -66,6 +67,10 @@ async def look_at(settings: Settings, name: str) -> dict[str, Any]:
 def _exchange(
     settings: HttpSettings, method: str, path: str, body: dict[str, Any] | None, token: str
 ) -> tuple[int, dict[str, Any]]:
+    import http.client
+
+    import orjson
+
     if settings.address is None:
         raise CommandRefused(
             "[http] listen is off, and the daemon takes commands there",
@@ -95,6 +100,9 @@ def _exchange(
 
 
 def _connection(settings: HttpSettings, host: str, port: int) -> http.client.HTTPConnection:
+    import http.client
+    import ssl
+
     if settings.tls_certificate is None:
         return http.client.HTTPConnection(host, port, timeout=_ANSWER)
     # The certificate is known, and made for a name by which this machine may not know itself.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from headrace.cli import control
 from headrace.cli.common import add_config, operator, print_json
-from headrace.settings.destination import Settings
+
+if TYPE_CHECKING:
+    from headrace.settings.destination import Settings
 
 _ABOUT = {
     "pause": "Ends a destination's stream in order. It stays paused, over restarts and whichever daemon has it, until "

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
 from headrace.cli.common import CommandRefused, add_command, add_config, aligned, duration_text, print_json
-from headrace.settings.destination import Settings
+
+if TYPE_CHECKING:
+    from headrace.settings.destination import Settings
 
 RESYNC = (
     "Has all rows of a table, or some of them, read and published again, in order with the changes that go on. The "

@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli import control
 from headrace.cli.common import CommandRefused, add_config, duration_text, print_json
-from headrace.settings.destination import Settings
+
+if TYPE_CHECKING:
+    from headrace.settings.destination import Settings
 
 DESCRIPTION = (
     "Shows each destination's state, since when, lag, rows a second, position and backlog, as the daemon on this "
