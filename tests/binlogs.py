@@ -38,17 +38,22 @@ class FixedHistory(SchemaHistory):
 
 
 def decode(
-    path: Path, *, schema: str = "", known: Known | None = None, values: ValueOptions | None = None
+    path: Path,
+    *,
+    schema: str = "",
+    known: Known | None = None,
+    values: ValueOptions | None = None,
+    whole: bool = False,
 ) -> list[RowsChange]:
     """The changes in a binlog file, of one schema or of all. `known`: table schemas as declared; without it the
-    decoder has what the file says."""
+    decoder has what the file says. `whole`: images that lack columns are refused."""
     changes: list[RowsChange] = []
     decoder = Decoder(
         DumpStart(Position("server", path.name, 4), checksums=True),
         Receiver(rows=changes.append),
         captures=lambda s, t: s == schema or not schema,
         history=FixedHistory(known) if known is not None else None,
-        options=DecoderOptions(values=values or ValueOptions()),
+        options=DecoderOptions(values=values or ValueOptions(), partial_images=not whole),
     )
     for chunk in packets(path):
         at, more = 0, True

@@ -16,4 +16,6 @@ SQL = ["mysql", "mariadb", *long("mysql56", "mariadb118")]
 SINCE_57 = ["mysql", "mariadb", *long("mariadb118")]
 """Without MySQL 5.6, for what it lacks."""
 MARIADB = ["mariadb", *long("mariadb118")]
+LEAVES_GENERATED_OUT = 110809
+"""From this version on MariaDB's images of changed and deleted rows lack generated columns."""
 RABBITMQ = ["rabbitmq", *long("rabbitmq4")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
@@ -19,6 +20,8 @@ from headrace.mysql.values.mariadb import decompressed_event
 from headrace.mysql.values.rowcode import RowDecoder, make_decoder
 from headrace.ports.source import Heartbeat, Receiver, Signal
 
+_NAMED = 5
+"""Columns that a message names."""
 _LIMIT = POS_LIMIT - (1 << 40)
 """Numbers up to here have room for any event's rows behind them."""
 _from_bytes = int.from_bytes
@@ -149,11 +152,7 @@ class RowsReader:
         sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
         if any(columns != whole for columns in sets):
             if not self._options.partial_images:
-                raise cursor.not_understood(
-                    f"rows of {table.name} lack columns: the row image is not FULL",
-                    f"{cursor.dialect.setter} binlog_row_image = 'FULL'; and let old sessions reconnect; or take such "
-                    "rows with [source] row_image = 'any'",
-                )
+                raise self._lack(table, row_schema, sets)
             table.partial = (table.partial or set()) | {bitmaps}
         if diffs:
             decoder: RowDecoder = PartialUpdates(row_schema.fields, row_schema.kinds, *sets)
@@ -164,6 +163,19 @@ class RowsReader:
             table.decoders.clear()
         table.decoders[b"P" + bitmaps if diffs else bitmaps] = decoder
         return decoder
+
+    def _lack(self, table: Table, row_schema: RowSchema, sets: Sequence[int]) -> Exception:
+        columns = row_schema.schema.columns
+        names = [one.name for at, one in enumerate(columns) if any(not has >> at & 1 for has in sets)]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        why = "the row image is not FULL"
+        if self._cursor.dialect.mariadb:
+            why += ", or they are generated: MariaDB 11.8.9 leaves those out of changed and deleted rows"
+        return self._cursor.not_understood(
+            f"rows of {table.name} lack columns ({', '.join(names[:_NAMED])}{more}): {why}",
+            f"{self._cursor.dialect.setter} binlog_row_image = 'FULL'; and let old sessions reconnect; or take such "
+            "rows with [source] row_image = 'any'",
+        )
 
     # -- headrace's own tables ------------------------------------------------------------------------------------
 
