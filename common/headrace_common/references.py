@@ -11,7 +11,7 @@ from typing import Any
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_UNIT_PREFIX = "headrace_"
+UNIT_PREFIX = "headrace_"
 """What systemd puts before the names of the files in the folder that LoadCredential=headrace:FOLDER names."""
 
 
@@ -69,7 +69,7 @@ class Expander:
             return ""
         places = [self._secrets / name] if self._secrets is not None else []
         if loaded := self._env.get("CREDENTIALS_DIRECTORY"):
-            places = [Path(loaded, name), Path(loaded, _UNIT_PREFIX + name), *places]
+            places = [Path(loaded, name), Path(loaded, UNIT_PREFIX + name), *places]
         for place in places:
             if os.path.lexists(place):
                 return self._read(place, key)
