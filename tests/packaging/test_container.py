@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from tests.containerfile import AWAY, FILE, final
@@ -41,7 +42,11 @@ def test_what_the_build_is_given_is_enough_and_holds_nothing_else(tmp_path: Path
     assert lines[0] == "*"
     context = tmp_path / "context"
     context.mkdir()
-    for name in (line[1:] for line in lines if line.startswith("!")):
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    made = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    # The build would not miss the examples and units.
+    assert {Path(name).parts[0] for name in (*made["packages"], *made["shared-data"])} <= set(allowed)
+    for name in allowed:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
