@@ -65,7 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="its password: '${NAME}', '${file:/path}' or '${credential:NAME}'",
     )
     parser.add_argument(
-        "--index-api-key", metavar="REFERENCE", default="", help="instead of an account: a reference, as before"
+        "--index-api-key",
+        metavar="REFERENCE",
+        default="",
+        help="instead of an account: a reference as for the password",
     )
     parser.add_argument("--index-ca", metavar="FILE", type=Path, help="CA certificates of the server")
     parser.add_argument(
