@@ -47,8 +47,11 @@ These rules hold in all files:
 - An unknown key, a missing key, a wrong type or a value out of range is an error. All problems of
   all files are printed together, each with its file and key, and the exit status is 2.
 - In any string `${NAME}` is replaced by the environment variable, and `${file:/absolute/path}` by
-  the text of the file without the line end. `$${` stands for `${`. A reference that can't be
-  resolved is an error.
+  the text of the file without the line end. `${credential:NAME}` is replaced by the credential that
+  systemd has loaded for the service, and where it has loaded none of that name, by the text of the
+  file `secrets/NAME` beside `headrace.toml` or the consumer's file; see
+  [secrets](running.md#secrets). `$${` stands for `${`. A reference that can't be resolved is an
+  error.
 - A *duration* is a string such as `"500ms"`, `"10s"`, `"2m"`, `"1h"`, `"7d"`, or a number of
   seconds. It is more than 0 and at most 7 days, unless its key has other limits.
 - A *size* is a string such as `"64MiB"`, `"900KiB"`, `"5MB"`, or a number of bytes. It is at least

@@ -38,10 +38,11 @@ def read_toml(file: Path, problems: list[str]) -> dict[str, Any] | None:
 
 
 def expanded(
-    file: Path, raw: dict[str, Any], env: Mapping[str, str], problems: list[str]
+    file: Path, raw: dict[str, Any], env: Mapping[str, str], problems: list[str], secrets: Path
 ) -> tuple[dict[str, Any], Tell, Tell]:
     """Returns `raw` with its references filled in, what takes a problem of a key, and what takes one of a value: the
-    latter is dropped for a key whose reference could not be filled in."""
+    latter is dropped for a key whose reference could not be filled in. `secrets` is the folder of credentials for a
+    process that systemd has loaded none for."""
     bad_keys: set[str] = set()
 
     def report(key: str, sentence: str) -> None:
@@ -53,18 +54,26 @@ def expanded(
             problems.append(f"{file}: {key}: {sentence}" if key else f"{file}: {sentence}")
 
     try:
-        return Expander(env, report).expand(raw), report, tell
+        return Expander(env, report, secrets).expand(raw), report, tell
     except RecursionError:
         problems.append(f"{file}: nested too deep")
         return {}, report, lambda _, __: None
 
 
-def read_section(file: Path, model: type[ModelT], env: Mapping[str, str], problems: list[str]) -> ModelT | None:
-    """Returns the whole file as a model; None when something is wrong, and then `problems` says what."""
+def secrets_beside(file: Path) -> Path:
+    """Returns the folder of the secrets that a configuration file's `${credential:NAME}` refers to."""
+    return file.absolute().parent / "secrets"
+
+
+def read_section(
+    file: Path, model: type[ModelT], env: Mapping[str, str], problems: list[str], secrets: Path | None = None
+) -> ModelT | None:
+    """Returns the whole file as a model; None when something is wrong, and then `problems` says what. `secrets` is the
+    folder of the credentials, by default `secrets` beside the file."""
     raw, before = read_toml(file, problems), len(problems)
     if raw is None:
         return None
-    values, _, tell = expanded(file, raw, env, problems)
+    values, _, tell = expanded(file, raw, env, problems, secrets or secrets_beside(file))
     made = validated(values, model, tell)
     return made if len(problems) == before else None
 

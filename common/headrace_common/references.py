@@ -1,7 +1,8 @@
-"""References in configuration files: `${NAME}` and `${file:/path}`."""
+"""References in configuration files: `${NAME}`, `${file:/path}` and `${credential:NAME}`."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,17 +10,22 @@ from typing import Any
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+UNIT_PREFIX = "headrace_"
+"""What systemd puts before the names of the files in the folder that LoadCredential=headrace:FOLDER names."""
 
 
 class Expander:
-    """Puts the environment's and files' values in place of `${NAME}` and `${file:/path}`; `$${` stands for `${`.
+    """Puts the values of the environment, of files and of credentials in place of references; `$${` stands for `${`.
+
+    A credential is what systemd has loaded for the service. A command that an operator starts has none, and finds the
+    same name in the folder `secrets` instead: the service's unit loads the credentials from there.
 
     What it can't resolve it reports with `report(key, sentence)`; a value that it read is never part of a sentence.
     """
 
-    def __init__(self, env: Mapping[str, str], report: Callable[[str, str], None]) -> None:
-        self._env = env
-        self._report = report
+    def __init__(self, env: Mapping[str, str], report: Callable[[str, str], None], secrets: Path | None = None) -> None:
+        self._env, self._report, self._secrets = env, report, secrets
 
     def expand(self, value: Any, key: str = "") -> Any:
         """The value with every string in it expanded, at any depth."""
@@ -40,20 +46,38 @@ class Expander:
         if not found[2]:
             self._report(key, "`${` has no closing `}` (write `$${` for a plain `${`)")
         elif found[1].startswith("file:"):
-            return self._read(found[1].removeprefix("file:"), key)
+            return self._read_absolute(found[1].removeprefix("file:"), key)
+        elif found[1].startswith("credential:"):
+            return self._read_credential(found[1].removeprefix("credential:"), key)
         elif not _NAME.fullmatch(found[1]):
-            self._report(key, "`${...}` should hold the name of an environment variable or file:/path")
+            self._report(key, "`${...}` should hold the name of an environment variable, file:/path or credential:NAME")
         elif found[1] not in self._env:
             self._report(key, f"the environment variable {found[1]} is not set")
         else:
             return self._env[found[1]]
         return ""
 
-    def _read(self, name: str, key: str) -> str:
-        path = Path(name)
-        if not path.is_absolute():
-            self._report(key, f"the path in ${{file:{name}}} should be absolute")
+    def _read_absolute(self, name: str, key: str) -> str:
+        if Path(name).is_absolute():
+            return self._read(Path(name), key)
+        self._report(key, f"the path in ${{file:{name}}} should be absolute")
+        return ""
+
+    def _read_credential(self, name: str, key: str) -> str:
+        if not _CREDENTIAL.fullmatch(name):
+            self._report(key, "`${credential:...}` should hold a name of letters, digits, dots, dashes and underscores")
             return ""
+        places = [self._secrets / name] if self._secrets is not None else []
+        if loaded := self._env.get("CREDENTIALS_DIRECTORY"):
+            places = [Path(loaded, name), Path(loaded, UNIT_PREFIX + name), *places]
+        for place in places:
+            if os.path.lexists(place):
+                return self._read(place, key)
+        looked = ", ".join(map(str, places)) or "there is no CREDENTIALS_DIRECTORY"
+        self._report(key, f"there is no credential {name}: {looked}")
+        return ""
+
+    def _read(self, path: Path, key: str) -> str:
         try:
             if path.exists() and not path.is_file():  # reading a pipe might never end
                 self._report(key, f"{path} is no regular file")

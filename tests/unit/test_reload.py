@@ -242,7 +242,7 @@ async def test_a_fault_of_ours_in_one_file_keeps_no_other_waiting(
     await site.watched()
     read = Loader.load_destination
 
-    def load_destination(self: Loader, file: Path, *rest: str) -> DestinationSettings:
+    def load_destination(self: Loader, file: Path, *rest: Path | str) -> DestinationSettings:
         if file.stem == "strange":
             raise RuntimeError("never seen before")
         return read(self, file, *rest)

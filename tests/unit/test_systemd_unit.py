@@ -1,5 +1,6 @@
-"""The systemd unit: accepted by systemd itself where it is installed, and by our own reading of it everywhere."""
+"""The systemd units: accepted by systemd itself where it is installed, and by our own reading of them everywhere."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from headrace_common.files import secrets_beside
+from headrace_common.references import UNIT_PREFIX
 from headrace_spark.java.ending import AFTER_DRAIN, STOP_LIMIT
 from headrace_spark.query.watching import FED_FOR
 from headrace_spark.settings.settings import SparkSettings
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNIT = SYSTEMD / "headrace.service"
+INSTANCE = SYSTEMD / "headrace@.service"
 CONSUME = SYSTEMD / "headrace-consume.service"
 SPARK = SYSTEMD / "headrace-spark.service"
+UNITS = (UNIT, INSTANCE, CONSUME, SPARK)
+USERS = {"DynamicUser", "User", "Group"}
+"""A consumer is no user of the system: no command of an operator needs its files."""
 
 
 def keys(section: str, unit: Path = UNIT) -> dict[str, list[str]]:
@@ -36,20 +43,36 @@ def keys(section: str, unit: Path = UNIT) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("unit", "kind"), [(UNIT, "notify"), (CONSUME, "exec"), (SPARK, "notify")], ids=lambda value: str(value)
-)
-def test_systemd_accepts_it(unit: Path, kind: str, tmp_path: Path) -> None:
+@pytest.fixture(params=UNITS, ids=lambda unit: unit.name)
+def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A unit as it is shipped, but for its program: that must exist, so one that does takes its place."""
+    unit: Path = request.param
+    text = re.sub(r"/opt/headrace/bin/headrace[a-z-]*", sys.executable, unit.read_text())
+    made = tmp_path / unit.name.replace("@", "@shop")
+    made.write_text(text)
+    return made
+
+
+def systemd_analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:
-        # A machine without systemd: what the other test reads is all that can be known here.
-        assert keys("Service", unit)["Type"] == [kind]
-        return
-    # The program's path must exist for the check, so a program that does takes its place; the rest is as shipped.
-    text = re.sub(r"/opt/headrace/bin/headrace[a-z-]*", sys.executable, unit.read_text())
-    (tmp_path / unit.name).write_text(text)
-    done = subprocess.run([program, "verify", str(tmp_path / unit.name)], capture_output=True, text=True, timeout=60)
+        pytest.skip("this machine has no systemd-analyze: the other tests read the units")
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=60)
+
+
+def test_systemd_accepts_it(installed: Path) -> None:
+    done = systemd_analyze("verify", installed)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_it_leaves_little_open(installed: Path) -> None:
+    # In tenths: what is left is the network, local sockets, the root folder and the clock's device.
+    done = systemd_analyze("security", "--offline=yes", "--threshold=14", "--no-pager", installed)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_each_consumer_and_daemon_tells_systemd_when_it_is_ready_as_far_as_it_can() -> None:
+    assert [keys("Service", unit)["Type"] for unit in UNITS] == [["notify"], ["notify"], ["exec"], ["notify"]]
 
 
 def test_it_is_hardened_and_gives_the_drain_its_time() -> None:
@@ -62,12 +85,59 @@ def test_it_is_hardened_and_gives_the_drain_its_time() -> None:
     assert service["RestrictAddressFamilies"] == ["AF_INET AF_INET6 AF_UNIX"]
     assert service["ProtectSystem"] == ["strict"]
     assert service["StateDirectory"] == ["headrace"]
+    assert service["LimitCORE"] == ["0"]
+    # A dynamic user's state lies where no other user may go, and commands run as the same user.
+    assert (service["User"], service.get("DynamicUser")) == (["headrace"], None)
     assert service["SystemCallFilter"][0] == "@system-service"
     assert int(service["WatchdogSec"][0]) == 30
     assert int(service["TimeoutStopSec"][0]) >= 10 + 3 + 5
-    for key in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "DynamicUser", "ProtectKernelModules"):
+    for key in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "PrivateUsers", "ProtectKernelModules"):
         assert service[key] == ["yes"], key
     assert keys("Install")["WantedBy"] == ["multi-user.target"]
+
+
+def test_an_instance_is_the_same_service_with_a_configuration_and_a_state_of_its_own() -> None:
+    for section in ("Unit", "Service", "Install"):
+        one, instance = keys(section), keys(section, INSTANCE)
+        expected = {
+            "Description": ["headrace: row changes out of MySQL (%i)"],
+            "StateDirectory": ["headrace-%i"],
+            "ConfigurationDirectory": ["headrace/%i"],
+            "WorkingDirectory": ["/var/lib/headrace-%i"],
+        }
+        for key, values in one.items():
+            moved = [value.replace("/etc/headrace/", "/etc/headrace/%i/") for value in values]
+            assert instance.pop(key) == expected.get(key, moved), key
+        assert instance == {}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_the_names_of_credentials_are_those_that_references_look_for(unit: Path) -> None:
+    service = keys("Service", unit)
+    (loaded,) = service["LoadCredential"]
+    name, _, folder = loaded.partition(":")
+    assert f"{name}_" == UNIT_PREFIX
+    # The command's own folder: beside the file that the unit names.
+    assert Path(folder) == secrets_beside(Path(service["ExecStart"][0].rpartition(" ")[2]))
+    # With a value of the same id a folder that is missing does not end the start.
+    assert service["SetCredential"] == [f"{name}:none"]
+
+
+def test_the_user_and_the_folders_of_secrets_are_made_by_systemd(tmp_path: Path) -> None:
+    if not shutil.which("systemd-sysusers") or os.geteuid():
+        pytest.skip("only root makes users, and only systemd by these files")
+    (tmp_path / "etc").mkdir()
+    for program, *words in (
+        ("systemd-sysusers", SYSTEMD / "headrace.sysusers.conf"),
+        ("systemd-tmpfiles", "--create", SYSTEMD / "headrace.tmpfiles.conf"),
+    ):
+        done = subprocess.run([program, f"--root={tmp_path}", *words], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    (user,) = [line.split(":") for line in (tmp_path / "etc/passwd").read_text().splitlines() if "headrace" in line]
+    assert (user[0], user[5], user[6]) == ("headrace", "/var/lib/headrace", "/usr/sbin/nologin")
+    secrets, state = (tmp_path / "etc/headrace/secrets").stat(), (tmp_path / "var/lib/headrace").stat()
+    assert (secrets.st_uid, secrets.st_gid, secrets.st_mode & 0o777) == (0, int(user[3]), 0o750)
+    assert (state.st_uid, state.st_mode & 0o777) == (int(user[2]), 0o700)
 
 
 def test_the_consumers_unit_is_hardened_as_the_daemons_and_gives_the_drain_its_time() -> None:
@@ -77,7 +147,7 @@ def test_the_consumers_unit_is_hardened_as_the_daemons_and_gives_the_drain_its_t
     # The drain, and the closing of two connections and of the store of ids with their own limits.
     assert int(ours["TimeoutStopSec"][0]) >= 10 + 2 * 10 + 2
     own = {"Type", "ExecStart", "ExecReload", "EnvironmentFile", "WorkingDirectory", "User", "StateDirectory"}
-    own |= {"NotifyAccess", "TimeoutStartSec", "WatchdogSec", "TimeoutStopSec"}
+    own |= {"NotifyAccess", "TimeoutStartSec", "WatchdogSec", "TimeoutStopSec", "MemoryMax", "TasksMax", *USERS}
     assert {key: value for key, value in ours.items() if key not in own} == {
         key: value for key, value in daemons.items() if key not in own
     }
@@ -95,7 +165,7 @@ def test_the_spark_consumers_unit_is_hardened_as_the_daemons_but_for_what_java_n
     # The watchdog is fed for a while without a sign of life; both together are what a stuck process gets.
     assert int(ours["WatchdogSec"][0]) > FED_FOR
     own = {"ExecStart", "ExecReload", "EnvironmentFile", "WorkingDirectory", "User", "StateDirectory"}
-    own |= {"WatchdogSec", "TimeoutStopSec"}
+    own |= {"WatchdogSec", "TimeoutStopSec", "MemoryMax", "TasksMax", *USERS}
     assert {key: value for key, value in ours.items() if key not in own} == {
         key: value for key, value in daemons.items() if key not in own | {"MemoryDenyWriteExecute"}
     }

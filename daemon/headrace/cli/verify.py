@@ -26,6 +26,7 @@ from headrace.verify.documents import KEY, DocumentNames, document_forms
 from headrace.verify.hashes import row_hash
 from headrace.verify.table import Conditions, TableNow
 from headrace.verify.views import IndexView, View
+from headrace_common.files import secrets_beside
 from headrace_common.references import Expander
 from headrace_common.values import parse_duration
 
@@ -58,10 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--index-user", metavar="NAME", default="", help="an account that may read the index")
     parser.add_argument(
-        "--index-password", metavar="REFERENCE", default="", help="its password: '${NAME}' or '${file:/path}'"
+        "--index-password",
+        metavar="REFERENCE",
+        default="",
+        help="its password: '${NAME}', '${file:/path}' or '${credential:NAME}'",
     )
     parser.add_argument(
-        "--index-api-key", metavar="REFERENCE", default="", help="instead of an account: '${NAME}' or '${file:/path}'"
+        "--index-api-key",
+        metavar="REFERENCE",
+        default="",
+        help="instead of an account: a reference as for the password",
     )
     parser.add_argument("--index-ca", metavar="FILE", type=Path, help="CA certificates of the server")
     parser.add_argument(
@@ -174,12 +181,13 @@ def _index_view(schema: TableSchema, given: argparse.Namespace) -> View:
     ids = _filled(given.index_id, {**names, "key": KEY}, "--index-id")
     if ids.count(KEY) != 1:
         raise ConfigError(["--index-id should have {key} once"])
+    secrets = secrets_beside(given.config)
     access = IndexAccess(
         f"{url.scheme}://{url.netloc}{folder}",
         index,
         given.index_user,
-        _secret(given.index_password, "--index-password"),
-        _secret(given.index_api_key, "--index-api-key"),
+        _secret(given.index_password, "--index-password", secrets),
+        _secret(given.index_api_key, "--index-api-key", secrets),
         given.index_ca,
     )
     return IndexView(document_index(access), DocumentNames(ids))
@@ -192,14 +200,15 @@ def _filled(template: str, names: dict[str, str], option: str) -> str:
         raise ConfigError([f"{option}: {error}"]) from error
 
 
-def _secret(reference: str, option: str) -> str:
+def _secret(reference: str, option: str, secrets: Path) -> str:
     """What a reference stands for. A secret itself is refused: others would see it in the list of processes."""
     if not reference:
         return ""
     if not re.fullmatch(r"\$\{[^}]*\}", reference):
-        raise ConfigError([f"{option} should be '${{NAME}}' or '${{file:/path}}', and not the secret itself"])
+        raise ConfigError([f"{option} should be a reference such as '${{NAME}}', and not the secret itself"])
     problems: list[str] = []
-    found = str(Expander(os.environ, lambda _, sentence: problems.append(f"{option}: {sentence}")).expand(reference))
+    expander = Expander(os.environ, lambda _, sentence: problems.append(f"{option}: {sentence}"), secrets)
+    found = str(expander.expand(reference))
     if problems:
         raise ConfigError(problems)
     return found

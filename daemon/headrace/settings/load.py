@@ -13,7 +13,7 @@ from headrace.settings.adapters import Sections
 from headrace.settings.checks import clashing, destination_problems, store_problems
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, MainSettings, Settings
-from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, validated
+from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, secrets_beside, validated
 from headrace_common.section import Section
 
 _DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
@@ -51,7 +51,7 @@ class Loader:
         daemon = main.daemon if main else DaemonSettings()
         folder = path.parent / daemon.destinations
         files = _destination_files(folder, path, problems if main is not None else [])
-        found = [self._read_destination(file, daemon.node, problems) for file in files]
+        found = [self._read_destination(file, path, daemon.node, problems) for file in files]
         destinations = {item.name: item for item in found if item is not None}
         problems += clashing(destinations.values(), folder).values()
         if main is not None:
@@ -65,11 +65,11 @@ class Loader:
         main = self._read_main(path, problems)
         return _complete(path, _sound(main, problems), {})
 
-    def load_destination(self, file: Path, node: str, service: str) -> DestinationSettings:
-        """Reads one destination, as load() gives it; `service` is the name of the cluster service, "" without one.
-        Raises ConfigError with every problem of the file."""
+    def load_destination(self, file: Path, main: Path, node: str, service: str) -> DestinationSettings:
+        """Reads one destination, as load() gives it; `main` is headrace.toml, `service` is the name of the cluster
+        service, "" without one. Raises ConfigError with every problem of the file."""
         problems: list[str] = []
-        destination = self._read_destination(file, node, problems)
+        destination = self._read_destination(file, main, node, problems)
         if destination is not None:
             problems += destination_problems(destination, file.parent, service, self._sections)
         return _sound(destination, problems)
@@ -83,19 +83,19 @@ class Loader:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _read_main(self, path: Path, problems: list[str]) -> MainSettings | None:
-        main = self._read(path, MainSettings, problems, ("cluster",))
+        main = self._read(path, path, MainSettings, problems, ("cluster",))
         if main is not None:
             problems += [f"{path}: {one}" for one in store_problems(main.state, main.service, self._sections)]
         return main
 
-    def _read_destination(self, file: Path, node: str, problems: list[str]) -> DestinationSettings | None:
+    def _read_destination(self, file: Path, main: Path, node: str, problems: list[str]) -> DestinationSettings | None:
         name = file.stem
         if not _DESTINATION_NAME.fullmatch(name):
             problems.append(
                 f"{file}: the file's name: a destination's name should begin with a lower-case letter or a digit, and "
                 "go on with those, dots, dashes and underscores"
             )
-        destination = self._read(file, DestinationSettings, problems, ("name",), name=name)
+        destination = self._read(file, main, DestinationSettings, problems, ("name",), name=name)
         if destination is None:
             return None
         source, route = destination.source, destination.route
@@ -108,13 +108,14 @@ class Loader:
         return destination.model_copy(update={"source": source, "route": route})
 
     def _read(
-        self, file: Path, model: type[ModelT], problems: list[str], reserved: Sequence[str], **more: Any
+        self, file: Path, main: Path, model: type[ModelT], problems: list[str], reserved: Sequence[str], **more: Any
     ) -> ModelT | None:
-        """One file as a model; None when it has problems, which are added to `problems`. `reserved` keys are ours."""
+        """One file as a model; None when it has problems, which are added to `problems`. `reserved` keys are ours, and
+        secrets lie beside `main`."""
         raw, before = read_toml(file, problems), len(problems)
         if raw is None:
             return None
-        values, report, tell = expanded(file, raw, self._env, problems)
+        values, report, tell = expanded(file, raw, self._env, problems, secrets_beside(main))
         for key in reserved:
             if values.pop(key, None) is not None:
                 report(key, "unknown key")

@@ -34,7 +34,7 @@ class _File:
 class Reloader:
     """Looks at the folder every `[daemon] watch` seconds, and reads a file when two looks in a row found it new and
     equal, so that one that is being written is left alone. SIGHUP reads every file at once, and with them the files
-    that `${file:...}` refers to.
+    that references name.
 
     `errors` is live: a sentence for each problem of the files as they are now. What a refused file says is not taken
     over; its destination goes on with the settings that it has, or is not started.
@@ -105,7 +105,7 @@ class Reloader:
     def _read(self, file: Path, stamp: Stamp) -> _File:
         try:
             node, service = self._settings.daemon.node, self._settings.service
-            return _File(stamp, self._loader.load_destination(file, node, service))
+            return _File(stamp, self._loader.load_destination(file, self._settings.file, node, service))
         except ConfigError as error:
             return _File(stamp, None, error.problems)
         except Exception as error:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from headrace_common.files import read_section
+from headrace_common.files import read_section, secrets_beside
 from headrace_common.section import MIB, Hosts, Int, Seconds, SecondsOrOff, Section, SizeOrOff, Topic
 from headrace_common.values import parse_host_port
 from headrace_documents.errors import SettingsError
@@ -183,7 +183,7 @@ def load_settings(path: Path) -> Settings:
     files = sorted((path.parent / "indexes").glob("*.toml"))
     places = [(path, one) for one in settings.index] if settings is not None else []
     for file in files:
-        found = read_section(file, IndexFile, os.environ, problems)
+        found = read_section(file, IndexFile, os.environ, problems, secrets_beside(path))
         places += [(file, one) for one in found.index] if found is not None else []
     first: dict[str, Path] = {}
     for file, one in places:

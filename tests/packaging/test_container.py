@@ -1,0 +1,76 @@
+"""The Containerfile: without an engine, all of it that can be looked at and run."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.containerfile import AWAY, FILE, final
+from tests.support import DaemonProcess, eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_linter_finds_nothing() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), "--failure-threshold=style", FILE],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_it_runs_as_a_number_that_is_not_root_in_the_folder_of_the_state() -> None:
+    user, group = final("USER").split(":")
+    assert int(user) == int(group) > 0
+    assert final("WORKDIR") == final("VOLUME") == "/var/lib/headrace"
+    assert final("STOPSIGNAL") == "SIGTERM"
+    assert json.loads(final("ENTRYPOINT")) + json.loads(final("CMD")) == ["headrace", "run"]
+
+
+def test_the_container_has_the_same_extras_as_the_package() -> None:
+    (extras,) = re.findall(r"'\.\[([^]]+)\]'", FILE.read_text())
+    assert f"\nextras={extras}\n" in (ROOT / "packaging/build-deb").read_text()
+
+
+def test_what_the_build_is_given_is_enough_and_holds_nothing_else(tmp_path: Path) -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+    context = tmp_path / "context"
+    context.mkdir()
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    made = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    # The build would not miss the examples and units.
+    assert {Path(name).parts[0] for name in (*made["packages"], *made["shared-data"])} <= set(allowed)
+    for name in allowed:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, context)
+    assert (context / "requirements-dev.lock").is_file()
+    assert not list(context.glob(".*"))
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, context]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_health_check_says_whether_the_daemon_answers_and_asks_no_proxy(tmp_path: Path) -> None:
+    program, *words = json.loads(final("HEALTHCHECK").partition("CMD ")[2])
+    assert program == "python"
+    daemon = DaemonProcess(tmp_path / "daemon", {"shop": AWAY}).start()
+
+    def check() -> int:
+        command = [sys.executable, *(word.replace(":9180/", f":{daemon.port}/") for word in words)]
+        env = {"http_proxy": "http://127.0.0.1:1"}
+        return subprocess.run(command, env=env, capture_output=True, timeout=60).returncode
+
+    try:
+        eventually(lambda: check() == 0)
+        assert daemon.terminate() == 0
+        assert check() == 1
+    finally:
+        daemon.kill()
