@@ -77,7 +77,7 @@ async def test_a_missing_exchange_is_named_at_the_start_and_by_check(rabbitmq: A
         await sink_to(rabbitmq, exchange=name).start()
     assert "declare = true" in caught.value.remedy
     (problem,) = await sink_to(rabbitmq, exchange=name).check()
-    assert f"no exchange '{name}'" in problem
+    assert f"no exchange '{name}'" in str(problem)
     assert await sink_to(rabbitmq, exchange=name, declare=True).check() == []
     (problem,) = await sink_to(rabbitmq, exchange=name).check()  # a check makes nothing
     sink = sink_to(rabbitmq, exchange=name, declare=True)

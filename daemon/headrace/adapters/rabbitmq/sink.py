@@ -11,6 +11,7 @@ from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.confirming import ConfirmingSink
+from headrace.ports.finding import Finding, failed
 from headrace.ports.sink import Parking
 
 if TYPE_CHECKING:
@@ -71,14 +72,14 @@ class RabbitMqSink(ConfirmingSink):
             await connection.close()
 
     async def problem(self) -> str:
-        return "; ".join(await RabbitMqSink(self._settings, self._lease).check())
+        return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease).check()))
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         """Connects and looks for the exchange, unless that is made at the start."""
         try:
             await self._open(declare=False)
         except SinkError as error:
-            return [str(error)]
+            return [failed("sink", error)]
         await self.close()
         return []
 
