@@ -9,6 +9,7 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -106,17 +107,29 @@ class _OperationsRequest(Request[_MetadataRequest_v8]):  # type: ignore[misc]
         return struct([self._topic], False, False, True)
 
 
-async def authorized_operations(client: Any, topic: str) -> tuple[int, set[int] | None]:
-    """Of a topic that is there: its fewest copies, and the numbers of the operations that we may do with it; None from
-    brokers before Kafka 2.3, which do not say. Raises KafkaError."""
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What one broker says of a topic."""
+
+    error: type[KafkaError]
+    partitions: int
+    copies: int
+    """Of the partition that has the fewest."""
+    operations: frozenset[int] | None
+    """What we may do with it, by the numbers in AclOperation; None from brokers before Kafka 2.3, which do not say."""
+
+
+async def inspect_topic(client: Any, topic: str) -> TopicFacts:
+    """Asks a broker about a topic and our rights, and makes none. Raises KafkaError."""
     node, known = client.get_random_node(), True
     try:
         answer = (await client.send(node, _OperationsRequest(topic))).to_object()
     except (NotImplementedError, IncompatibleBrokerVersion):
         answer, known = (await client.send(node, MetadataRequest([topic], False))).to_object(), False
     (found,) = answer["topics"]
-    copies = min((len(one["replicas"]) for one in found["partitions"]), default=0)
-    return copies, {bit for bit in range(32) if found["operations"] >> bit & 1} if known else None
+    copies = [len(one["replicas"]) for one in found["partitions"]]
+    operations = frozenset(bit for bit in range(32) if found["operations"] >> bit & 1) if known else None
+    return TopicFacts(for_code(found["error_code"]), len(copies), min(copies, default=0), operations)
 
 
 async def create_topic(client: Any, topic: str, partitions: int, copies: int, limit: float) -> tuple[int, str]:

@@ -12,9 +12,9 @@ from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import (
-    authorized_operations,
     create_topic,
     describe_topic,
+    inspect_topic,
     read_setting,
 )
 from headrace.adapters.kafka.connection import describe
@@ -84,7 +84,10 @@ class Topics:
         return found
 
     async def _findings(self, client: Any, topic: str) -> list[Finding]:
-        if not (count := await self._look(client, topic)):
+        facts = await inspect_topic(client, topic)
+        if facts.error in _FORBIDDEN:
+            raise facts.error(topic)
+        if not facts.partitions:
             if self._settings.create_topics:
                 return []
             broker = client.get_random_node()
@@ -93,14 +96,14 @@ class Topics:
             )
             return [failed("sink", self._missing(topic))] if makes == "false" else []
         found = []
-        if few := self._too_few(topic, count):
+        if few := self._too_few(topic, facts.partitions):
             found.append(failed("sink", few))
-        copies, operations = await authorized_operations(client, topic)
-        if lacking := [name for name, bit in _NEEDED.items() if operations is not None and bit not in operations]:
+        may = facts.operations
+        if may is not None and (lacking := [name for name, number in _NEEDED.items() if number not in may]):
             found.append(failed("sink", _forbidden(topic, None, lacking)))
         insync = await read_setting(client, ConfigResourceType.TOPIC, topic, "min.insync.replicas")
         if insync is not None:
-            found += _durability(topic, copies, int(insync))
+            found += _durability(topic, facts.copies, int(insync))
         return found
 
     async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:

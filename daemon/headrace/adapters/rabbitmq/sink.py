@@ -72,15 +72,21 @@ class RabbitMqSink(ConfirmingSink):
             await connection.close()
 
     async def problem(self) -> str:
-        return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease).check()))
+        return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease)._look(publish=False)))
 
     async def check(self) -> list[Finding]:
-        """Connects and looks for the exchange, unless that is made at the start."""
+        """Connects, looks for the exchange unless that is made at the start, and tries whether we may publish."""
+        return await self._look(publish=True)
+
+    async def _look(self, *, publish: bool) -> list[Finding]:
         try:
             await self._open(declare=False)
+            if publish and self._connection is not None:
+                await self._connection.try_publishing()
         except SinkError as error:
             return [failed("sink", error)]
-        await self.close()
+        finally:
+            await self.close()
         return []
 
     async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:
