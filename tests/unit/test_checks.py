@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
-from headrace.mysql.checks import refuse_incomplete, role_findings, variable_findings
+from headrace.mysql.checks import granted, refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
 from headrace.ports.finding import Finding, Level, wrong
 from headrace.settings.destination import SourceSettings
@@ -47,6 +47,34 @@ def test_a_setting_that_loses_something_is_refused_with_its_sql(
 def test_a_server_without_a_binlog_is_refused() -> None:
     with pytest.raises(BinlogOff, match="writes no binlog"):
         refuse_incomplete(variable_findings({**GOOD, "log_bin": "OFF"}))
+
+
+def test_a_source_without_a_server_id_is_wrong_because_it_refuses_all_replicas() -> None:
+    (finding,) = (one for one in variable_findings({**GOOD, "server_id": "0"}) if one.level is Level.WRONG)
+    assert finding.sql == ("SET PERSIST server_id = 1;",)
+
+
+@pytest.mark.parametrize(
+    ("grant", "schema", "right"),
+    [
+        ("GRANT SELECT, INSERT ON *.* TO `u`@`%`", "shop", True),
+        ("GRANT ALL PRIVILEGES ON `shop`.* TO `u`@`%` WITH GRANT OPTION", "shop", True),
+        ("GRANT SELECT ON 'shop'.'users' TO 'u'@'%'", "shop", True),
+        ("GRANT SELECT (`id`, `n`) ON `shop`.`users` TO `u`@`%`", "shop", True),
+        ("GRANT SELECT ON `shop`.* TO `u`@`%`", "Shop", True),
+        ("GRANT SELECT ON `sh%`.* TO `u`@`%`", "shop", True),
+        (r"GRANT SELECT ON `my\_shop`.* TO `u`@`%`", "my_shop", True),
+        (r"GRANT SELECT ON `my\_shop`.* TO `u`@`%`", "my1shop", False),
+        ("GRANT SELECT ON `crm`.* TO `u`@`%`", "shop", False),
+        ("GRANT INSERT ON `shop`.* TO `u`@`%`", "shop", False),
+        ("GRANT `reader`@`%` TO `u`@`%`", "shop", False),
+        ("GRANT EXECUTE ON PROCEDURE `shop`.`p` TO `u`@`%`", "shop", False),
+        ("GRANT SELECT ON `headrace`.* TO `u`@`%`", None, False),
+        ("GRANT SELECT ON `shop`.* TO `u`@`%`", None, True),
+    ],
+)
+def test_a_grant_is_read_as_the_server_means_it(grant: str, schema: str | None, right: bool) -> None:
+    assert bool({"SELECT", "ALL PRIVILEGES"} & granted([grant], schema)) is right
 
 
 def test_rights_alone_that_are_missing_are_told_apart() -> None:

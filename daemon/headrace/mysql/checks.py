@@ -122,6 +122,9 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
     if row_image == "full":
         wanted.append(("binlog_row_image", "FULL", "row images leave columns out"))
     findings = [ok("log_bin", "the server writes a binlog")]
+    if variables.get("server_id") == "0":
+        sentence, remedy = "it is 0: the server refuses all replicas", f"each server needs its own{_for_good(setter)}"
+        findings.append(wrong("server_id of the source", sentence, remedy, (f"{setter} server_id = 1;",)))
     for name, value, trouble in wanted:
         actual = variables.get(name, value).upper()  # binlog_format may go away: ROW will be all there is
         if actual == value:
@@ -159,15 +162,15 @@ async def _grants(connection: SourceConnection, user: str, wanted: Wanted) -> li
     """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position; SELECT
     for rows and for columns."""
     account, grants = await _account(connection), await _show_grants(connection)
-    everywhere = _rights(grants, "")
+    everywhere = granted(grants, "")
     findings = []
     for right in ("REPLICATION SLAVE", "BINLOG MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"):
         if {right, _ALL} & everywhere:
             findings.append(ok(right, f"{user} has {right}"))
         else:
             findings.append(wrong(right, f"{user} lacks {right}", sql=(f"GRANT {right} ON *.* TO {account};",)))
-    lacking = [schema for schema in wanted.schemas if not {"SELECT", _ALL} & _rights(grants, schema)]
-    if not wanted.schemas and not {"SELECT", _ALL} & _rights(grants, None):
+    lacking = [schema for schema in wanted.schemas if not {"SELECT", _ALL} & granted(grants, schema)]
+    if not wanted.schemas and not {"SELECT", _ALL} & granted(grants, None):
         lacking = [""]
     findings.append(_select(user, account, lacking, wanted, connection.variables))
     return findings
@@ -194,7 +197,7 @@ async def _show_grants(connection: SourceConnection) -> list[str]:
     return [str(text) for row in await connection.query("SHOW GRANTS") for text in row.values()]
 
 
-def _rights(grants: Sequence[str], schema: str | None) -> set[str]:
+def granted(grants: Sequence[str], schema: str | None) -> set[str]:
     """What the account may do with some or all tables of a schema, in capitals; "": everywhere; None: in any schema
     but our own."""
     rights: set[str] = set()
@@ -283,7 +286,7 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
     except QueryFailed as error:
         if error.errno not in (NO_DATABASE, NO_TABLE):
             return warning(name, f"heartbeats can't be written: {error.args[0]}")
-        if {"CREATE", _ALL} & _rights(await _show_grants(connection), SCHEMA):
+        if {"CREATE", _ALL} & granted(await _show_grants(connection), SCHEMA):
             return ok(name, "headrace.heartbeat does not exist yet: the first start creates it")
         return warning(name, "there is no table headrace.heartbeat", sql=setup_statements(account))
     except GrantMissing:

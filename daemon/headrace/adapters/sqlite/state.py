@@ -280,17 +280,20 @@ class SqliteStore(StateStore):
 
 def inspect(path: Path) -> list[str]:
     """What is wrong with the store at `path`, a sentence each, without changing or creating anything."""
-    there = os.path.lexists(path)
+    there, tried = True, path
     try:
-        if there:
+        try:
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-        try_folder(path.parent)  # SQLite's own files lie beside it
+        except FileNotFoundError:
+            if path.is_symlink():  # to nowhere
+                raise
+            there = False
+        tried = first_folder(path.parent)
+        try_folder(tried)  # SQLite has files of its own beside it
     except OSError as error:
         verb = "used" if there else "made"
-        why = (
-            f"{error.filename or path}: {error.strerror}" if there else f"{first_folder(path.parent)}: {error.strerror}"
-        )
-        return [f"the state store {path} can't be {verb} ({why}) -> look at owner and rights, and at [state] path"]
+        mends = "look at owner and rights, and at [state] path"
+        return [f"the state store {path} can't be {verb} ({tried}: {error.strerror}) -> {mends}"]
     if not there:
         return []
     try:
