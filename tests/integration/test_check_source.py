@@ -190,6 +190,14 @@ async def test_a_position_that_is_purged_soon_or_was_is_told(stack: Stack) -> No
             server.kill()
 
 
+async def test_a_position_of_another_server_is_told(mariadb: Any) -> None:
+    stored = Wanted(position=Position("mariadb-0-4711", "mysql-bin.000001", 4))
+    finding = (await look(mariadb, wanted=stored))["retention"]
+    assert finding.level is Level.WARNING
+    assert "is one of another server, mariadb-0-4711" in finding.sentence
+    assert finding.remedy.endswith("#source_changed")
+
+
 def test_a_source_that_is_away_is_told_once_and_what_depends_on_it_is_not_looked_at(
     daemon: Callable[..., DaemonProcess], mysql: Any
 ) -> None:

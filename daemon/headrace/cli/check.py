@@ -93,7 +93,7 @@ async def command(settings: Settings, report: Report) -> int:
             heartbeat=destination.heartbeat,
             position=kept.stored.position if kept is not None else None,
         )
-        blind = ""
+        away = blind = ""
         for number, source in enumerate(addresses(destination.source)):
             address = f"{source.host}:{source.port}"
             checking = check_source(
@@ -101,22 +101,21 @@ async def command(settings: Settings, report: Report) -> int:
             )
             found = await _limited("connection", checking)
             report.add(name, f"standby {address}" if number else "source", found, address)
-            blind = blind if number else _why_blind(found, address)
-        report.add(name, "state", await _position(settings.daemon, destination, kept, name in unread, blind))
+            if not number:
+                away, blind = _blind(found, address)
+        report.add(name, "state", await _position(settings.daemon, destination, kept, name in unread, away, blind))
         rules = [_not_looked_at("rules", blind)] if blind else await _limited("rules", _check_rules(destination))
         report.add(name, "rules", rules)
         report.add(name, "sink", await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
     return report.end()
 
 
-def _why_blind(found: Sequence[Finding], address: str) -> str:
-    """Why the tables of a source can't be looked at; "" when they can."""
-    bad = {one.name for one in found if one.level is Level.WRONG}
-    if "connection" in bad:
-        return f"the source {address} can't be asked"
-    if any(one.name == "SELECT" and one.level is not Level.OK for one in found):
-        return "the account may not read the captured tables"
-    return ""
+def _blind(found: Sequence[Finding], address: str) -> tuple[str, str]:
+    """Why a source can't be asked at all, and why not about its tables; "" when it can."""
+    levels = {one.name: one.level for one in found}  # a connection that breaks later is told twice, last as wrong
+    away = f"the source {address} can't be asked" if levels.get("connection") is Level.WRONG else ""
+    sees = levels.get("SELECT", Level.OK) is Level.OK
+    return away, away or ("" if sees else "the account may not read the captured tables")
 
 
 def _not_looked_at(name: str, why: str) -> Finding:
@@ -174,18 +173,21 @@ def _publishes_rows(destination: DestinationSettings) -> bool:
 
 
 async def _position(
-    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, unread: bool, blind: str
+    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, unread: bool, away: str, blind: str
 ) -> list[Finding]:
-    """Where the destination would begin, as far as that can be looked at."""
+    """Where the destination would begin, as far as that can be looked at. `unread`: its store can't be read; `away` and
+    `blind` as _blind() says."""
     if unread:
         return [_not_looked_at("position", "the state store can't be read")]
     known = kept is not None and kept.stored.position is not None
-    if blind and not known and isinstance(destination.source.start, StartLatest):
-        return [_not_looked_at("position", blind)]
-    return await _limited("state", _check_state(daemon, destination, kept))
+    if away and not known and isinstance(destination.source.start, StartLatest):
+        return [_not_looked_at("position", away)]
+    return await _limited("position", _check_state(daemon, destination, kept, blind))
 
 
-async def _check_state(daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None) -> list[Finding]:
+async def _check_state(
+    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, blind: str
+) -> list[Finding]:
     """Where the destination would begin."""
     source, known = destination.source, kept.stored if kept is not None else None
     if known is not None and known.position is not None:
@@ -206,7 +208,7 @@ async def _check_state(daemon: DaemonSettings, destination: DestinationSettings,
         return [warning("position", f"{begins}; rows that are there already are not published")]
     return [
         ok("position", f"{begins}, and publishes the rows that are there"),
-        *await _tables(daemon, destination),
+        *([_not_looked_at("snapshot", blind)] if blind else await _tables(daemon, destination)),
     ]
 
 

@@ -17,10 +17,10 @@ def look_at_folders(settings: Settings) -> list[Finding]:
     """A finding for the state's folders and one for the spool's."""
     found = []
     if settings.cluster is None:  # else neither state nor locks are in files
-        states = {settings.state_of(one).path.parent: None for one in settings.destinations.values()}
+        states = {settings.state_of(one).path.parent.absolute(): None for one in settings.destinations.values()}
         found = [_look("state folder", folder, _LEAST) for folder in states]
     spools = sum(one.source.max_spool for one in settings.destinations.values())
-    spool = settings.daemon.spool
+    spool = settings.daemon.spool.absolute()
     try:
         try_folder(spool)
     except OSError as error:

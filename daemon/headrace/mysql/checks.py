@@ -316,6 +316,9 @@ async def _retention(connection: SourceConnection, source: SourceSettings, posit
     except HeadraceError as error:
         return [warning(name, f"the source's binlogs can't be looked at: {error.args[0]}", error.remedy)]
     by_gtid = inventory.gtid_mode and bool(position.gtid_set)
+    if not by_gtid and position.server_uuid != inventory.server_uuid:
+        sentence = f"the stored position {position} is one of another server, {position.server_uuid}"
+        return [warning(name, sentence, "see docs/troubleshooting.md#source_changed")]
     kept = (
         GtidSet(position.gtid_set).contains(GtidSet(inventory.purged)) if by_gtid else found.share != 0 or found.bytes
     )
