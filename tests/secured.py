@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import CreateAclsRequest_v1
 
 from devstack import Stack
 from devstack.servers.kafka_users import add_user
+from headrace.adapters.kafka.aiokafka_internals import client_of
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from tests.certificates import Authority
 
@@ -61,6 +64,10 @@ def secured(stack: Stack, folder: Path) -> Iterator[Secured]:
         "ssl.truststore.location": str(authority.path),
         "listener.name.mutual.ssl.client.auth": "required",
         "auto.create.topics.enable": "false",
+        # a topic that nobody has restricted is everybody's
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
     }
     for name in ("sasl", "sasltls"):
         head = f"listener.name.{name}"
@@ -82,6 +89,20 @@ def secured(stack: Stack, folder: Path) -> Iterator[Secured]:
         yield Secured(kafka, folder, authority)
     finally:
         kafka.kill()
+
+
+async def restrict(bootstrap: str, topic: str, user: str, operation: int) -> None:
+    """Lets one account alone do one thing with a topic; `operation` by its number in AclOperation."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        client, topics, literal, allow = client_of(admin), 2, 3, 3
+        rule = CreateAclsRequest_v1([(topics, topic, literal, f"User:{user}", "*", operation, allow)])
+        rule.prepare = lambda _: rule
+        answer = await client.send(client.get_random_node(), rule)
+        assert not answer.creation_responses[0][0], answer
+    finally:
+        await admin.close()
 
 
 def token(life: float, subject: str = USER) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -11,13 +12,17 @@ from typing import Any
 
 import pytest
 
-from headrace.mysql.checks import check_source
+from devstack import Stack
+from headrace.model import Position
+from headrace.mysql.checks import Wanted, check_source
+from headrace.mysql.position.inventory import take_inventory
 from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
-from headrace.ports.finding import Finding
-from headrace.settings.destination import HeartbeatSettings, SourceSettings
+from headrace.ports.finding import Finding, Level
+from headrace.settings.destination import SourceSettings
 from headrace.settings.load import derive_server_id
 from tests import versions
-from tests.support import DaemonProcess, destination_toml, free_port
+from tests.once import until
+from tests.support import DaemonProcess, destination_toml, eventually, free_port, read_jsonl
 
 pytestmark = pytest.mark.server
 
@@ -37,38 +42,32 @@ def account(server: Any) -> Any:
     server.sql("DROP USER lean@'%'")
 
 
-async def look(server: Any, user: str = "canal", **more: Any) -> dict[str, Finding]:
+async def look(server: Any, user: str = "canal", wanted: Wanted | None = None, **more: Any) -> dict[str, Finding]:
     source = SourceSettings(
         host=server.host, port=server.port, user=user, password="canal", server_id=more.pop("server_id", 8001)
     ).model_copy(update=more)
-    found = await check_source(
-        source,
-        source.server_id,
-        node="node-1",
-        destination="checked",
-        heartbeat=HeartbeatSettings(),
-    )
+    found = await check_source(source, source.server_id, node="node-1", destination="checked", wanted=wanted)
     return {finding.name: finding for finding in found}
 
 
 async def test_a_complete_server_is_well_in_every_point(server: Any) -> None:
     found = await look(server)
-    assert all(finding.ok for finding in found.values())
+    assert not any(finding.level is Level.WRONG for finding in found.values())
     assert found["server_id"].sentence == "our server id is 8001, which nobody else has"
+    assert found["clock"].sentence == "the source's clock and ours differ by less than 2 s"
     assert found["role"].sentence == "the server is writable and replicates from nobody"
-    assert not found["heartbeat"].note
 
 
 async def test_a_clash_of_server_ids_is_named(server: Any) -> None:
     async with registered(server, 8001, "11111111-2222-3333-4444-555555555555"):
         finding = (await look(server))["server_id"]
-        assert not finding.ok
+        assert finding.level is Level.WRONG
         assert "our server id 8001 is in use by replica 'reports.example' (port 33" in finding.sentence
     derived = derive_server_id("node-1", "checked")
-    assert (await look(server, server_id=derived))["server_id"].ok
+    assert (await look(server, server_id=derived))["server_id"].level is Level.OK
     async with registered(server, derived, "11111111-2222-3333-4444-555555555555"):
         finding = (await look(server, server_id=derived))["server_id"]
-        assert finding.ok
+        assert finding.level is Level.OK
         assert f"{derived}, which node and destination give first, is in use" in finding.sentence
 
 
@@ -90,27 +89,30 @@ def address_of_canal(server: Any) -> Any:
 
 async def test_the_source_s_own_id_is_wrong(server: Any) -> None:
     finding = (await look(server, server_id=server.server_id))["server_id"]
-    assert not finding.ok
+    assert finding.level is Level.WRONG
     assert "the source's own" in finding.sentence
 
 
-async def test_a_heartbeat_table_that_can_t_be_written_is_a_note_with_all_of_the_sql(server: Any, account: str) -> None:
+async def test_a_heartbeat_table_that_can_t_be_written_is_a_warning_with_all_of_the_sql(
+    server: Any, account: str
+) -> None:
     finding = (await look(server, account))["heartbeat"]
-    assert finding.ok
-    assert finding.note
-    for part in ("CREATE DATABASE IF NOT EXISTS headrace;", "CREATE TABLE IF NOT EXISTS headrace.heartbeat ("):
-        assert part in finding.remedy
-    assert "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO 'lean'@'%';" in finding.remedy
-    server.sql(finding.remedy)
+    assert finding.level is Level.WARNING
+    made, table, grant = finding.sql
+    assert made == "CREATE DATABASE IF NOT EXISTS headrace;"
+    assert table.startswith("CREATE TABLE IF NOT EXISTS headrace.heartbeat (")
+    assert grant == "GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO 'lean'@'%';"
+    for statement in finding.sql:
+        server.sql(statement)
     finding = (await look(server, account))["heartbeat"]
-    assert (finding.note, finding.sentence) == (False, "heartbeats can be written into headrace.heartbeat")
+    assert (finding.level, finding.sentence) == (Level.OK, "heartbeats can be written into headrace.heartbeat")
 
 
 async def test_a_table_that_the_first_start_creates_is_well(server: Any) -> None:
     server.sql("DROP DATABASE IF EXISTS headrace")
     finding = (await look(server))["heartbeat"]
-    assert (finding.note, finding.sentence) == (
-        False,
+    assert (finding.level, finding.sentence) == (
+        Level.OK,
         "headrace.heartbeat does not exist yet: the first start creates it",
     )
     assert server.sql("SHOW DATABASES LIKE 'headrace'") == [], "the check itself changes nothing"
@@ -124,27 +126,136 @@ async def test_select_on_our_own_tables_alone_reads_nobody_s_columns(server: Any
     server.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'; GRANT SELECT, INSERT ON headrace.* TO lean@'%'")
     try:
         finding = (await look(server, "lean"))["SELECT"]
-        assert (finding.ok, finding.remedy) == (False, "GRANT SELECT ON *.* TO 'lean'@'%';")
+        assert (finding.level, finding.sql) == (Level.WRONG, ("GRANT SELECT ON *.* TO 'lean'@'%';",))
         server.sql("GRANT SELECT ON shop.* TO lean@'%'")
-        assert (await look(server, "lean"))["SELECT"].ok
+        assert (await look(server, "lean"))["SELECT"].level is Level.OK
     finally:
         server.sql(f"DROP USER lean@'%'; SET GLOBAL binlog_row_metadata = '{before}'")
 
 
-async def test_readers_that_can_t_be_seen_are_a_note_with_the_grant(mariadb: Any) -> None:
+async def test_the_grant_names_the_schemas_that_the_filter_names(server: Any) -> None:
+    server.sql("CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT SELECT ON `sho_`.* TO lean@'%'")
+    wanted = Wanted(("shop", "crm", "crm2"), reads_rows=True)
+    try:
+        finding = (await look(server, "lean", wanted))["SELECT"]
+        grants = ("GRANT SELECT ON `crm`.* TO 'lean'@'%';", "GRANT SELECT ON `crm2`.* TO 'lean'@'%';")
+        assert (finding.level, finding.sql) == (Level.WRONG, grants)
+        assert "lacks SELECT on crm, crm2: it sees no captured table there" in finding.sentence
+        server.sql("".join(grants))
+        assert (await look(server, "lean", wanted))["SELECT"].level is Level.OK
+    finally:
+        server.sql("DROP USER lean@'%'")
+
+
+async def test_a_clock_that_differs_is_a_warning(server: Any) -> None:
+    before = server.sql("SELECT @@global.init_connect")[0][0]
+    try:
+        for step, words in ((500, "ahead of"), (-500, "behind")):
+            server.sql(f"SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + {step}'")
+            finding = (await look(server))["clock"]
+            assert finding.level is Level.WARNING
+            (seconds,) = re.findall(rf"the source's clock is ([\d.]+) s {words} ours", finding.sentence)
+            assert 440 < float(seconds) < 560, "a session's clock stands still from its beginning on"
+    finally:
+        server.sql(f"SET GLOBAL init_connect = '{before}'")
+
+
+async def test_a_position_that_is_purged_soon_or_was_is_told(stack: Stack) -> None:
+    for kind, gtids in (("mysql", True), ("mariadb", False)):
+        server = stack.sql(kind, name=f"{kind}-purging")
+        try:
+            server.sql("CREATE DATABASE before_it")
+            async with await SourceConnection.open(address_of_canal(server)) as connection:
+                inventory = await take_inventory(connection)
+            gtid_set = inventory.executed if gtids else ""
+            stored = Wanted(position=Position(inventory.server_uuid, *inventory.end, gtid_set))
+            assert (await look(server, wanted=stored))["retention"].level is Level.OK
+            server.sql("FLUSH BINARY LOGS; CREATE DATABASE later; FLUSH BINARY LOGS")
+            server.sql("SET GLOBAL binlog_expire_logs_seconds = 3")
+
+            async def is_told(server: Any = server, stored: Wanted = stored) -> bool:
+                return (await look(server, wanted=stored))["retention"].level is not Level.OK
+
+            await until(is_told)
+            found = (await look(server, wanted=stored))["retention"]
+            assert found.level is Level.WARNING
+            assert "the source may purge the binlog of our position" in found.sentence
+            newest = server.sql("SHOW BINARY LOGS")[-1][0]
+            server.sql(f"PURGE BINARY LOGS TO '{newest}'")
+            found = (await look(server, wanted=stored))["retention"]
+            assert found.level is Level.WRONG
+            assert "the source has purged what follows the stored position" in found.sentence
+            assert f"#{'gtids_purged' if gtids else 'position_purged'}" in found.remedy
+        finally:
+            server.kill()
+
+
+async def test_a_position_of_another_server_is_told(mariadb: Any) -> None:
+    stored = Wanted(position=Position("mariadb-0-4711", "mysql-bin.000001", 4))
+    finding = (await look(mariadb, wanted=stored))["retention"]
+    assert finding.level is Level.WARNING
+    assert "is one of another server, mariadb-0-4711" in finding.sentence
+    assert finding.remedy.endswith("#source_changed")
+
+
+def test_a_source_that_is_away_is_told_once_and_what_depends_on_it_is_not_looked_at(
+    daemon: Callable[..., DaemonProcess], mysql: Any
+) -> None:
+    port = free_port()
+    text = destination_toml(mysql, "shop", 'type = "null"', snapshot="initial")
+    process = daemon(shop=text.replace(f"port = {mysql.port}", f"port = {port}"))
+    status, printed = process.command("check")
+    assert status == 1
+    assert printed.count("can't be reached") == printed.count("shop: wrong ") == 1
+    for name in ("position", "rules"):
+        why = f"not looked at, because the source 127.0.0.1:{port} can't be asked"
+        assert f"shop: warning {name}: {why}\n" in printed
+    assert "shop: ok      sink: " in printed
+
+
+def test_what_check_prints_as_sql_mends_all_of_it(
+    server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    server.sql("CREATE USER bare@'%' IDENTIFIED BY 'canal'; SET GLOBAL binlog_format = 'MIXED'")
+    server.sql("CREATE DATABASE bared; CREATE TABLE bared.t (id INT PRIMARY KEY)")
+    text = destination_toml(server, "bared", 'type = "null"').replace('user = "canal"', 'user = "bare"')
+    process = daemon(one=text, two=text)
+    try:
+        status, printed = process.command("check", "--json")
+        told = json.loads(printed)
+        assert (status, told["summary"]["wrong"] > 0) == (1, True)
+        blind = [one for one in told["findings"] if one["name"] == "rules" and one["destination"] == "one"]
+        assert [one["sentence"] for one in blind] == [
+            "not looked at, because the account may not read the captured tables"
+        ]
+        status, script = process.command("check", "--sql")
+        assert (status, script.count("GRANT SELECT ON `bared`.* TO 'bare'@'%';")) == (1, 1)
+        assert [line for line in script.splitlines() if line.startswith("--")] == [
+            f"-- one: source {server.host}:{server.port}"
+        ]
+        server.sql(script)
+        server.sql(process.command("check", "--sql")[1])  # what could not be seen before
+        status, printed = process.command("check")
+        assert (status, printed.splitlines()[-1]) == (0, "all is well"), printed
+        assert "one: ok      rules: every rule fits; 1 table is published" in printed
+    finally:
+        server.sql("DROP USER bare@'%'; SET GLOBAL binlog_format = 'ROW'; DROP DATABASE bared")
+
+
+async def test_readers_that_can_t_be_seen_are_a_warning_with_the_grant(mariadb: Any) -> None:
     mariadb.sql("CREATE USER lean@'%' IDENTIFIED BY 'canal'; GRANT SELECT, REPLICATION SLAVE ON *.* TO lean@'%'")
     try:
         found = await look(mariadb, "lean")
-        assert found["server_id"].note
-        assert found["server_id"].remedy == "GRANT REPLICATION MASTER ADMIN ON *.* TO 'lean'@'%';"
-        assert not found["BINLOG MONITOR"].ok
-        assert found["role"].note
-        assert found["role"].remedy == "GRANT SLAVE MONITOR ON *.* TO 'lean'@'%';"
+        assert found["server_id"].level is Level.WARNING
+        assert found["server_id"].sql == ("GRANT REPLICATION MASTER ADMIN ON *.* TO 'lean'@'%';",)
+        assert found["BINLOG MONITOR"].level is Level.WRONG
+        assert found["role"].level is Level.WARNING
+        assert found["role"].sql == ("GRANT SLAVE MONITOR ON *.* TO 'lean'@'%';",)
     finally:
         mariadb.sql("DROP USER lean@'%'")
 
 
-def test_each_standby_address_is_checked_and_a_note_does_no_harm(
+def test_each_standby_address_is_checked_and_a_warning_does_no_harm(
     mysql: Any, daemon: Callable[..., DaemonProcess]
 ) -> None:
     def run(port: int) -> subprocess.CompletedProcess[str]:
@@ -160,7 +271,7 @@ def test_each_standby_address_is_checked_and_a_note_does_no_harm(
     done = run(dead)
     assert done.returncode == 1
     assert "shop: ok      connection:" in done.stdout
-    assert f"shop, standby 127.0.0.1:{dead}: WRONG   connection: MySQL at 127.0.0.1:{dead}" in done.stdout
+    assert f"shop, standby 127.0.0.1:{dead}: wrong   connection: MySQL at 127.0.0.1:{dead}" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -169,31 +280,42 @@ async def test_a_read_only_server_gets_no_heartbeats_and_may_be_refused(mysql: A
     try:
         found = await look(mysql)
         assert found["role"].sentence == "the server is read-only and replicates from nobody"
-        assert found["heartbeat"].ok
+        assert found["heartbeat"].level is Level.OK
         assert "no heartbeats are written" in found["heartbeat"].sentence
-        assert not (await look(mysql, read_only="refuse"))["role"].ok
+        assert (await look(mysql, read_only="refuse"))["role"].level is Level.WRONG
     finally:
         mysql.sql("SET GLOBAL read_only = 0")
 
 
-def test_the_account_of_the_readmes_quick_start_lacks_nothing_and_sees_the_tables(
-    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess]
+def test_the_readmes_sql_and_configuration_are_enough(
+    stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
-    execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(40))")
     page = (Path(__file__).parents[2] / "README.md").read_text()
-    (sql,) = re.findall(r"```sql\n(CREATE USER .*?)```", page, re.DOTALL)
-    changed = (("'canal'@'%'", "quick@'%'"), ("<password>", "canal"), (" shop.*", f" {schema}.*"))
-    for old, new in changed:
-        assert old in sql
-        sql = sql.replace(old, new)
+    account, settings = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    server = stack.mysql(name="readme")
     try:
-        for statement in re.sub("--.*", "", sql).split(";"):
-            if statement.strip():
-                mysql.sql(statement)
-        text = destination_toml(mysql, schema, 'type = "null"').replace('user = "canal"', 'user = "quick"')
-        done = daemon(shop=text).run("check")
+        server.sql("DROP USER 'canal'@'%'; CREATE DATABASE shop; CREATE TABLE shop.users (id INT, name VARCHAR(40))")
+        server.sql("INSERT INTO shop.users VALUES (1, 'Anne')")
+        server.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+        server.sql(account + settings)
+        out = tmp_path / "out.jsonl"
+        for old, new in (
+            ('host = "127.0.0.1"', f'host = "127.0.0.1"\nport = {server.port}'),
+            ("${SHOP_PASSWORD}", "<password>"),
+            ('path = "-"', f'path = "{out}"'),
+        ):
+            assert old in toml
+            toml = toml.replace(old, new)
+        process = daemon(shop=toml)
+        status, printed = process.command("check")
+        assert (status, printed.splitlines()[-1]) == (0, "all is well"), printed
+        assert "warning" not in printed
+        assert "shop: ok      rules: every rule fits; 1 table is published" in printed
+        process.start()
+        eventually(
+            lambda: [row for message in read_jsonl(out) for row in message["data"]] == [{"id": "1", "name": "Anne"}]
+        )
+        assert process.terminate() == 0
     finally:
-        mysql.sql("DROP USER quick@'%'")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "shop: ok      rules: every rule fits; 1 table is published" in done.stdout
-    assert "note    filter" not in done.stdout
+        server.kill()

@@ -293,6 +293,27 @@ def test_positions_in_zookeeper_are_shown_and_set_by_the_same_commands(
     eventually(lambda: ids(tmp_path / "out.jsonl").count("1") == 2)
 
 
+def test_check_tells_an_account_that_may_not_use_the_nodes(
+    mysql: Any, zookeeper: Any, schema: str, daemon: Make
+) -> None:
+    text = destination_toml(mysql, schema, 'type = "null"')
+    settings = shared(zookeeper.hosts, schema)
+    account = '\nuser = "headrace"\npassword = "secret"'
+    one, other = (daemon(shop=text, settings=settings + more) for more in (account, account.replace("secret", "else")))
+    code, said = one.command("check")
+    assert (code, said.splitlines()[-1]) == (0, "all is well"), said
+    one.start().wait_state("shop", "STREAMING")
+    assert one.terminate() == 0
+    code, said = other.command("check")
+    assert code == 1
+    assert said.count("wrong ") == said.count("state: wrong   store: ZooKeeper does not let us use") == 1, said
+    assert "give [zookeeper] the user that made the nodes" in said
+    assert "shop: warning position: not looked at, because the state store can't be read" in said
+    away = daemon(shop=text, settings=shared("127.0.0.1:1", schema))
+    code, said = away.command("check")
+    assert (code, said.count("could be reached within")) == (1, 1), said
+
+
 def test_a_zookeeper_that_is_away_is_one_sentence(mysql: Any, schema: str, daemon: Make, tmp_path: Path) -> None:
     text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
     process = daemon(shop=text, settings=shared("127.0.0.1:1", schema))

@@ -18,9 +18,11 @@ from headrace.adapters.kafka.state_topic import StateTopic
 from headrace.errors import HeadraceError, SinkError, SinkRejected, StateStoreError
 from headrace.lease import Lease
 from headrace.model import State
+from headrace.ports.finding import Level
+from headrace.ports.sink import SinkRouting
 from tests import once
 from tests.certificates import Authority
-from tests.secured import PASSWORD, Secured, TokenServer, secured, token_server
+from tests.secured import PASSWORD, USER, Secured, TokenServer, restrict, secured, token_server
 
 pytestmark = pytest.mark.server
 
@@ -158,6 +160,36 @@ async def test_the_wrong_kind_of_listener_is_an_error_that_ends(broker: Secured)
     error = await refusal(broker.settings("tls", "SASL", request_timeout=3))
     assert 'listeners for tls = "required", sasl_mechanism = "none"' in error.remedy
     assert "can't be reached" in str(await refusal(broker.settings("sasl", "SASLTLS", request_timeout=3)))
+
+
+async def test_sasl_where_the_listener_asks_for_none_is_not_taken_for_a_wrong_password(broker: Secured) -> None:
+    plain = {"bootstrap_servers": broker.plain, "request_timeout": 3}
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        error = await refusal(broker.settings("sasl", sasl_mechanism=mechanism, password="wrong", **plain))
+        assert f"the listener of Kafka at {broker.plain} asks for no SASL" in str(error)
+        assert 'sasl_mechanism = "none"' in error.remedy
+        assert "look at [sink] user" not in error.remedy
+    error = await refusal(broker.settings("tls", **plain))
+    assert 'listeners for tls = "required"' in error.remedy
+
+
+async def test_rights_on_a_topic_that_are_missing_are_named(broker: Secured) -> None:
+    read, write, describe = 3, 4, 8
+    for operation, user, words in (
+        (write, USER, ""),
+        (write, "somebody", "TopicAuthorizationFailedError"),
+        (describe, USER, "(Write is not allowed)"),
+        (read, USER, "(Write is not allowed)"),
+    ):
+        topic = once.new_name()
+        await once.make_topic(broker.plain, topic)
+        await restrict(broker.plain, topic, user, operation)
+        found = await KafkaSink(broker.settings("sasl"), Lease(), routing=SinkRouting((topic,))).check()
+        assert [one.level for one in found] == ([Level.WRONG] if words else [])
+        for one in found:
+            assert f"Kafka does not let us use the topic {topic}" in one.sentence
+            assert words in one.sentence
+            assert f"--operation Write --topic {topic})" in one.remedy
 
 
 # -- OAUTHBEARER ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
 from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
+from headrace.ports.finding import Finding, Level
 from headrace.ports.sink import MessageRefused, SinkRouting
 from tests import once
 from tests.support import DaemonProcess, destination_toml, read_topic
@@ -167,6 +168,43 @@ async def test_check_tells_what_is_wrong_with_topics(
     assert f"the topic {few} has 2 partitions, and [route] sends to 4" in printed
     assert f"there is no topic {missing}, and the brokers make none by themselves" in printed
     assert "make it with 7 partitions" in printed
+
+
+async def test_copies_that_do_not_fit_min_insync_replicas_are_told(stack: Stack) -> None:
+    cluster = stack.kafka(2, name="copies")
+    address = cluster.bootstrap_servers
+
+    async def look(topic: str) -> list[Finding]:
+        return await KafkaSink(settings(cluster), Lease(), routing=SinkRouting((topic,))).check()
+
+    async def finding(copies: int, insync: int) -> Finding:
+        """Once the brokers know the topic."""
+        topic = once.new_name()
+        await once.make_topic(address, topic, 1, copies, min_insync_replicas=str(insync))
+
+        found: list[Finding] = []
+
+        async def is_told() -> bool:
+            found[:] = await look(topic)
+            return bool(found)
+
+        await once.until(is_told)
+        (told,) = found
+        return told
+
+    try:
+        well = [once.new_name(), once.new_name()]
+        for copies, topic in enumerate(well, 1):
+            await once.make_topic(address, topic, 1, copies, min_insync_replicas=str(copies))
+        told = await finding(1, 2)
+        assert told.level is Level.WRONG
+        assert "is 2, and it has 1 copy: the brokers confirm no message" in told.sentence
+        told = await finding(2, 1)
+        assert told.level is Level.WARNING
+        assert "is 1 with 2 copies" in told.sentence
+        assert [await look(topic) for topic in well] == [[], []]
+    finally:
+        cluster.kill()
 
 
 async def test_the_daemon_makes_a_topic_for_each_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ async def test_a_missing_exchange_is_named_at_the_start_and_by_check(rabbitmq: A
         await sink_to(rabbitmq, exchange=name).start()
     assert "declare = true" in caught.value.remedy
     (problem,) = await sink_to(rabbitmq, exchange=name).check()
-    assert f"no exchange '{name}'" in problem
+    assert f"no exchange '{name}'" in str(problem)
     assert await sink_to(rabbitmq, exchange=name, declare=True).check() == []
     (problem,) = await sink_to(rabbitmq, exchange=name).check()  # a check makes nothing
     sink = sink_to(rabbitmq, exchange=name, declare=True)
@@ -205,6 +206,27 @@ async def test_a_wrong_password_and_a_missing_virtual_host_are_told_apart(rabbit
     assert "add_vhost" in caught.value.remedy
     rabbitmq.add_vhost("some/where")
     assert await sink_to(rabbitmq, virtual_host="some/where").check() == []
+
+
+async def test_an_account_that_may_not_write_to_the_exchange_is_told_and_nothing_is_published(
+    rabbitmq: Any, name: str
+) -> None:
+    rabbitmq.add_user("reader", "secret")
+    account = {"user": "reader", "password": "secret", "exchange": name}
+    async with looking_at(rabbitmq.url) as broker:
+        queue = await broker.queue(name, exchange=name)
+        rabbitmq.allow("reader", "/", write="")
+        (finding,) = await sink_to(rabbitmq, **account).check()
+        assert re.search(f"ACCESS_REFUSED - (write )?access to exchange '{name}'", finding.sentence)
+        assert "set_permissions -p / reader" in finding.remedy
+        assert await sink_to(rabbitmq, **account).problem() == "", "which nothing is published for"
+        rabbitmq.allow("reader", "/")
+        assert await sink_to(rabbitmq, **account).check() == []
+        again = await broker.channel.declare_queue(name, passive=True)
+        assert (again.declaration_result.message_count, queue.name) == (0, name)
+    rabbitmq.allow("reader", "/", write="")
+    (finding,) = await sink_to(rabbitmq, user="reader", password="secret").check()
+    assert "ACCESS_REFUSED" in finding.sentence, "the default exchange too"
 
 
 async def test_every_server_is_tried(rabbitmq: Any) -> None:

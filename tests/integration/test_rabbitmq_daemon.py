@@ -180,9 +180,9 @@ def test_check_and_health_say_what_is_wrong_and_no_secret(
     status, text = process.command("check")
     assert status == 1
     assert "good: ok      sink: the rabbitmq sink can be written to" in text
-    assert "exchange: WRONG   sink: RabbitMQ refuses to take messages (NOT_FOUND - no exchange 'nowhere'" in text
-    assert "password: WRONG   sink: RabbitMQ refuses the account" in text
-    assert "vhost: WRONG   sink: RabbitMQ refuses the virtual host nowhere" in text
+    assert "exchange: wrong   sink: RabbitMQ refuses to take messages (NOT_FOUND - no exchange 'nowhere'" in text
+    assert "password: wrong   sink: RabbitMQ refuses the account" in text
+    assert "vhost: wrong   sink: RabbitMQ refuses the virtual host nowhere" in text
     process.start()
     for name in ("exchange", "password", "vhost"):
         process.wait_state(name, "FAILED")

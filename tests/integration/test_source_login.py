@@ -12,6 +12,7 @@ import pytest
 from headrace.errors import SourceError, SourceMisconfigured
 from headrace.mysql.checks import check_source
 from headrace.mysql.wire.connection import SourceConnection, address_of
+from headrace.ports.finding import Level
 from headrace.settings.destination import SourceSettings
 from tests.binlogs import connect
 from tests.certificates import Authority
@@ -129,5 +130,5 @@ async def test_check_says_that_the_server_offers_no_tls(mysql: Any) -> None:
         proxy.rewrite = without_tls
         raw = {"host": "127.0.0.1", "port": proxy.port, "user": "canal", "password": "canal", "tls": "required"}
         [finding] = await check_source(SourceSettings.model_validate(raw), 8001)
-    assert not finding.ok
+    assert finding.level is Level.WRONG
     assert "offers no TLS" in finding.sentence

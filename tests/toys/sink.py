@@ -9,6 +9,7 @@ from pydantic import Field
 
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
 
@@ -48,7 +49,7 @@ class ToySink(Sink):
     async def close(self) -> None:
         pass
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         return []
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
-from headrace.mysql.checks import refuse_incomplete, role_findings, variable_findings
+from headrace.mysql.checks import granted, refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
-from headrace.ports.finding import Finding
+from headrace.ports.finding import Finding, Level, wrong
 from headrace.settings.destination import SourceSettings
 
 GOOD = {
@@ -41,6 +41,7 @@ def test_a_setting_that_loses_something_is_refused_with_its_sql(
         refuse_incomplete(variable_findings({**GOOD, "version": version, name: value}))
     assert f"{name} is {value}" in str(caught.value)
     assert f"{how} {name} = '{wanted}';" in caught.value.remedy
+    assert ("my.cnf" in caught.value.remedy) is (how == "SET GLOBAL"), "it lasts until the server restarts"
 
 
 def test_a_server_without_a_binlog_is_refused() -> None:
@@ -48,8 +49,36 @@ def test_a_server_without_a_binlog_is_refused() -> None:
         refuse_incomplete(variable_findings({**GOOD, "log_bin": "OFF"}))
 
 
+def test_a_source_without_a_server_id_is_wrong_because_it_refuses_all_replicas() -> None:
+    (finding,) = (one for one in variable_findings({**GOOD, "server_id": "0"}) if one.level is Level.WRONG)
+    assert finding.sql == ("SET PERSIST server_id = 1;",)
+
+
+@pytest.mark.parametrize(
+    ("grant", "schema", "right"),
+    [
+        ("GRANT SELECT, INSERT ON *.* TO `u`@`%`", "shop", True),
+        ("GRANT ALL PRIVILEGES ON `shop`.* TO `u`@`%` WITH GRANT OPTION", "shop", True),
+        ("GRANT SELECT ON 'shop'.'users' TO 'u'@'%'", "shop", True),
+        ("GRANT SELECT (`id`, `n`) ON `shop`.`users` TO `u`@`%`", "shop", True),
+        ("GRANT SELECT ON `shop`.* TO `u`@`%`", "Shop", True),
+        ("GRANT SELECT ON `sh%`.* TO `u`@`%`", "shop", True),
+        (r"GRANT SELECT ON `my\_shop`.* TO `u`@`%`", "my_shop", True),
+        (r"GRANT SELECT ON `my\_shop`.* TO `u`@`%`", "my1shop", False),
+        ("GRANT SELECT ON `crm`.* TO `u`@`%`", "shop", False),
+        ("GRANT INSERT ON `shop`.* TO `u`@`%`", "shop", False),
+        ("GRANT `reader`@`%` TO `u`@`%`", "shop", False),
+        ("GRANT EXECUTE ON PROCEDURE `shop`.`p` TO `u`@`%`", "shop", False),
+        ("GRANT SELECT ON `headrace`.* TO `u`@`%`", None, False),
+        ("GRANT SELECT ON `shop`.* TO `u`@`%`", None, True),
+    ],
+)
+def test_a_grant_is_read_as_the_server_means_it(grant: str, schema: str | None, right: bool) -> None:
+    assert bool({"SELECT", "ALL PRIVILEGES"} & granted([grant], schema)) is right
+
+
 def test_rights_alone_that_are_missing_are_told_apart() -> None:
-    right = Finding("REPLICATION SLAVE", False, "u lacks REPLICATION SLAVE", "GRANT REPLICATION SLAVE ON *.* TO u;")
+    right = wrong("REPLICATION SLAVE", "u lacks REPLICATION SLAVE", sql=("GRANT REPLICATION SLAVE ON *.* TO u;",))
     with pytest.raises(GrantMissing, match="GRANT REPLICATION SLAVE"):
         refuse_incomplete([right])
     with pytest.raises(SourceMisconfigured) as caught:
@@ -66,7 +95,8 @@ def test_without_full_metadata_the_schema_history_serves_and_full_is_advised_whe
         variables["binlog_row_metadata"] = metadata
     findings = variable_findings(variables)
     refuse_incomplete(findings)
-    assert ("binlog_row_metadata = 'FULL'" in findings[-1].sentence) is (metadata is not None)
+    assert findings[-1].sql == (("SET PERSIST binlog_row_metadata = 'FULL';",) if metadata else ())
+    assert findings[-1].level is (Level.WARNING if metadata else Level.OK)
     assert "SELECT" in findings[-1].sentence
     assert f"binlog_row_metadata is {metadata or 'not known to this version'}: " in findings[-1].sentence
 
@@ -94,7 +124,7 @@ def test_a_server_s_role_is_said() -> None:
     assert [f.sentence for f in roles(Role(False, False))] == ["the server is writable and replicates from nobody"]
     assert [f.sentence for f in roles(REPLICA)] == ["the server is read-only and a replica, 3 s behind its source"]
     (stopped,) = roles(Role(True, True, running=False))
-    assert stopped.note
+    assert stopped.level is Level.WARNING
     assert "its replication does not run" in stopped.sentence
 
 
@@ -110,7 +140,7 @@ def test_a_server_that_the_configuration_does_not_take_is_wrong(
     role: Role, source: dict[str, object], sentence: str
 ) -> None:
     (finding,) = roles(role, **source)
-    assert not finding.ok
+    assert finding.level is Level.WRONG
     assert sentence in finding.sentence
     assert finding.remedy
 
@@ -118,16 +148,15 @@ def test_a_server_that_the_configuration_does_not_take_is_wrong(
 @pytest.mark.parametrize("name", ["log_replica_updates", "log_slave_updates"])
 def test_a_replica_whose_binlog_lacks_what_it_replicates_is_wrong(name: str) -> None:
     finding = roles(REPLICA, {name: "OFF"})[-1]
-    assert not finding.ok
+    assert finding.level is Level.WRONG
     assert f"{name} is OFF" in finding.sentence
     assert f"{name} = ON" in finding.remedy
-    assert all(f.ok for f in roles(REPLICA, {name: "ON"}))
-    assert all(f.ok for f in roles(Role(False, False), {name: "OFF"})), "it matters on replicas only"
+    assert all(f.level is Level.OK for f in roles(REPLICA, {name: "ON"}))
+    assert all(f.level is Level.OK for f in roles(Role(False, False), {name: "OFF"})), "it matters on replicas only"
 
 
 @pytest.mark.parametrize(("version", "right"), [("9.7.4", "REPLICATION CLIENT"), ("10.11.18-MariaDB", "SLAVE MONITOR")])
-def test_a_role_that_can_t_be_seen_is_a_note_with_its_grant(version: str, right: str) -> None:
+def test_a_role_that_can_t_be_seen_is_a_warning_with_its_grant(version: str, right: str) -> None:
     (finding,) = roles(Role(False, None, why_unknown="denied"), {"version": version})
-    assert finding.ok
-    assert finding.note
-    assert finding.remedy == f"GRANT {right} ON *.* TO 'u'@'%';"
+    assert finding.level is Level.WARNING
+    assert finding.sql == (f"GRANT {right} ON *.* TO 'u'@'%';",)

@@ -20,8 +20,9 @@ import structlog
 import headrace
 from headrace.cli import check
 from headrace.cli import main as commands
+from headrace.cli.check_report import JsonReport, Report, SqlReport
 from headrace.errors import LostKind, PositionLost
-from headrace.ports.finding import Finding
+from headrace.ports.finding import Finding, ok, warning, wrong
 from headrace_common import logs
 from tests.configured import load
 
@@ -84,7 +85,7 @@ def test_version_and_help() -> None:
     assert headrace_command("--version") == (0, f"headrace {headrace.__version__}\n", "")
     code, out, _ = headrace_command("check", "--help")
     assert code == 0
-    assert "MISSING" in out
+    assert "--sql" in out
     code, _, error = headrace_command("walk")
     assert code == 2
     assert "walk" in error
@@ -127,8 +128,11 @@ def test_check_says_what_is_missing_and_changes_nothing(config: Callable[[], Pat
     code, out, error = headrace_command("check", "--config", config(), SHOP_PASSWORD="geheim")
     assert (code, error) == (1, "")
     lines = out.splitlines()
-    assert lines[0] == f"state: ok      store: {tmp_path}/var/headrace.db can be used"
-    assert any(line.startswith("shop: WRONG   connection: ") for line in lines), out
+    assert lines[0].startswith(f"daemon: ok      state folder: {tmp_path}/var has ")
+    assert f"state: ok      store: {tmp_path}/var/headrace.db can be used" in lines
+    assert len([line for line in lines if line.startswith("shop: wrong ")]) == 1, out
+    assert any(line.startswith("shop: wrong   connection: ") for line in lines), out
+    assert any(line.startswith("shop: warning rules: not looked at, because the source ") for line in lines), out
     assert any(line.startswith("shop: ok      sink: ") for line in lines), out
     assert lines[-1].startswith("not all is well")
     assert "geheim" not in out
@@ -139,9 +143,9 @@ async def test_check_prints_findings_with_their_remedies(
     config: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [
-        Finding("heartbeat", True, "there is no table", "CREATE TABLE ...;", note=True),
-        Finding("binlog_row_image", False, "is MINIMAL", "SET PERSIST binlog_row_image = 'FULL';"),
-        Finding("REPLICATION SLAVE", False, "canal lacks it", "GRANT REPLICATION SLAVE ON *.* TO 'canal'@'%';"),
+        warning("heartbeat", "there is no table", sql=("CREATE TABLE ...;", "GRANT ...;")),
+        wrong("binlog_row_image", "is MINIMAL", "reconnect", ("SET PERSIST binlog_row_image = 'FULL';",)),
+        warning("role", "can't be seen", sql=("GRANT ...;",)),
     ]
 
     async def check_source(source: object, server_id: int, **more: object) -> list[Finding]:
@@ -164,24 +168,47 @@ async def test_check_prints_findings_with_their_remedies(
     monkeypatch.setattr(check, "schemas_now", schemas_now)
 
     async def tables(*_: object) -> list[Finding]:
-        return [Finding("snapshot", True, "the first start publishes about 7 rows")]
+        return [ok("snapshot", "the first start publishes about 7 rows")]
 
     monkeypatch.setattr(check, "MysqlSecondConnection", WithoutRow)
     monkeypatch.setattr(check, "_tables", tables)
     settings = load(config(), {"SHOP_PASSWORD": "x"})
     wanted = 1
-    assert await check.command(settings) == 0
+    assert await check.command(settings, Report()) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "all is well"
     wanted = 3
-    assert await check.command(settings) == 1
-    assert capsys.readouterr().out.splitlines()[1:7] == [
-        "shop: note    heartbeat: there is no table",
+    assert await check.command(settings, Report()) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("shop: warning heartbeat: there is no table")
+    assert lines[at + 1 : at + 8] == [
         "              -> CREATE TABLE ...;",
-        "shop: WRONG   binlog_row_image: is MINIMAL",
+        "              -> GRANT ...;",
+        "shop: wrong   binlog_row_image: is MINIMAL",
         "              -> SET PERSIST binlog_row_image = 'FULL';",
-        "shop: MISSING REPLICATION SLAVE: canal lacks it",
-        "              -> GRANT REPLICATION SLAVE ON *.* TO 'canal'@'%';",
+        "              -> reconnect",
+        "shop: warning role: can't be seen",
+        "              -> GRANT ...;",
     ]
+    assert await check.command(settings, SqlReport()) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"-- shop: source 127.0.0.1:{settings.destinations['shop'].source.port}",
+        "CREATE TABLE ...;",
+        "GRANT ...;",
+        "SET PERSIST binlog_row_image = 'FULL';",
+    ], "each once"
+    assert await check.command(settings, JsonReport()) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert {
+        "destination": "shop",
+        "subject": "source",
+        "name": "binlog_row_image",
+        "level": "wrong",
+        "sentence": "is MINIMAL",
+        "remedy": "reconnect",
+        "sql": ["SET PERSIST binlog_row_image = 'FULL';"],
+    } in told["findings"]
+    assert told["findings"][0]["destination"] is None
+    assert told["summary"]["wrong"] == 1
 
 
 def test_run_without_a_source_answers_503_and_stops_in_order(config: Callable[[str], Path]) -> None:

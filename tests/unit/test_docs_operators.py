@@ -28,6 +28,7 @@ OPERATORS = [ROOT / page for page in ("README.md", "docs/running.md", "docs/trou
 OTHERS = {
     "binlog_row_metadata",
     "binlog_row_image",
+    "binlog_format",
     "net_write_timeout",
     "gtid_mode",
     "max_message_size",

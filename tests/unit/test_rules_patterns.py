@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.rules.columns import parse_columns
 from headrace.rules.keys import parse_keys
-from headrace.rules.patterns import MATCH_LIMIT, Pattern, PatternTooSlow, compile_filter
+from headrace.rules.patterns import MATCH_LIMIT, Pattern, PatternTooSlow, compile_filter, named_schemas
 from headrace.rules.topics import TopicRules, parse_partitions
 
 CATASTROPHIC = r"(a|aa)+$"
@@ -152,3 +152,21 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str, parse: Callable[
         return
     assert type(refused) is ValueError
     assert "rule" in str(refused) or "regex" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "schemas"),
+    [
+        (r"shop\..*", ("shop",)),
+        (r"shop\..*, crm_2\.(a|b),shop\.c", ("shop", "crm_2")),
+        ("shop.orders", ("shop",)),
+        (r"订单[.]x", ("订单",)),
+        (r"shop\..*|crm\..*", ()),
+        (r".*\..*", ()),
+        ("shop.*", ()),
+        (r"shop\..*,sh.p\..*", ()),
+        (r"shop\\..*", ()),
+    ],
+)
+def test_schemas_that_a_filter_names_are_known(text: str, schemas: tuple[str, ...]) -> None:
+    assert named_schemas(text) == schemas

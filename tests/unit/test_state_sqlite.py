@@ -223,6 +223,23 @@ async def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     assert len(inspect(path)) == 1
 
 
+@pytest.mark.parametrize(
+    "place", ["folder", "file/headrace.db", "/proc/headrace/headrace.db", "loose", "away/headrace.db", "x" * 300]
+)
+async def test_what_a_start_would_refuse_an_inspection_refuses(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "loose").symlink_to(tmp_path / "nowhere" / "at-all.db")
+    (tmp_path / "away").symlink_to(tmp_path / "nowhere")
+    path = tmp_path / place
+    with pytest.raises(StateStoreError):
+        await SqliteStore(path).open()
+    (problem,) = await SqliteStore(path).problems("shop")
+    assert f"the state store {path} can't be " in problem
+    assert "[state] path" in problem
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["away", "file", "folder", "loose"]
+
+
 async def test_inspecting_creates_nothing(path: Path) -> None:
     assert inspect(path) == []
     assert not path.parent.exists()

@@ -5,30 +5,33 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Container, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from headrace.cli.check_folders import look_at_folders
+from headrace.cli.check_report import JsonReport, Report, SqlReport
 from headrace.cli.common import add_config, positive
 from headrace.cli.decode import printing_settings
 from headrace.cli.decode_output import Output
 from headrace.cli.decode_read import Window, read_files
 from headrace.cli.wiring import Wiring, new_format
 from headrace.destination.lost_state import sign_of_life, state_lost
-from headrace.errors import HeadraceError, SourceMisconfigured, named
+from headrace.errors import HeadraceError, SourceMisconfigured
 from headrace.model import RowsChange
-from headrace.mysql.checks import check_source
+from headrace.mysql.checks import Wanted, check_source
 from headrace.mysql.schema.current import schemas_now
 from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.second_opinion import Opinion, second_opinion
 from headrace.mysql.source import MysqlSource, addresses
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.rule_checks import check_rules
-from headrace.ports.finding import Finding
+from headrace.ports.finding import Finding, Level, failed, ok, problem, warning, wrong
 from headrace.ports.sink import Sink
 from headrace.ports.state import Stored
+from headrace.rules.patterns import named_schemas
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.snapshot import READS_ROWS
@@ -45,11 +48,12 @@ class _Kept:
 
 
 DESCRIPTION = (
-    "Looks at the state store, and at source, rules and sink of each destination, and changes nothing. A line for each "
-    "thing looked at: ok, note (it would work, and could be better), MISSING or WRONG, and what mends it. Exit status "
-    "0: all is well, notes included; 1: something is not; 2: the configuration is wrong. With --second-opinion it "
-    "reads the newest rows instead, by its own reader and by mysql-replication's parser, and prints a line for each "
-    "value that differs; exit status 1: one differs by no known error of mysql-replication."
+    "Looks at the state store, at the room on disk, and at source, rules and sink of each destination, and changes "
+    "nothing. A line for each thing looked at: ok, warning (it would work, and could be better, or it can't be looked "
+    "at) or wrong, and what mends it. Exit status 0: all is well, warnings included; 1: something is wrong; 2: the "
+    "configuration is wrong. With --second-opinion it reads the newest rows instead, by its own reader and by "
+    "mysql-replication's parser, and prints a line for each value that differs; exit status 1: one differs by no known "
+    "error of mysql-replication."
 )
 LIMIT = 60.0
 """Seconds for one source or sink, beyond the limits that they keep themselves."""
@@ -58,7 +62,10 @@ LIMIT = 60.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_config(parser)
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--sql", action="store_true", help="print only the SQL statements that mend the sources")
+    instead.add_argument("--json", action="store_true", help="print the findings as JSON")
+    instead.add_argument(
         "--second-opinion",
         type=positive,
         metavar="N",
@@ -70,68 +77,123 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.second_opinion:
         return await _compare_readers(settings, arguments.second_opinion)
-    return await command(settings)
+    return await command(settings, SqlReport() if arguments.sql else JsonReport() if arguments.json else Report())
 
 
-async def command(settings: Settings) -> int:
-    """Prints the findings; the exit status."""
+async def command(settings: Settings, report: Report) -> int:
+    """Tells the findings; the exit status."""
     shared = Wiring(settings, command=True)
     stored: dict[str, _Kept] = {}
-    well = await _check_stores(settings, shared, stored)
+    unread = await _check_stores(settings, shared, stored, report)
     for name, destination in settings.destinations.items():
+        kept = stored.get(name)
+        wanted = Wanted(
+            schemas=named_schemas(destination.filter.include),
+            reads_rows=_publishes_rows(destination) and (kept is None or kept.stored.position is None),
+            heartbeat=destination.heartbeat,
+            position=kept.stored.position if kept is not None else None,
+        )
+        away = blind = ""
         for number, source in enumerate(addresses(destination.source)):
-            where = f", standby {source.host}:{source.port}" if number else ""
+            address = f"{source.host}:{source.port}"
             checking = check_source(
-                source,
-                source.server_id,
-                node=settings.daemon.node,
-                destination=name,
-                heartbeat=destination.heartbeat,
-                position=stored[name].stored.position if name in stored else None,
+                source, source.server_id, node=settings.daemon.node, destination=name, wanted=wanted
             )
-            well &= _tell(name, await _limited("source", checking), where)
-        well &= _tell(name, await _limited("state", _check_state(settings.daemon, destination, stored.get(name))))
-        well &= _tell(name, await _limited("rules", _check_rules(destination)))
-        well &= _tell(name, await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
-    print("all is well" if well else "not all is well: see the lines with MISSING and WRONG")
-    return 0 if well else 1
+            found = await _limited("connection", checking)
+            report.add(name, f"standby {address}" if number else "source", found, address)
+            if not number:
+                away, blind = _blind(found, address)
+        report.add(name, "state", await _position(settings.daemon, destination, kept, name in unread, away, blind))
+        rules = [_not_looked_at("rules", blind)] if blind else await _limited("rules", _check_rules(destination))
+        report.add(name, "rules", rules)
+        report.add(name, "sink", await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
+    return report.end()
 
 
-async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _Kept]) -> bool:
-    """Each store once, and with a cluster service whether it can be reached. Into `stored` comes by destination what is
-    in its store, where there is one: its name, the position, and the schema history."""
-    well = True
+def _blind(found: Sequence[Finding], address: str) -> tuple[str, str]:
+    """Why a source can't be asked at all, and why not about its tables; "" when it can."""
+    levels = {one.name: one.level for one in found}  # a connection that breaks later is told twice, last as wrong
+    away = f"the source {address} can't be asked" if levels.get("connection") is Level.WRONG else ""
+    sees = levels.get("SELECT", Level.OK) is Level.OK
+    return away, away or ("" if sees else "the account may not read the captured tables")
+
+
+def _not_looked_at(name: str, why: str) -> Finding:
+    return warning(name, f"not looked at, because {why}")
+
+
+async def _check_stores(settings: Settings, shared: Wiring, stored: dict[str, _Kept], report: Report) -> Container[str]:
+    """Each store once, the room on disk, and with a cluster service whether it can be reached. Into `stored` comes by
+    destination what is in its store, where there is one. Returns the destinations whose store can't be read."""
+    unread: set[str] = set()
     try:
-        await shared.open()
-        seen = {shared.store(one).describe(): one for one in settings.destinations.values()}
-        for name, destination in seen.items():
-            problems = await shared.store(destination).problems(destination.name)
-            parked, _ = shared.parking_stores(destination)
-            if parked is not None:
-                problems += await parked.problems()
-                await parked.close()
-            found = [Finding("store", False, problem) for problem in problems]
-            well &= _print("state", found or [Finding("store", True, f"{name} can be used")])
+        report.add("", "daemon", await asyncio.to_thread(look_at_folders, settings))
+        try:
+            await shared.open()
+        except HeadraceError as error:
+            report.add("", "state", [failed("store", error)])
+            return settings.destinations
+        found: dict[str, list[Finding]] = {}
         for name, destination in settings.destinations.items():
-            store = shared.store(destination)
-            if not await store.problems(name, must_exist=True):
-                await store.open()
-                entries = await store.schema_entries(name)
-                stored[name] = _Kept(store.describe(), await store.load(name), entries)
-    except HeadraceError as error:
-        well = _print("state", [Finding("store", False, str(error.args[0]), error.remedy)])
+            where = shared.store(destination).describe()
+            if where not in found:
+                found[where] = await _limited("store", _check_store(shared, destination))
+                report.add("", "state", found[where] or [ok("store", f"{where} can be used")])
+            if found[where]:
+                unread.add(name)
+            elif problems := await _limited("store", _read_store(shared, destination, stored)):
+                unread.add(name)
+                report.add(name, "state", problems)
     finally:
         await shared.close()
-    return well
+    return unread
 
 
-async def _check_state(daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None) -> list[Finding]:
+async def _check_store(shared: Wiring, destination: DestinationSettings) -> list[Finding]:
+    problems = await shared.store(destination).problems(destination.name)
+    parked, _ = shared.parking_stores(destination)
+    if parked is not None:
+        problems += await parked.problems()
+        await parked.close()
+    return [problem("store", text) for text in problems]
+
+
+async def _read_store(shared: Wiring, destination: DestinationSettings, stored: dict[str, _Kept]) -> list[Finding]:
+    store, name = shared.store(destination), destination.name
+    if not await store.problems(name, must_exist=True):
+        await store.open()
+        entries = await store.schema_entries(name)
+        stored[name] = _Kept(store.describe(), await store.load(name), entries)
+    return []
+
+
+def _publishes_rows(destination: DestinationSettings) -> bool:
+    """Whether a first start reads the rows that tables have."""
+    return destination.source.snapshot_mode in READS_ROWS and destination.filter.rows
+
+
+async def _position(
+    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, unread: bool, away: str, blind: str
+) -> list[Finding]:
+    """Where the destination would begin, as far as that can be looked at. `unread`: its store can't be read; `away` and
+    `blind` as _blind() says."""
+    if unread:
+        return [_not_looked_at("position", "the state store can't be read")]
+    known = kept is not None and kept.stored.position is not None
+    if away and not known and isinstance(destination.source.start, StartLatest):
+        return [_not_looked_at("position", away)]
+    return await _limited("position", _check_state(daemon, destination, kept, blind))
+
+
+async def _check_state(
+    daemon: DaemonSettings, destination: DestinationSettings, kept: _Kept | None, blind: str
+) -> list[Finding]:
     """Where the destination would begin."""
     source, known = destination.source, kept.stored if kept is not None else None
     if known is not None and known.position is not None:
-        return [Finding("position", True, f"it goes on from {known.position}")]
+        return [ok("position", f"it goes on from {known.position}")]
     if not isinstance(source.start, StartLatest):
-        return [Finding("position", True, "nothing is stored: it begins by [source] start")]
+        return [ok("position", "nothing is stored: it begins by [source] start")]
     if source.on_state_lost == "fail" and (known is None or not known.version):
         second = MysqlSecondConnection(source, destination.name)
         try:
@@ -140,13 +202,13 @@ async def _check_state(daemon: DaemonSettings, destination: DestinationSettings,
             await second.close()
         if sign := sign_of_life(heartbeat, kept.entries if kept is not None else ()):
             error = state_lost(kept.store if kept is not None else "a store that is not made yet", sign)
-            return [Finding("position", False, str(error.args[0]), error.remedy)]
+            return [failed("position", error)]
     begins = "nothing is stored: it begins at the end of the binlog"
-    if source.snapshot_mode not in READS_ROWS or not destination.filter.rows:
-        return [Finding("position", True, f"{begins}; rows that are there already are not published", note=True)]
+    if not _publishes_rows(destination):
+        return [warning("position", f"{begins}; rows that are there already are not published")]
     return [
-        Finding("position", True, f"{begins}, and publishes the rows that are there"),
-        *await _tables(daemon, destination),
+        ok("position", f"{begins}, and publishes the rows that are there"),
+        *([_not_looked_at("snapshot", blind)] if blind else await _tables(daemon, destination)),
     ]
 
 
@@ -159,15 +221,14 @@ async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> l
         facts = [one for one in (await reader.tables()).tables if captures(one.schema, one.table)]
     except SourceMisconfigured as error:
         remedy = error.remedy and f'{error.remedy}; or set [source] snapshot = "never"'
-        return [Finding("snapshot", False, str(error.args[0]), remedy)]
+        return [wrong("snapshot", str(error.args[0]), remedy)]
     finally:
         await reader.close()
     if not facts:
-        remedy = "look at [filter], and grant SELECT on the tables: the account sees no others"
-        return [Finding("snapshot", True, "no captured table is to be seen", remedy, note=True)]
+        return [warning("snapshot", "no captured table is to be seen", "look at [filter]")]
     rows, size = sum(one.rows for one in facts), sum(one.size for one in facts)
     about = f"about {rows:,} rows of {len(facts):,} tables, {size / 2**20:,.0f} MiB, as the source estimates them"
-    return [Finding("snapshot", True, f"the first start publishes {about}")]
+    return [ok("snapshot", f"the first start publishes {about}")]
 
 
 async def _check_rules(destination: DestinationSettings) -> list[Finding]:
@@ -176,12 +237,12 @@ async def _check_rules(destination: DestinationSettings) -> list[Finding]:
 
 async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Finding]:
     try:
-        problems = await sink.check()
+        found = await sink.check()
     finally:
         await sink.abort()
-    if problems:
-        return [Finding("sink", False, problem) for problem in problems]
-    return [Finding("sink", True, f"the {destination.sink.type} sink can be written to")]
+    if any(one.level is Level.WRONG for one in found):
+        return found
+    return [ok("sink", f"the {destination.sink.type} sink can be written to"), *found]
 
 
 # -- the second opinion -------------------------------------------------------------------------------------------
@@ -205,7 +266,7 @@ def decode_file(settings: DestinationSettings, spool: Path, path: Path) -> Seque
 
 
 async def _compare_readers(settings: Settings, count: int) -> int:
-    well, plain = True, printing_settings()
+    report, well, plain = Report(), True, printing_settings()
 
     async def look(destination: DestinationSettings) -> Opinion:
         with TemporaryDirectory(prefix="headrace-") as folder:
@@ -219,10 +280,12 @@ async def _compare_readers(settings: Settings, count: int) -> int:
                 opinion = await look(destination)
         except TimeoutError:
             late = f"no result within {LIMIT:g} s: ask for fewer events"
-            well &= _tell(name, [Finding("second opinion", False, late)])
+            report.add(name, "source", [wrong("second opinion", late)])
+            well = False
             continue
         except HeadraceError as error:
-            well &= _tell(name, [Finding("second opinion", False, str(error.args[0]), error.remedy)])
+            report.add(name, "source", [failed("second opinion", error)])
+            well = False
             continue
         _print_opinion(name, opinion)
         well &= not opinion.differences
@@ -248,30 +311,8 @@ async def _limited(name: str, checking: Awaitable[list[Finding]]) -> list[Findin
         async with asyncio.timeout(LIMIT):
             return await checking
     except TimeoutError:
-        return [Finding(name, False, f"no answer within {LIMIT:g} s")]
+        return [wrong(name, f"no answer within {LIMIT:g} s")]
     except HeadraceError as error:
-        return [Finding(name, False, str(error.args[0]), error.remedy)]
+        return [failed(name, error)]
     except Exception as error:
-        return [Finding(name, False, f"an unexpected error, {type(error).__name__}: {error}")]
-
-
-def _tell(destination: str, findings: list[Finding], where: str = "") -> bool:
-    """Prints what was found of a destination; whether all was well."""
-    told = [
-        replace(one, sentence=named(one.sentence, destination), remedy=named(one.remedy, destination))
-        for one in findings
-    ]
-    return _print(f"{destination}{where}", told)
-
-
-def _print(subject: str, findings: list[Finding]) -> bool:
-    """A line a finding, its remedy below; whether all were well."""
-    for finding in findings:
-        # Grants go by their name in SQL, in capitals; what else is not well is there, but with a wrong value.
-        word = "MISSING" if finding.name.isupper() else "WRONG"
-        if finding.ok:
-            word = "note" if finding.note else "ok"
-        print(f"{subject}: {word:<7} {finding.name}: {finding.sentence}")
-        if finding.remedy:
-            print(f"{' ' * len(subject)}          -> {finding.remedy}")
-    return all(finding.ok for finding in findings)
+        return [wrong(name, f"an unexpected error, {type(error).__name__}: {error}")]

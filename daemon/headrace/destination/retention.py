@@ -32,20 +32,13 @@ class RetentionWarning:
         return found.behind
 
     def _warn(self, position: Position, found: Retention) -> None:
-        share, limit = found.share, self._limit
-        if share is None or share >= limit:
-            if self._status.clear(_TROUBLE) and share is not None:
-                self._log.info("the position is far enough from what the source purges again", share=round(share, 3))
+        text = found.warning(position, self._limit)
+        if not text:
+            if self._status.clear(_TROUBLE) and found.share is not None:
+                self._log.info(
+                    "the position is far enough from what the source purges again", share=round(found.share, 3)
+                )
             return
-        if not found.bytes and not share:
-            left = f"the source has purged the binlog of our position {position}"
-        elif found.seconds is not None:
-            left = f"the source may purge the binlog of our position {position} in {found.seconds:,.0f} s"
-        else:
-            left = (
-                f"only {found.bytes or 0:,} bytes of binlog lie between the source's oldest and our position {position}"
-            )
-        text = f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
         before = _TROUBLE in self._status.troubles
         self._status.trouble(_TROUBLE, text)
         if not before:

@@ -8,6 +8,7 @@ from headrace.destination.parts import Context, Parts
 from headrace.errors import HeadraceError, named
 from headrace.lease import KnownEpoch
 from headrace.model import State
+from headrace.ports.finding import Level
 from headrace.ports.source import Source
 from headrace.tasks import first
 
@@ -73,7 +74,8 @@ class Standby:
             await self._source.check()
         except HeadraceError as error:
             problems.append(error.told(self._name))
-        problems += [named(text, self._name) for text in await self._parts.probe_sink().check()]
+        found = await self._parts.probe_sink().check()
+        problems += [named(str(one), self._name) for one in found if one.level is Level.WRONG]
         try:
             await self._parts.store.load(self._name)
         except HeadraceError as error:

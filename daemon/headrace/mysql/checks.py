@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from headrace.errors import BinlogOff, GrantMissing, HeadraceError, SourceError, SourceMisconfigured
+from headrace.errors import (
+    BinlogOff,
+    GrantMissing,
+    HeadraceError,
+    LostKind,
+    PositionLost,
+    SourceError,
+    SourceMisconfigured,
+)
 from headrace.model import Position
-from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, setup_sql
+from headrace.mysql.events.gtid import GtidSet
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, SCHEMA, setup_statements
+from headrace.mysql.position.heads import FileHeads
+from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.schema.states import reached
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
-from headrace.ports.finding import Finding
+from headrace.ports.finding import Finding, Level, failed, ok, warning, wrong
 from headrace.settings.destination import HeartbeatSettings, SourceSettings
 
 # An EXPLAIN needs the rights of what it explains and does nothing.
@@ -23,37 +37,52 @@ _BEATS = (
     "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, beat_us = 0"
     " WHERE destination = '' AND epoch <= 0",
 )
-_CREATES = re.compile(r"GRANT (?P<rights>.+?) ON (\*|[`'\"]?headrace[`'\"]?)\.\* TO", re.IGNORECASE)
-_SELECTS = re.compile(r"GRANT [^.]*\b(SELECT|ALL PRIVILEGES)\b[^.]* ON (?![`'\"]?headrace[`'\"]?\.)", re.IGNORECASE)
-"""A right to read tables other than our own."""
+_GRANT = re.compile(
+    r"GRANT (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))\.[*`'\"]", re.IGNORECASE
+)
+"""One line of SHOW GRANTS, about tables."""
+_GTIDS_WHILE_RUNNING = 50706
+"""The first version whose gtid_mode can be changed without a restart."""
+_CLOCKS = 2.0
+"""Seconds that the clocks of source and daemon may differ by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a destination wants of its source, besides its binlog."""
+
+    schemas: tuple[str, ...] = ()
+    """Those that [filter] names, where it names all of them."""
+    reads_rows: bool = False
+    """Whether a start now would read the rows that tables have."""
+    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    position: Position | None = None
+    """What is stored."""
 
 
 async def check_source(
-    source: SourceSettings,
-    server_id: int,
-    *,
-    node: str = "",
-    destination: str = "",
-    heartbeat: HeartbeatSettings | None = None,
-    position: Position | None = None,
+    source: SourceSettings, server_id: int, *, node: str = "", destination: str = "", wanted: Wanted | None = None
 ) -> list[Finding]:
     """Connects and looks at everything, changing nothing; never raises for what it finds. `server_id` is ours, `node`
-    and `destination` are our name at the source, `position` is what is stored."""
-    where = f"{source.host}:{source.port}"
+    and `destination` are our name at the source. The first finding is about the connection."""
+    where, wanted = f"{source.host}:{source.port}", wanted or Wanted()
     findings: list[Finding] = []
     try:
         async with await SourceConnection.open(address_of(source)) as connection:
             variables = await connection.load_variables()
-            findings.append(Finding("connection", True, f"{where} answers as {variables.get('version', '?')}"))
-            findings.append(await _identity(connection, position))
+            findings.append(ok("connection", f"{where} answers as {variables.get('version', '?')}"))
+            findings.append(await _identity(connection, wanted.position))
             findings += variable_findings(variables, row_image=source.row_image)
-            findings += await _grants(connection, source.user)
+            findings += await _grants(connection, source.user, wanted)
             findings.append(await _server_id(connection, source, server_id, node, destination))
             role = await server_role(connection)
             findings += role_findings(role, source, variables, await _account(connection))
-            findings.append(await _heartbeat(connection, role, heartbeat or HeartbeatSettings()))
+            findings.append(await _heartbeat(connection, role, wanted.heartbeat))
+            findings.append(await _clock(connection))
+            if wanted.position is not None and _is_ok(findings, "log_bin"):
+                findings += await _retention(connection, source, wanted.position)
     except HeadraceError as error:
-        findings.append(Finding("connection", False, error.args[0], error.remedy))
+        findings.append(failed("connection", error))
     return findings
 
 
@@ -62,24 +91,24 @@ async def _identity(connection: SourceConnection, position: Position | None) -> 
     variables = connection.variables
     uuid = variables.get("server_uuid", "") if not connection.is_mariadb else ""
     if uuid and connection.has_gtids:
-        return Finding(
-            "identity", True, f"server {uuid} with GTIDs: another server of the same data can take its place"
-        )
+        return ok("identity", f"server {uuid} with GTIDs: another server of the same data can take its place")
     who = f"server {uuid}" if uuid else f"MariaDB server {variables.get('server_id', '?')}"
     sentence = f"{who}, read by file and offset: another server can't take its place by itself"
-    remedy = ""
-    if uuid:
-        setter = dialect_of(variables.get("version", ""), mariadb=False).setter
-        advice = f"{setter} gtid_mode = 'ON'; in the steps that MySQL's manual describes, and"
-        if position is not None and position.server_uuid == uuid:
-            file, end, _ = await connection.binlog_end()
-            if not reached((position.file, position.offset), (file, end)):
-                advice = f"not yet, it is at {position} and the binlog goes on to {file}:{end}: gtid_mode = 'ON' only"
-        remedy = (
-            f"{advice} once this destination has read all that was written without GTIDs: the server gives out no "
-            "anonymous transaction once gtid_mode is ON"
-        )
-    return Finding("identity", True, sentence, remedy, note=True)
+    if not uuid:
+        return ok("identity", sentence)
+    dialect = dialect_of(variables.get("version", ""), mariadb=False)
+    advice = f"{dialect.setter} gtid_mode = 'ON'; in the steps that MySQL's manual describes, and"
+    if dialect.version < _GTIDS_WHILE_RUNNING:
+        advice = "gtid_mode, enforce_gtid_consistency and log_slave_updates = ON in my.cnf, and a restart,"
+    if position is not None and position.server_uuid == uuid:
+        file, end, _ = await connection.binlog_end()
+        if not reached((position.file, position.offset), (file, end)):
+            advice = f"not yet, it is at {position} and the binlog goes on to {file}:{end}: gtid_mode = 'ON' only"
+    remedy = (
+        f"{advice} once this destination has read all that was written without GTIDs: the server gives out no "
+        "anonymous transaction once gtid_mode is ON"
+    )
+    return warning("identity", sentence, remedy)
 
 
 def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
@@ -88,20 +117,23 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
     setter = dialect_of(version, mariadb="mariadb" in version.lower()).setter
     log_bin = variables.get("log_bin", "OFF")
     if log_bin.upper() not in ("ON", "1"):
-        return [Finding("log_bin", False, "the server writes no binlog", BINLOG_ON)]
+        return [wrong("log_bin", "the server writes no binlog", BINLOG_ON)]
     wanted = [("binlog_format", "ROW", "changes are written as statements, not as rows")]
     if row_image == "full":
         wanted.append(("binlog_row_image", "FULL", "row images leave columns out"))
-    findings = [Finding("log_bin", True, "the server writes a binlog")]
+    findings = [ok("log_bin", "the server writes a binlog")]
+    if variables.get("server_id") == "0":
+        sentence, remedy = "it is 0: the server refuses all replicas", f"each server needs its own{_for_good(setter)}"
+        findings.append(wrong("server_id of the source", sentence, remedy, (f"{setter} server_id = 1;",)))
     for name, value, trouble in wanted:
         actual = variables.get(name, value).upper()  # binlog_format may go away: ROW will be all there is
         if actual == value:
-            findings.append(Finding(name, True, f"{name} is {value}"))
+            findings.append(ok(name, f"{name} is {value}"))
         else:
-            remedy = f"{setter} {name} = '{value}'; and let old sessions reconnect"
+            remedy = f"let old sessions reconnect{_for_good(setter)}"
             if name == "binlog_row_image":
                 remedy += "; or take such rows with [source] row_image = 'any'"
-            findings.append(Finding(name, False, f"{name} is {actual}: {trouble}", remedy))
+            findings.append(wrong(name, f"{name} is {actual}: {trouble}", remedy, (f"{setter} {name} = '{value}';",)))
     findings.append(_metadata(variables, setter))
     return findings
 
@@ -109,35 +141,81 @@ def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> 
 def _metadata(variables: dict[str, str], setter: str) -> Finding:
     """Not a fault: without full metadata the schema history says what columns are."""
     actual = variables.get("binlog_row_metadata", "").upper()
+    name = "binlog_row_metadata"
     if actual == "FULL":
-        return Finding("binlog_row_metadata", True, "binlog_row_metadata is FULL")
+        return ok(name, "binlog_row_metadata is FULL")
     sentence = (
         f"binlog_row_metadata is {actual or 'not known to this version'}: column names come from the schema history, "
         "which needs the SELECT privilege on the tables"
     )
-    if "binlog_row_metadata" in variables:
-        sentence += f"; better is {setter} binlog_row_metadata = 'FULL'"
-    return Finding("binlog_row_metadata", True, sentence)
+    if name not in variables:
+        return ok(name, sentence)
+    remedy = f"let old sessions reconnect{_for_good(setter)}"
+    return warning(name, sentence, remedy, (f"{setter} binlog_row_metadata = 'FULL';",))
 
 
-async def _grants(connection: SourceConnection, user: str) -> list[Finding]:
-    """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position."""
-    account = await _account(connection)
-    lines = [str(text).upper() for row in await connection.query("SHOW GRANTS") for text in row.values()]
-    text = " ".join(lines)
-    everything = "ALL PRIVILEGES ON *.*" in text
+def _for_good(setter: str) -> str:
+    return "" if "PERSIST" in setter else ", and write it into my.cnf, for the time after a restart"
+
+
+async def _grants(connection: SourceConnection, user: str, wanted: Wanted) -> list[Finding]:
+    """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position; SELECT
+    for rows and for columns."""
+    account, grants = await _account(connection), await _show_grants(connection)
+    everywhere = granted(grants, "")
     findings = []
-    client = "BINLOG MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"
-    grants = ["REPLICATION SLAVE", client]
-    if connection.variables.get("binlog_row_metadata", "").upper() != "FULL":
-        grants.append("SELECT")  # information_schema shows only tables that the account may read
-    for grant in grants:
-        if everything or (any(map(_SELECTS.match, lines)) if grant == "SELECT" else grant in text):
-            findings.append(Finding(grant, True, f"{user} has {grant}"))
+    for right in ("REPLICATION SLAVE", "BINLOG MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"):
+        if {right, _ALL} & everywhere:
+            findings.append(ok(right, f"{user} has {right}"))
         else:
-            remedy = f"GRANT {grant} ON *.* TO {account};"
-            findings.append(Finding(grant, False, f"{user} lacks {grant}", remedy))
+            findings.append(wrong(right, f"{user} lacks {right}", sql=(f"GRANT {right} ON *.* TO {account};",)))
+    lacking = [schema for schema in wanted.schemas if not {"SELECT", _ALL} & granted(grants, schema)]
+    if not wanted.schemas and not {"SELECT", _ALL} & granted(grants, None):
+        lacking = [""]
+    findings.append(_select(user, account, lacking, wanted, connection.variables))
     return findings
+
+
+def _select(user: str, account: str, lacking: Sequence[str], wanted: Wanted, variables: Mapping[str, str]) -> Finding:
+    """`lacking`: schemas whose tables the account may not read; "" stands for all."""
+    if not lacking:
+        return ok("SELECT", f"{user} has SELECT{' on ' if wanted.schemas else ''}{', '.join(wanted.schemas)}")
+    sql = tuple(f"GRANT SELECT ON {f'`{schema}`' if schema else '*'}.* TO {account};" for schema in lacking)
+    # information_schema shows only tables that the account may read
+    sees = f"{user} lacks SELECT{' on ' if any(lacking) else ''}{', '.join(lacking)}: it sees no captured table there"
+    if variables.get("binlog_row_metadata", "").upper() != "FULL":
+        return wrong("SELECT", f"{sees}, and the names of columns come from nowhere else", sql=sql)
+    if wanted.reads_rows:
+        return wrong("SELECT", f"{sees}, and could not publish the rows that are there", sql=sql)
+    return warning("SELECT", f"{sees}, so rules can't be compared with tables, nor snapshots be taken", sql=sql)
+
+
+_ALL = "ALL PRIVILEGES"
+
+
+async def _show_grants(connection: SourceConnection) -> list[str]:
+    return [str(text) for row in await connection.query("SHOW GRANTS") for text in row.values()]
+
+
+def granted(grants: Sequence[str], schema: str | None) -> set[str]:
+    """What the account may do with some or all tables of a schema, in capitals; "": everywhere; None: in any schema
+    but our own."""
+    rights: set[str] = set()
+    for found in filter(None, map(_GRANT.match, grants)):
+        where = found["schema"]
+        if schema is None:
+            fits = (where or "").lower() != SCHEMA
+        else:
+            fits = where is None or _fits(where, schema)
+        if fits:
+            rights |= {right.partition(" (")[0] for right in found["rights"].upper().split(", ")}
+    return rights
+
+
+def _fits(where: str, schema: str) -> bool:
+    r"""Whether a GRANT is about the schema: in its name % and _ stand for others, unless behind a backslash."""
+    pattern = re.sub(r"\\?.", lambda one: {"%": ".*", "_": "."}.get(one[0], re.escape(one[0][-1])), where)
+    return re.fullmatch(pattern, schema, re.IGNORECASE | re.DOTALL) is not None
 
 
 async def _account(connection: SourceConnection) -> str:
@@ -154,16 +232,15 @@ async def _server_id(
         chosen = await choose_server_id(connection, source, Reader(node, destination, derived))
         seen = await replicas(connection) is not None
     except SourceError as error:
-        return Finding("server_id", False, str(error.args[0]), error.remedy)
+        return failed("server_id", error)
     if not seen:
         right = "REPLICATION MASTER ADMIN" if connection.is_mariadb else "REPLICATION SLAVE"
         sentence = f"our server id is {chosen}; whether another replica has it can't be seen"
-        remedy = f"GRANT {right} ON *.* TO {await _account(connection)};"
-        return Finding("server_id", True, sentence, remedy, note=True)
+        return warning("server_id", sentence, sql=(f"GRANT {right} ON *.* TO {await _account(connection)};",))
     if derived and chosen != server_id:
         sentence = f"our server id is {chosen}: {server_id}, which node and destination give first, is in use"
-        return Finding("server_id", True, sentence)
-    return Finding("server_id", True, f"our server id is {chosen}, which nobody else has")
+        return ok("server_id", sentence)
+    return ok("server_id", f"our server id is {chosen}, which nobody else has")
 
 
 def role_findings(role: Role, source: SourceSettings, variables: dict[str, str], account: str) -> list[Finding]:
@@ -171,66 +248,100 @@ def role_findings(role: Role, source: SourceSettings, variables: dict[str, str],
     try:
         refuse_role(role, source)
     except SourceError as error:
-        return [Finding("role", False, str(error.args[0]), error.remedy)]
+        return [failed("role", error)]
     written = "read-only" if role.read_only else "writable"
     if role.replicates is None:
         right = "SLAVE MONITOR" if "mariadb" in variables.get("version", "").lower() else "REPLICATION CLIENT"
         sentence = f"the server is {written}; whether it replicates from another can't be seen, so no heartbeats"
-        return [Finding("role", True, sentence, f"GRANT {right} ON *.* TO {account};", note=True)]
+        return [warning("role", sentence, sql=(f"GRANT {right} ON *.* TO {account};",))]
     if not role.replicates:
-        return [Finding("role", True, f"the server is {written} and replicates from nobody")]
+        return [ok("role", f"the server is {written} and replicates from nobody")]
     lag = "its replication does not run" if not role.running else "its lag is not known"
     if role.running and role.lag_seconds is not None:
         lag = f"{role.lag_seconds:g} s behind its source"
-    findings = [Finding("role", True, f"the server is {written} and a replica, {lag}", note=not role.running)]
+    findings = [(ok if role.running else warning)("role", f"the server is {written} and a replica, {lag}")]
     try:
         require_logged(role, variables)
     except SourceMisconfigured as error:
-        findings.append(Finding("log_replica_updates", False, str(error.args[0]), error.remedy))
+        findings.append(failed("log_replica_updates", error))
     return findings
 
 
 async def _heartbeat(connection: SourceConnection, role: Role, settings: HeartbeatSettings) -> Finding:
     """Whether heartbeats can be written; without them changes flow, and nothing shows that they do."""
+    name = "heartbeat"
     if not settings.enabled:
-        return Finding("heartbeat", True, "heartbeats are off ([heartbeat] enabled = false)")
+        return ok(name, "heartbeats are off ([heartbeat] enabled = false)")
     if not role.takes_heartbeats:
         why = (
             "whether it replicates from another can't be seen"
             if role.replicates is None
             else "it is not to be written to"
         )
-        return Finding("heartbeat", True, f"no heartbeats are written to it, because {why}; the binlog's own serve")
+        return ok(name, f"no heartbeats are written to it, because {why}; the binlog's own serve")
     account = await _account(connection)
     try:
         for statement in _BEATS:
             await connection.query(statement)
     except QueryFailed as error:
         if error.errno not in (NO_DATABASE, NO_TABLE):
-            return Finding("heartbeat", True, f"heartbeats can't be written: {error.args[0]}", note=True)
-        if await _may_create(connection):
-            return Finding("heartbeat", True, "headrace.heartbeat does not exist yet: the first start creates it")
-        return Finding("heartbeat", True, "there is no table headrace.heartbeat", setup_sql(account), note=True)
+            return warning(name, f"heartbeats can't be written: {error.args[0]}")
+        if {"CREATE", _ALL} & granted(await _show_grants(connection), SCHEMA):
+            return ok(name, "headrace.heartbeat does not exist yet: the first start creates it")
+        return warning(name, "there is no table headrace.heartbeat", sql=setup_statements(account))
     except GrantMissing:
         sentence = f"{account} may not write heartbeats into headrace.heartbeat"
-        return Finding("heartbeat", True, sentence, setup_sql(account), note=True)
-    return Finding("heartbeat", True, "heartbeats can be written into headrace.heartbeat")
+        return warning(name, sentence, sql=setup_statements(account))
+    return ok(name, "heartbeats can be written into headrace.heartbeat")
 
 
-async def _may_create(connection: SourceConnection) -> bool:
-    for row in await connection.query("SHOW GRANTS"):
-        for text in row.values():
-            found = _CREATES.search(str(text))
-            rights = found["rights"].upper().split(", ") if found else []
-            if "CREATE" in rights or "ALL PRIVILEGES" in rights:
-                return True
-    return False
+async def _clock(connection: SourceConnection) -> Finding:
+    """Lag, the times of messages and a search by time go by both clocks."""
+    before = time.time()
+    (row,) = await connection.query("SELECT UNIX_TIMESTAMP(NOW(6)) AS t")
+    there = float(row["t"])
+    ahead = max(there - time.time(), min(0.0, there - before))
+    if abs(ahead) <= _CLOCKS:
+        return ok("clock", f"the source's clock and ours differ by less than {_CLOCKS:g} s")
+    sentence = f"the source's clock is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} ours"
+    return warning("clock", f"{sentence}: lag is shown wrong by as much", "have NTP set the clocks of both machines")
+
+
+async def _retention(connection: SourceConnection, source: SourceSettings, position: Position) -> list[Finding]:
+    """How far the stored position is from being purged."""
+    name = "retention"
+    try:
+        inventory = await take_inventory(connection)
+        found = await retention(inventory, position, FileHeads(source))
+    except HeadraceError as error:
+        return [warning(name, f"the source's binlogs can't be looked at: {error.args[0]}", error.remedy)]
+    by_gtid = inventory.gtid_mode and bool(position.gtid_set)
+    if not by_gtid and position.server_uuid != inventory.server_uuid:
+        sentence = f"the stored position {position} is one of another server, {position.server_uuid}"
+        return [warning(name, sentence, "see docs/troubleshooting.md#source_changed")]
+    kept = (
+        GtidSet(position.gtid_set).contains(GtidSet(inventory.purged)) if by_gtid else found.share != 0 or found.bytes
+    )
+    if not kept:
+        lost = PositionLost(
+            f"the source has purged what follows the stored position {position}",
+            kind=LostKind.GTIDS_PURGED if by_gtid else LostKind.POSITION_PURGED,
+        )
+        return [failed(name, lost)]
+    if text := found.warning(position, source.retention_warning):
+        longer = "have the source keep its binlogs for longer, or let the daemon catch up"
+        return [warning(name, text, longer)]
+    return [ok(name, f"the source has what follows the stored position {position}")]
+
+
+def _is_ok(findings: Sequence[Finding], name: str) -> bool:
+    return any(one.name == name and one.level is Level.OK for one in findings)
 
 
 def refuse_incomplete(findings: list[Finding]) -> None:
-    """Raises SourceMisconfigured with everything that is missing, and the SQL for all of it; BinlogOff or GrantMissing
+    """Raises SourceMisconfigured with everything that is wrong, and the SQL for all of it; BinlogOff or GrantMissing
     where that is all."""
-    missing = [finding for finding in findings if not finding.ok]
+    missing = [finding for finding in findings if finding.level is Level.WRONG]
     if missing:
         sentences = "; ".join(finding.sentence for finding in missing)
         kind = SourceMisconfigured
@@ -238,10 +349,10 @@ def refuse_incomplete(findings: list[Finding]) -> None:
             kind = BinlogOff
         elif all(finding.name.isupper() for finding in missing):  # grants go by their name in SQL
             kind = GrantMissing
-        raise kind(sentences, remedy=" ".join(f.remedy for f in missing if f.remedy))
+        raise kind(sentences, remedy=" ".join(f.mends for f in missing if f.mends))
 
 
 async def require_complete(connection: SourceConnection, source: SourceSettings) -> None:
     """The same checks on a connection that is about to stream."""
     findings = variable_findings(connection.variables, row_image=source.row_image)
-    refuse_incomplete([*findings, *await _grants(connection, source.user)])
+    refuse_incomplete([*findings, *await _grants(connection, source.user, Wanted())])

@@ -57,11 +57,16 @@ SIGNAL_SCHEMA = TableSchema(
 )
 
 
-def setup_sql(account: str, statements: Sequence[str] = CREATE_SQL) -> str:
+def setup_statements(account: str, statements: Sequence[str] = CREATE_SQL) -> tuple[str, ...]:
     """What somebody who may is to run, so that the table that `statements` make is there and the account may write
     it."""
-    making = " ".join(f"{statement};" for statement in statements)
-    return f"{making} GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};"
+    made = (f"{statement};" for statement in statements)
+    return (*made, f"GRANT SELECT, INSERT, UPDATE, CREATE ON headrace.* TO {account};")
+
+
+def setup_sql(account: str, statements: Sequence[str] = CREATE_SQL) -> str:
+    """The same as one text."""
+    return " ".join(setup_statements(account, statements))
 
 
 async def read_heartbeat(connection: SourceConnection, destination: str) -> Heartbeat | None:

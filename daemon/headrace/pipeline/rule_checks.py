@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace.errors import HeadraceError
 from headrace.model import TableSchema
 from headrace.pipeline.projection import Projections
-from headrace.ports.finding import Finding
+from headrace.ports.finding import Finding, failed, ok, warning
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.rules.columns import parse_columns
 from headrace.rules.keys import parse_keys
@@ -20,17 +20,17 @@ Tables = Mapping[tuple[str, str], TableSchema]
 
 def check_rules(settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, tables: Tables) -> list[Finding]:
     """`tables`: all of the source, by schema and table. A rule that fits nothing today may fit a table of tomorrow, so
-    that is a note; one that does not fit a table that is there would stop the destination."""
+    that is a warning; one that does not fit a table that is there would stop the destination."""
     projections = Projections(settings, fmt)
     captured = {name: schema for name, schema in tables.items() if projections.captures(*name)}
     found = _misfits(projections, captured)
     found += _idle_filters(settings, tables, captured)
     found += _idle_routes(settings, projections, captured)
     if not captured:
-        found.append(_note("filter", "no table of the source is published now", _why_nothing(settings)))
+        found.append(warning("filter", "no table of the source is published now", _why_nothing(settings)))
     if not found:
         count = f"{len(captured)} tables are" if len(captured) > 1 else "1 table is"
-        found.append(Finding("rules", True, f"every rule fits; {count} published"))
+        found.append(ok("rules", f"every rule fits; {count} published"))
     return found
 
 
@@ -41,7 +41,7 @@ def _misfits(projections: Projections, captured: Tables) -> list[Finding]:
             projections.project(schema)
             projections.address(projections.route(*name), 0)
         except HeadraceError as error:
-            found.append(Finding("rules", False, str(error.args[0]), error.remedy))
+            found.append(failed("rules", error))
     return found
 
 
@@ -54,7 +54,7 @@ def _idle_filters(settings: DestinationSettings, tables: Tables, captured: Table
         found += _unused(f"filter.mask[{number}].tables", mask.tables, captured)
         for name in mask.columns:
             if not _has_column(mask.tables, name, captured):
-                found.append(_note(f"filter.mask[{number}].columns", f"no table that it names has a column {name}"))
+                found.append(warning(f"filter.mask[{number}].columns", f"no table that it names has a column {name}"))
     for key in ("include_columns", "exclude_columns"):
         rules = parse_columns(getattr(wanted, key))
         used = {rule.rule for name in captured if (rule := rules.first(".".join(name))) is not None}
@@ -97,8 +97,4 @@ def _why_nothing(settings: DestinationSettings) -> str:
 
 
 def _idle(key: str, rule: str) -> Finding:
-    return _note(key, f"the rule {rule} decides about no table that there is now")
-
-
-def _note(key: str, sentence: str, remedy: str = "") -> Finding:
-    return Finding(key, True, sentence, remedy, note=True)
+    return warning(key, f"the rule {rule} decides about no table that there is now")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from headrace.errors import HeadraceError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch, Unit
+from headrace.ports.finding import Finding
 from headrace.ports.parking import ParkedMessage, ParkingStore
 from headrace.ports.replay import Replay
 from headrace.ports.state import StateStore
@@ -98,8 +99,9 @@ class Sink(ABC):
         """Ends in order after the last confirmation. Safe after abort."""
 
     @abstractmethod
-    async def check(self) -> list[str]:
-        """What stands in the way of publishing, a sentence each; empty when all is well."""
+    async def check(self) -> list[Finding]:
+        """What is not as it should be: what is wrong stands in the way of publishing; empty when all is well. Nothing
+        is made, and nobody gets a message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,21 @@ class Retention:
     share: float | None = None
     behind: int | None = None
 
+    def warning(self, position: Position, limit: float) -> str:
+        """A sentence when less than this share is left, else ""."""
+        share = self.share
+        if share is None or share >= limit:
+            return ""
+        if not self.bytes and not share:
+            left = f"the source has purged the binlog of our position {position}"
+        elif self.seconds is not None:
+            left = f"the source may purge the binlog of our position {position} in {self.seconds:,.0f} s"
+        else:
+            left = (
+                f"only {self.bytes or 0:,} bytes of binlog lie between the source's oldest and our position {position}"
+            )
+        return f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

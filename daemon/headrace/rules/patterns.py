@@ -27,6 +27,7 @@ MAX_PATTERN = 20_000
 """Characters of one regex."""
 _WILD = frozenset("*?+|(){}[]\\$^")
 _REPEAT = re.compile(r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}")
+_SCHEMA = re.compile(r"([\w$-]+)(?:\\\.|\[\.\])")
 _NAME_LENGTH = 64
 """Characters of a schema's or table's name in MySQL, at most."""
 
@@ -201,6 +202,21 @@ def compile_table(part: str, at: int, what: str, key: str) -> Pattern:
     if plain and "." not in part:
         raise ValueError(f"{what}, from character {at + 1}, should name a table, as in schema.{part} or {part}\\..*")
     return compile_part(part, at, what, key, plain=plain)
+
+
+def named_schemas(text: str) -> tuple[str, ...]:
+    r"""The schemas that a filter is about, when each of its regexes begins with a schema's name as it stands, as in
+    `shop\..*`; else none."""
+    names = []
+    for _, part in split_patterns(text):
+        found = _SCHEMA.match(part)
+        if is_plain(part) and "." in part:
+            names.append(part.partition(".")[0])
+        elif found is not None and not any(top_level(part, "|")):
+            names.append(found[1])
+        else:
+            return ()
+    return tuple(dict.fromkeys(names))
 
 
 def only_colon(text: str, at: int, where: str) -> int | None:

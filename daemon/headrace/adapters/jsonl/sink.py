@@ -14,6 +14,7 @@ from headrace.adapters.jsonl.pipe import LinePipe
 from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.finding import Finding, wrong
 from headrace.ports.sink import Sink
 
 _WRITE_LIMIT = 60.0
@@ -111,8 +112,8 @@ class JsonlSink(Sink):
             with contextlib.suppress(OSError):
                 self._out.close()
 
-    async def check(self) -> list[str]:
-        return await asyncio.to_thread(self._check)
+    async def check(self) -> list[Finding]:
+        return [wrong("sink", one) for one in await asyncio.to_thread(self._check)]
 
     def _check(self) -> list[str]:
         """Looks and touches nothing: a daemon may be writing the file."""

@@ -9,15 +9,18 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import aiokafka
 from aiokafka import conn
 from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
-from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.api import Request, RequestStruct
+from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v5
+from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from headrace.model import MessageBatch
@@ -26,7 +29,7 @@ KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
 _txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the client's _conns and
 _get_conn, and a connection's _writer; on the admin client's _client; on conn.OAuthAuthenticator with its _token_sent;
-and on the requests of aiokafka.protocol."""
+and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
@@ -51,6 +54,82 @@ async def describe_topic(client: Any, topic: str, *, make: bool = False) -> tupl
     answer = (await client.send(client.get_random_node(), MetadataRequest([topic], make))).to_object()
     (found,) = answer["topics"]
     return for_code(found["error_code"]), len(found["partitions"]), len(answer["brokers"])
+
+
+class _MetadataResponse_v8(MetadataResponse_v5):  # type: ignore[misc]  # noqa: N801
+    API_VERSION = 8
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("brokers", Array(("node_id", Int32), ("host", String()), ("port", Int32), ("rack", String()))),
+        ("cluster_id", String()),
+        ("controller_id", Int32),
+        (
+            "topics",
+            Array(
+                ("error_code", Int16),
+                ("topic", String()),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    Array(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", Array(Int32)),
+                        ("isr", Array(Int32)),
+                        ("offline_replicas", Array(Int32)),
+                    ),
+                ),
+                ("operations", Int32),
+            ),
+        ),
+        ("cluster_operations", Int32),
+    )
+
+
+class _MetadataRequest_v8(RequestStruct):  # type: ignore[misc]  # noqa: N801
+    API_KEY = 3
+    API_VERSION = 8
+    RESPONSE_TYPE = _MetadataResponse_v8
+    SCHEMA = Schema(("topics", Array(String())), ("make", Boolean), ("of_cluster", Boolean), ("of_topics", Boolean))
+
+
+class _OperationsRequest(Request[_MetadataRequest_v8]):  # type: ignore[misc]
+    """Metadata with what we may do; aiokafka knows versions before KIP-430 only."""
+
+    API_KEY = 3
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def build(self, struct: type[_MetadataRequest_v8]) -> _MetadataRequest_v8:
+        return struct([self._topic], False, False, True)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What one broker says of a topic."""
+
+    error: type[KafkaError]
+    partitions: int
+    copies: int
+    """Of the partition that has the fewest."""
+    operations: frozenset[int] | None
+    """What we may do with it, by the numbers in AclOperation; None from brokers before Kafka 2.3, which do not say."""
+
+
+async def inspect_topic(client: Any, topic: str) -> TopicFacts:
+    """Asks a broker about a topic and our rights, and makes none. Raises KafkaError."""
+    node, known = client.get_random_node(), True
+    try:
+        answer = (await client.send(node, _OperationsRequest(topic))).to_object()
+    except (NotImplementedError, IncompatibleBrokerVersion):
+        answer, known = (await client.send(node, MetadataRequest([topic], False))).to_object(), False
+    (found,) = answer["topics"]
+    copies = [len(one["replicas"]) for one in found["partitions"]]
+    operations = frozenset(bit for bit in range(32) if found["operations"] >> bit & 1) if known else None
+    return TopicFacts(for_code(found["error_code"]), len(copies), min(copies, default=0), operations)
 
 
 async def create_topic(client: Any, topic: str, partitions: int, copies: int, limit: float) -> tuple[int, str]:

@@ -76,6 +76,11 @@ def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) 
             return SinkRejected(
                 f"Kafka at {servers} takes no {settings.sasl_mechanism} ({cause})", remedy="set [sink] sasl_mechanism"
             )
+        case errors.IllegalSaslStateError():
+            return SinkRejected(
+                f"the listener of Kafka at {servers} asks for no SASL: no password was looked at",
+                remedy='set [sink] sasl_mechanism = "none", or bootstrap_servers to a listener with SASL',
+            )
         case _ if isinstance(cause, _REFUSED):
             if settings.sasl_mechanism == "OAUTHBEARER":
                 provider_of(settings).forget()

@@ -16,6 +16,7 @@ from headrace.adapters.kafka.topics import Topics
 from headrace.adapters.kafka.transactor import Transactor
 from headrace.errors import HeadraceError, SinkError
 from headrace.model import MessageBatch, Position
+from headrace.ports.finding import Finding, problem
 from headrace.ports.parking import ParkedMessage
 from headrace.ports.sink import Parking, Sink, SinkRouting
 from headrace.ports.state import StateChange
@@ -231,6 +232,6 @@ class ExactlyOnceKafkaSink(Sink):
         else:
             await self._transactor.close()
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         """Looks at the brokers and the state topic, and fences nobody."""
-        return await self._transactor.topic.problems()
+        return [problem("sink", text) for text in await self._transactor.topic.problems()]

@@ -17,6 +17,7 @@ from headrace.adapters.kafka.topics import Topics
 from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.finding import Finding, failed
 from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
 from headrace.tasks import confirmation, settle
 
@@ -174,13 +175,13 @@ class KafkaSink(Sink):
         if producer is not None:
             await producers.close(producer)
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         """Connects, and looks at the topics that are known before any table is."""
         try:
             await self.start()
         except SinkError as error:
-            return [str(error)]
+            return [failed("sink", error)]
         try:
-            return await self._topics.problems(self._producer.client, self._routing.topics)
+            return await self._topics.findings(self._producer.client, self._routing.topics)
         finally:
             await self.close()

@@ -11,15 +11,24 @@ from aiokafka import errors
 from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from headrace.adapters.kafka.aiokafka_internals import create_topic, describe_topic, read_setting
+from headrace.adapters.kafka.aiokafka_internals import (
+    create_topic,
+    describe_topic,
+    inspect_topic,
+    read_setting,
+)
 from headrace.adapters.kafka.connection import describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkError, SinkRejected
+from headrace.ports.finding import Finding, failed, warning, wrong
 
 log = structlog.get_logger(__name__)
 
 DEFAULT_MAX_MESSAGE = 1_048_588
 """Kafka's default of message.max.bytes."""
+_FORBIDDEN = (errors.TopicAuthorizationFailedError, errors.InvalidTopicError)
+_NEEDED = {"Write": 4, "Describe": 8}
+"""Operations on a topic by their numbers in AclOperation."""
 _APPEARS_WITHIN = 5.0
 """Seconds that a topic takes from being asked for to being there."""
 _LOOK_AGAIN = 0.1
@@ -56,41 +65,51 @@ class Topics:
                     raise problem
                 self._counts[topic] = count
                 self._limits[topic] = self._settings.max_request_size or await self._ask_limit(client, topic)
-        except (errors.TopicAuthorizationFailedError, errors.InvalidTopicError) as error:
-            raise SinkRejected(
-                f"Kafka does not let us use the topic {topic} ({describe(error)})",
-                remedy="allow Describe and Write on it",
-            ) from error
+        except _FORBIDDEN as error:
+            raise _forbidden(topic, error) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise SinkError(f"Kafka does not say whether there is a topic {topic} ({describe(error)})") from error
 
-    async def problems(self, client: Any, topics: Iterable[str]) -> list[str]:
-        """What stands in the way of using the topics, a sentence each; nothing is made."""
-        problems = []
+    async def findings(self, client: Any, topics: Iterable[str]) -> list[Finding]:
+        """What is not as it should be with the topics; nothing is made."""
+        found: list[Finding] = []
         for topic in topics:
             try:
                 async with asyncio.timeout(self._settings.request_timeout):
-                    if problem := await self._problem(client, topic):
-                        problems.append(str(problem))
+                    found += await self._findings(client, topic)
+            except _FORBIDDEN as error:
+                found.append(failed("sink", _forbidden(topic, error)))
             except (KafkaError, OSError, TimeoutError) as error:
-                problems.append(f"the topic {topic} can't be looked at ({describe(error)})")
-        return problems
+                found.append(wrong("sink", f"the topic {topic} can't be looked at ({describe(error)})"))
+        return found
 
-    async def _problem(self, client: Any, topic: str) -> SinkRejected | None:
-        if count := await self._look(client, topic):
-            return self._too_few(topic, count)
-        if self._settings.create_topics:
-            return None
-        broker = client.get_random_node()
-        makes = await read_setting(
-            client, ConfigResourceType.BROKER, str(broker), "auto.create.topics.enable", node=broker
-        )
-        return self._missing(topic) if makes == "false" else None
+    async def _findings(self, client: Any, topic: str) -> list[Finding]:
+        facts = await inspect_topic(client, topic)
+        if facts.error in _FORBIDDEN:
+            raise facts.error(topic)
+        if not facts.partitions:
+            if self._settings.create_topics:
+                return []
+            broker = client.get_random_node()
+            makes = await read_setting(
+                client, ConfigResourceType.BROKER, str(broker), "auto.create.topics.enable", node=broker
+            )
+            return [failed("sink", self._missing(topic))] if makes == "false" else []
+        found = []
+        if few := self._too_few(topic, facts.partitions):
+            found.append(failed("sink", few))
+        may = facts.operations
+        if may is not None and (lacking := [name for name, number in _NEEDED.items() if number not in may]):
+            found.append(failed("sink", _forbidden(topic, None, lacking)))
+        insync = await read_setting(client, ConfigResourceType.TOPIC, topic, "min.insync.replicas")
+        if insync is not None:
+            found += _durability(topic, facts.copies, int(insync))
+        return found
 
     async def _look(self, client: Any, topic: str, *, make: bool = False) -> int:
         """Its partitions; 0 when there is none. `make`: the brokers may make it, with their defaults."""
         error, partitions, _ = await describe_topic(client, topic, make=make)
-        if error in (errors.TopicAuthorizationFailedError, errors.InvalidTopicError):
+        if error in _FORBIDDEN:
             raise error(topic)
         return partitions
 
@@ -141,3 +160,40 @@ class Topics:
             f"the topic {topic} has {count} partitions, and [route] sends to {wanted}",
             remedy=f"add partitions (kafka-topics.sh --alter --topic {topic} --partitions {wanted}), or mend [route]",
         )
+
+
+def _forbidden(topic: str, error: KafkaError | None, lacking: Iterable[str] = ()) -> SinkRejected:
+    """`lacking`: which operations we may not do, where that is known."""
+    if isinstance(error, errors.InvalidTopicError):
+        return SinkRejected(f"Kafka does not take {topic} for the name of a topic", remedy="mend [route]")
+    why = describe(error) if error is not None else f"{' and '.join(lacking)} is not allowed"
+    return SinkRejected(
+        f"Kafka does not let us use the topic {topic} ({why})",
+        remedy=f"allow Describe and Write on it (kafka-acls.sh --add --allow-principal User:... --operation Describe "
+        f"--operation Write --topic {topic})",
+    )
+
+
+def _durability(topic: str, copies: int, insync: int) -> list[Finding]:
+    """Whether a message that was confirmed is on more than one broker, and can be confirmed at all."""
+    if insync > copies:
+        return [
+            wrong(
+                "sink",
+                f"min.insync.replicas of the topic {topic} is {insync}, and it has {copies} "
+                f"{'copies' if copies > 1 else 'copy'}: the brokers confirm no message",
+                f"set it to {max(1, copies - 1)}, or give the topic more copies (kafka-reassign-partitions.sh)",
+            )
+        ]
+    if insync == 1 and copies > 1:
+        return [
+            warning(
+                "sink",
+                f"min.insync.replicas of the topic {topic} is 1 with {copies} copies: a message that one broker has "
+                "counts as confirmed while the others are away, and is lost with that broker",
+                f"set min.insync.replicas of {topic} to {copies - 1}"
+                if copies > 2
+                else "give the topic three copies, and set min.insync.replicas to 2",
+            )
+        ]
+    return []

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.finding import Finding
 from headrace.ports.sink import Sink, SinkAdapter, SinkUse
 from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
@@ -49,7 +50,7 @@ class NullSink(Sink):
     async def close(self) -> None:
         """Does nothing."""
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         return []
 
 

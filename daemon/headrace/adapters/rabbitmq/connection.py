@@ -132,6 +132,31 @@ class BrokerConnection:
                 if settings.exchange:
                     await queue.bind(exchange, settings.binding)
 
+    async def try_publishing(self) -> None:
+        """Publishes a message in a transaction of AMQP and takes it back: the broker looks at our rights, and no queue
+        gets anything. An exchange that is still to be declared is left alone. Raises SinkError."""
+        connection, settings = self._connection, self._settings
+        assert connection is not None
+        try:
+            async with asyncio.timeout(settings.request_timeout):
+                async with connection.channel(publisher_confirms=False) as channel:
+                    exchange = await channel.get_exchange(settings.exchange, ensure=False)
+                    transaction = channel.transaction()
+                    await transaction.select()
+                    await exchange.publish(aio_pika.Message(b""), "headrace-check")
+                    await transaction.rollback()
+        except TimeoutError as error:
+            raise SinkError(
+                f"RabbitMQ did not take a message within {settings.request_timeout:g} s",
+                remedy="look whether it lacks memory or disk (rabbitmqctl status)",
+            ) from error
+        except (AMQPError, OSError, RuntimeError) as error:
+            if settings.declare and _code(error) == _NOT_FOUND:
+                return
+            if "access to topic" in error_text(error):  # messages have other routing keys, which may be allowed
+                return
+            raise self._refusal(error) from error
+
     # -- working ---------------------------------------------------------------------------------------------------
 
     async def write(self, frames: bytes) -> None:

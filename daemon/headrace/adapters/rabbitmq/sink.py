@@ -11,6 +11,7 @@ from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.confirming import ConfirmingSink
+from headrace.ports.finding import Finding, failed
 from headrace.ports.sink import Parking
 
 if TYPE_CHECKING:
@@ -71,15 +72,21 @@ class RabbitMqSink(ConfirmingSink):
             await connection.close()
 
     async def problem(self) -> str:
-        return "; ".join(await RabbitMqSink(self._settings, self._lease).check())
+        return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease)._look(publish=False)))
 
-    async def check(self) -> list[str]:
-        """Connects and looks for the exchange, unless that is made at the start."""
+    async def check(self) -> list[Finding]:
+        """Connects, looks for the exchange unless that is made at the start, and tries whether we may publish."""
+        return await self._look(publish=True)
+
+    async def _look(self, *, publish: bool) -> list[Finding]:
         try:
             await self._open(declare=False)
+            if publish and self._connection is not None:
+                await self._connection.try_publishing()
         except SinkError as error:
-            return [str(error)]
-        await self.close()
+            return [failed("sink", error)]
+        finally:
+            await self.close()
         return []
 
     async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.confirming import ConfirmingSink
+from headrace.ports.finding import Finding, failed
 from headrace.ports.sink import Parking
 
 if TYPE_CHECKING:
@@ -129,10 +130,10 @@ class RocketMqSink(ConfirmingSink):
         """All is confirmed already."""
         await self.abort()
 
-    async def check(self) -> list[str]:
+    async def check(self) -> list[Finding]:
         """Whether the proxy can be reached."""
         try:
             await self._reach()
         except SinkError as error:
-            return [str(error)]
+            return [failed("sink", error)]
         return []

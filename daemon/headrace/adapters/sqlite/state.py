@@ -18,6 +18,7 @@ from headrace.errors import Fenced, StateStoreError
 from headrace.lease import Term
 from headrace.model import Position
 from headrace.ports.state import NO_TERM, Guard, HistoryEntry, StateChange, StateStore, Stored
+from headrace_common.folders import first_folder, try_folder
 
 APPLICATION_ID = 0x68647263
 """Marks the file as headrace's own (SQLite's application_id)."""
@@ -125,7 +126,7 @@ class SqliteStore(StateStore):
         return await self._call("write", call)
 
     async def problems(self, destination: str, *, must_exist: bool = False) -> list[str]:
-        if must_exist and not self._path.exists():
+        if must_exist and not os.path.lexists(self._path):  # noqa: ASYNC240 - Path.exists() raises for some names
             return [
                 f"there is no state store {self._path.absolute()}: no daemon has run with this configuration -> run "
                 "the command in the daemon's working directory: a relative [state] path counts from there"
@@ -279,14 +280,22 @@ class SqliteStore(StateStore):
 
 def inspect(path: Path) -> list[str]:
     """What is wrong with the store at `path`, a sentence each, without changing or creating anything."""
-    if not path.exists():
-        # The first folder that is there decides whether the store can be made.
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-            return []
-        return [f"the state store {path} can't be created: {folder} is not a folder that this user may write to"]
-    if not os.access(path, os.R_OK | os.W_OK):
-        return [f"the state store {path} can't be read and written by this user"]
+    there, tried = True, path
+    try:
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except FileNotFoundError:
+            if path.is_symlink():  # to nowhere
+                raise
+            there = False
+        tried = first_folder(path.parent)
+        try_folder(tried)  # SQLite has files of its own beside it
+    except OSError as error:
+        verb = "used" if there else "made"
+        mends = "look at owner and rights, and at [state] path"
+        return [f"the state store {path} can't be {verb} ({tried}: {error.strerror}) -> {mends}"]
+    if not there:
+        return []
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:

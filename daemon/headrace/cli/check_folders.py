@@ -1,0 +1,45 @@
+"""Looks at the folders that a daemon writes to: whether it may, and what room there is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from headrace.ports.finding import Finding, ok, warning, wrong
+from headrace.settings.destination import Settings
+from headrace_common.folders import first_folder, try_folder
+
+_LEAST = 1 << 30
+"""Bytes that should be free where positions and schema history are kept."""
+
+
+def look_at_folders(settings: Settings) -> list[Finding]:
+    """A finding for the state's folders and one for the spool's."""
+    found = []
+    if settings.cluster is None:  # else neither state nor locks are in files
+        states = {settings.state_of(one).path.parent.absolute(): None for one in settings.destinations.values()}
+        found = [_look("state folder", folder, _LEAST) for folder in states]
+    spools = sum(one.source.max_spool for one in settings.destinations.values())
+    spool = settings.daemon.spool.absolute()
+    try:
+        try_folder(spool)
+    except OSError as error:
+        sentence = f"the folder {spool} can't be written to ({first_folder(spool)}: {error.strerror})"
+        return [*found, wrong("spool", sentence, "look at its owner and rights, and at [daemon] spool")]
+    return [*found, _look("spool", spool, max(_LEAST, spools))]
+
+
+def _look(name: str, folder: Path, least: int) -> Finding:
+    there = first_folder(folder)
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return warning(name, f"the room in {there} can't be looked at ({error.strerror})")
+    if free >= least:
+        return ok(name, f"{folder} has {_text(free)} of room")
+    more = f", and max_spool lets destinations take {_text(least)}" if name == "spool" else ""
+    return warning(name, f"{folder} has no more than {_text(free)} of room{more}", "make room on that disk")
+
+
+def _text(size: int) -> str:
+    return f"{size / (1 << 30):,.2f} GiB"
