@@ -61,19 +61,20 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     address = settings.http.address
     server: Any = None
     try:
-        await wiring.open()
-        if address:
-            from headrace.http.facts import Facts, Options  # a daemon without HTTP needs none of its libraries
-            from headrace.http.server import HttpServer
-            from headrace.http.token import daemon_token
+        with supervisor.handling_signals():
+            await wiring.open()
+            if address:
+                from headrace.http.facts import Facts, Options  # a daemon without HTTP needs none of its libraries
+                from headrace.http.server import HttpServer
+                from headrace.http.token import daemon_token
 
-            http = settings.http
-            facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster)
-            options = Options(daemon_token(http), http.allow_plain, http.tls_certificate, http.tls_key)
-            server = HttpServer(address, facts, options)
-            await server.start()
-            log.info("http listens", host=address[0], port=server.port)
-        return await supervisor.run()
+                http = settings.http
+                facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster)
+                options = Options(daemon_token(http), http.allow_plain, http.tls_certificate, http.tls_key)
+                server = HttpServer(address, facts, options)
+                await server.start()
+                log.info("http listens", host=address[0], port=server.port)
+            return await supervisor.run(signals=False)
     finally:
         if server:
             await server.close()

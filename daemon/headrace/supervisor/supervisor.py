@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import structlog
 
@@ -73,10 +74,23 @@ class Supervisor:
         0 after a stop, drained or cut at the limit; 1 when a second signal ended it at once, or when all destinations
         have ended with errors that only another process can get over. SIGHUP reads the configuration again.
         """
+        with self.handling_signals() if signals else contextlib.nullcontext():
+            return await self._run()
+
+    @contextlib.contextmanager
+    def handling_signals(self) -> Iterator[None]:
+        """Within it a signal ends what run() does, or will do: also one that comes before it is called."""
         loop = asyncio.get_running_loop()
-        handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])] if signals else []
+        handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])]
         for number in handled:
             loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+    async def _run(self) -> int:
         heartbeat = asyncio.create_task(self._heartbeat(), name="supervisor")
         reload = asyncio.create_task(self._reload(self._reloading), name="reload") if self._reloading else None
         for one in self.running.values():
@@ -88,8 +102,6 @@ class Supervisor:
             return await self._drain()
         finally:
             await cancel(reload, *(one.task for one in self.running.values()), heartbeat, limit=END_LIMIT)
-            for number in handled:
-                loop.remove_signal_handler(number)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if number == signal.SIGHUP:

@@ -17,6 +17,8 @@ from headrace.http.server import HttpServer
 from headrace.model import State
 from headrace.snapshot.commands import SnapshotCommand
 
+pytestmark = pytest.mark.server
+
 TOKEN = "a-token-of-the-tests"
 
 
