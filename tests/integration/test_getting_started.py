@@ -68,7 +68,7 @@ def test_the_page_leads_from_a_server_to_the_first_message(stack: Stack, tmp_pat
         assert "all is well" in done.stdout
         with log.open("wb") as out:
             daemon = subprocess.Popen(
-                ["bash", "-c", f"{export}\nexec {run.strip().rstrip('&')}"],
+                ["bash", "-c", f"{export}\nexec {run}"],
                 cwd=tmp_path, env=environment, stdout=out, stderr=out,
             )  # fmt: skip
         try:
