@@ -138,7 +138,7 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
             assert all((ROOT / word).exists() for word in words if word.startswith("packaging/")), words
         else:
             known = {"pip", "python3.11", "curl", "export", "systemctl", "journalctl", "rabbitmqctl", "rabbitmqadmin"}
-            known |= {"apt-get", "cd", "install", "systemd-sysusers", "systemd-tmpfiles"}
+            known |= {"apt-get", "cd", "install", "tail", "systemd-sysusers", "systemd-tmpfiles"}
             # Those with spark-submit are run by tests/spark/test_cluster.py.
             assert program in known | {"mkdir", "tar", "spark-submit"}, words
 
