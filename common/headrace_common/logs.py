@@ -78,8 +78,8 @@ class Repeats(logging.Filter):
         self._seen: dict[tuple[Any, ...], _Repeated] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.partition(".")[0].startswith("headrace"):
-            return True
+        if record.name.partition(".")[0].startswith("headrace") or not isinstance(record.msg, str):
+            return True  # what structlog has made is ours, whatever the logger's name
         now, key = self._clock(), (record.name, record.levelno, record.msg, _bound_destination())
         seen = self._seen.get(key)
         if seen is not None and now - seen.since < self._seconds:

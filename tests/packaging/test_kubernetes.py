@@ -225,6 +225,7 @@ def test_two_daemons_share_what_one_has_on_a_volume(tmp_path: Path) -> None:
     assert document(ZOOKEEPER / "no-volume.yaml")["metadata"] == document(BASE / "volume.yaml")["metadata"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", [BASE, SIDECAR, ZOOKEEPER], ids=lambda folder: folder.name)
 def test_kustomize_builds_what_kubernetes_would_take(folder: Path) -> None:
     program = shutil.which("kustomize")

@@ -43,6 +43,12 @@ def test_our_own_lines_all_go_on(clock: Clock) -> None:
     assert [say(repeats, "a", name="headrace.destination") for _ in range(3)] == ["a"] * 3
 
 
+def test_what_structlog_has_made_is_ours_under_any_name(clock: Clock) -> None:
+    record = logging.LogRecord("tests", logging.INFO, "", 0, {"event": "table read"}, (), None)  # type: ignore[arg-type]
+    repeats = Repeats(60.0, clock)
+    assert [repeats.filter(record) for _ in range(2)] == [True, True]
+
+
 def test_lines_of_ever_new_kinds_take_no_more_than_so_much_memory(clock: Clock) -> None:
     repeats = Repeats(60.0, clock)
     for number in range(5000):
