@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
+from headrace.destination.requests import Requests
 from headrace.destination.status import DestinationStatus
 from headrace.model import State
 from headrace.settings.destination import DestinationSettings, Settings
@@ -26,6 +27,7 @@ class FakeActor:
         self._status = status
         self._run = run
         self.outside = asyncio.Event()
+        self.requests = Requests()
         self.observed = 0
         self.trouble: list[BaseException] = []
 

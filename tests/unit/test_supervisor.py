@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.errors import (
     LostKind,
@@ -135,6 +136,22 @@ async def test_a_wait_for_the_next_attempt_ends_at_the_stop() -> None:
         await asyncio.sleep(0)
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
+
+
+async def test_what_operators_ask_of_a_destination_that_is_stopped_is_refused_at_once() -> None:
+    boss = supervisor(settings("shop"), {"shop": stream})
+    task = asyncio.create_task(boss.run())
+    while boss.statuses["shop"].state is not State.STREAMING:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    actor = boss.running["shop"]._actor
+    assert actor is not None
+    asked = asyncio.create_task(actor.requests.ask(asyncio.Event().wait, limit=30))
+    await asyncio.sleep(0)
+    boss.request_stop()
+    assert await asyncio.wait_for(task, 30) == 0
+    async with asyncio.timeout(1):
+        with pytest.raises(RequestRefused, match="shop is stopped"):
+            await asked
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
                     told = partial(work.at, total=None)
                     asyncio.run(read_server(settings, spool, window, output, follow=arguments.follow, told=told))
                 else:
-                    told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files))
+                    told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
                     read_files(arguments.files, settings, spool, window, output, told)
             finally:
                 output.finish(sys.stdout.buffer)  # what came before an error is true

@@ -17,13 +17,13 @@ from headrace.cli.common import CommandRefused, aligned
 from headrace.errors import HeadraceError
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
+from headrace.settings.load import DESTINATION_NAME
 
 DESCRIPTION = (
     "Asks a source for its schemas, and writes headrace.toml and a destination's file with comments into a folder; "
     "nothing on the source is changed, and no file is replaced. What is not given is asked for on a terminal. The "
     "password is written to no file: the destination's file refers to a variable of the environment."
 )
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _OURS = {"mysql", "sys", "information_schema", "performance_schema", "headrace"}
 
 _MAIN = """\
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _init(given: argparse.Namespace) -> int:
-    if not _NAME.fullmatch(given.name):
+    if not DESTINATION_NAME.fullmatch(given.name):
         raise CommandRefused(
             f"'{given.name}' is no name of a destination",
             remedy="begin with a lower-case letter or a digit, and go on with those, dots, dashes and underscores",

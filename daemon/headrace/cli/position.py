@@ -21,14 +21,13 @@ from headrace.cli.common import (
 )
 from headrace.model import Gap
 from headrace.mysql.position.move import Where, parse_where, position_text
-from headrace.ports.state import HistoryEntry
+from headrace.ports.state import WHOLE_HISTORY, HistoryEntry
 from headrace.settings.destination import Settings
 
 DESCRIPTION = (
     "Shows and moves the positions that destinations go on from. Exit status 0: done, or all is well; 1: something "
     "failed, is refused, or is not well; 2: the configuration or the command is wrong."
 )
-_ALL = 1_000_000
 _MOVES, _CHECKPOINTS = 20, 5
 WHERE = (
     "FILE:OFFSET, a GTID set, a time such as 2026-01-31T12:00:00Z (the first transaction committed then or later), "
@@ -80,7 +79,7 @@ async def _history(settings: Settings, given: argparse.Namespace) -> int:
     asked = destination(settings, given.name)
     async with coordinated(settings) as shared:
         store = await open_store(shared, asked)
-        entries = await store.history(given.name, given.limit or _ALL)
+        entries = await store.history(given.name, given.limit or WHOLE_HISTORY)
     if given.limit is None:
         entries = _telling(entries)
     if given.json:

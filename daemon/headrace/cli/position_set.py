@@ -23,11 +23,11 @@ from headrace.cli.common import (
 )
 from headrace.lease import Term
 from headrace.model import Gap, Position
-from headrace.mysql.position.by_hand import ALL, move_by_hand
+from headrace.mysql.position.by_hand import move_by_hand
 from headrace.mysql.position.move import position_text
 from headrace.mysql.schema.entries import back_entry
 from headrace.mysql.source import addresses
-from headrace.ports.state import StateChange, StateStore, Stored
+from headrace.ports.state import WHOLE_HISTORY, StateChange, StateStore, Stored
 from headrace.settings.destination import Settings
 from headrace.settings.values import start_text
 
@@ -44,7 +44,7 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
         # Not held while somebody thinks about it: the daemon would take that for another one that runs it.
         async with held(shared, moved):
             stored = await store.load(name)
-            entries, history = await store.schema_entries(name), await store.history(name, ALL)
+            entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
             made = await move_by_hand(
                 addresses(moved.source), where, stored, entries, history, read_schemas=given.read_schemas
             )

@@ -12,12 +12,10 @@ from headrace.destination.requests import RequestRefused, Requests
 from headrace.destination.unconfirmed import Unconfirmed
 from headrace.model import Gap, Position
 from headrace.ports.source import Source
-from headrace.ports.state import StateChange, Stored
+from headrace.ports.state import WHOLE_HISTORY, StateChange, Stored
 from headrace.settings.values import start_text
 from headrace.times import time_text
 
-_ALL = 1_000_000
-"""Entries of a position's history: all of them."""
 _LIMIT = 60.0
 """Seconds that a request may wait for the end of a run, and take."""
 
@@ -82,7 +80,10 @@ class Operator:
             gap = Gap("operator", before, start, at_us=time.time_ns() // 1000)
             shown = {"from": before or "nothing stored", "to": f"nothing stored: it begins by {start}"}
             return {**shown, "gap": None, "notes": []}, None, self._source.anew(), gap
-        entries, history = await self._store.schema_entries(self._name), await self._store.history(self._name, _ALL)
+        entries, history = (
+            await self._store.schema_entries(self._name),
+            await self._store.history(self._name, WHOLE_HISTORY),
+        )
         try:
             made = await self._source.move_by_hand(to, stored, entries, history, read_schemas=read_schemas)
         except ValueError as error:

@@ -52,5 +52,6 @@ class SinkOutage:
 
     def _end(self, now: float) -> None:
         self._status.clear(SINK)
-        self._log.info("the sink confirms again", seconds=round(now - self._since, 1))
+        if self._unconfirmed.confirmed_at:  # else what waited was given up: somebody else has the destination
+            self._log.info("the sink confirms again", seconds=round(now - self._since, 1))
         self._since = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import Body, Depends, FastAPI, Path, Query, Request
@@ -67,6 +67,7 @@ class SnapshotCommandBody(BaseModel):
     id: str = Field(default="", description='the snapshot that is meant; "": the one under way')
 
 
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _Name = Annotated[str, Path(description="the destination", min_length=1, max_length=200)]
 
 
@@ -87,7 +88,7 @@ _OBJECT: dict[int | str, dict[str, Any]] = {
 def make_app(facts: Facts, access: Access, metrics: Metrics, history: History, events: Events) -> FastAPI:
     """The whole application, as ASGI has it."""
     app = FastAPI(
-        title="headrace", version=__version__, description=_ABOUT, openapi_url=OPENAPI, docs_url=None, redoc_url=None,
+        title="headrace", version=__version__, description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
         responses=_answers(400, 405, 408, 413),
     )  # fmt: skip
     _add_errors(app)
@@ -195,50 +196,35 @@ def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
     refusals = _answers(400, 401, 403, 404, 409, 413, 415, 429, 503)
     security: dict[str, Any] = {"security": [{"token": []}]}
 
-    def add(action: str, text: str) -> None:
-        @app.post(
+    def post(action: str, text: str) -> Callable[[_Endpoint], _Endpoint]:
+        return app.post(
             f"/api/v1/destinations/{{name}}/{action}", summary=text, responses=_OBJECT | refusals,
             dependencies=[Depends(allowed)], openapi_extra=security, operation_id=action,
         )  # fmt: skip
+
+    def add(action: str, text: str) -> None:
+        @post(action, text)
         async def command(name: _Name, body: Annotated[By, Body()]) -> Response:
             status = _known(statuses, name)
-            if status.operate is None:
-                return _not_here(status)
-            operate = status.operate
-            return await _done(name, lambda: operate(action, body.by))
+            return await _done(status, status.operate, action, body.by)
 
     add("pause", "Ends the stream in order until it is resumed, whichever daemon has the destination")
     add("resume", "Goes on behind what was confirmed")
     add("restart", "Ends the stream in order and begins it anew")
 
-    @app.post(
-        "/api/v1/destinations/{name}/position", summary="Moves the position, or says what that would cost",
-        responses=_OBJECT | refusals, dependencies=[Depends(allowed)], openapi_extra=security,
-    )  # fmt: skip
+    @post("position", "Moves the position, or says what that would cost")
     async def position(name: _Name, body: Annotated[PositionBody, Body()]) -> Response:
         status = _known(statuses, name)
-        if status.operate is None:
-            return _not_here(status)
-        operate, given = status.operate, body.model_dump(exclude={"by"})
-        return await _done(name, lambda: operate("position", body.by, **given))
+        return await _done(status, status.operate, "position", body.by, **body.model_dump(exclude={"by"}))
 
-    @app.post(
-        "/api/v1/destinations/{name}/snapshot", summary="Reading of tables: resync, pause, resume, cancel",
-        responses=_OBJECT | refusals, dependencies=[Depends(allowed)], openapi_extra=security,
-    )  # fmt: skip
+    @post("snapshot", "Reading of tables: resync, pause, resume, cancel")
     async def snapshot(name: _Name, body: Annotated[SnapshotCommandBody, Body()]) -> Response:
         status = _known(statuses, name)
-        if status.command is None:
-            return _not_here(status)
-        command = status.command
-        return await _done(name, lambda: command(body.model_dump(exclude_unset=True)))
+        return await _done(status, status.command, body.model_dump(exclude_unset=True))
 
     @app.get(OPENAPI, include_in_schema=False)
     async def document() -> Response:
         return _page(described(app))
-
-    # FastAPI has made a path of its own for it, which knows nothing of tokens.
-    app.router.routes.insert(0, app.router.routes.pop())
 
 
 def described(app: FastAPI) -> dict[str, Any]:
@@ -267,10 +253,15 @@ def _not_here(status: DestinationStatus) -> Response:
     return _page({"error": why, "state": status.state.value, "holder": status.holder}, 409)
 
 
-async def _done(name: str, do: Callable[[], Awaitable[Mapping[str, Any]]]) -> Response:
+async def _done(
+    status: DestinationStatus, do: Callable[..., Awaitable[Mapping[str, Any]]] | None, *given: Any, **more: Any
+) -> Response:
+    """`do` is None where the destination does not take the command."""
+    if do is None:
+        return _not_here(status)
     try:
-        return _page(await do())
+        return _page(await do(*given, **more))
     except RequestRefused as error:
-        return _page({"error": error.told(name)}, 409)
+        return _page({"error": error.told(status.name)}, 409)
     except HeadraceError as error:
-        return _page({"error": error.told(name)}, 400 if not error.retriable else 503)
+        return _page({"error": error.told(status.name)}, 400 if not error.retriable else 503)

@@ -34,7 +34,7 @@ class Lock(ABC):
 
     @abstractmethod
     async def look(self) -> str:
-        """Who holds it now, "" when nobody does; nothing is changed."""
+        """The present holder, "" without one; nothing is changed."""
 
     @abstractmethod
     async def release(self) -> None:
@@ -63,7 +63,7 @@ class Lock(ABC):
     @property
     @abstractmethod
     def holder(self) -> str:
-        """Who holds it, as far as it is known; empty when nobody does."""
+        """The holder as far as it is known; empty without one."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class ClusterCounts:
 
 
 BALANCE = "the balance"
-"""Who asks for a move that no operator has asked for."""
+"""What asks for a move that no operator has asked for."""
 
 
 @dataclass(slots=True)
@@ -102,11 +102,11 @@ class Assignment:
     waiting: tuple[str, ...] = ()
     """All nodes that wait for it."""
     move_to: str = ""
-    """Where it is to go."""
+    """The node that it is to go to."""
     move_us: int = 0
     """Since when, in microseconds since 1970 UTC."""
     by_hand: bool = False
-    """Whether an operator has put it where it is: it stays there."""
+    """Whether an operator has given it to its node: it stays there."""
 
 
 def number_of(info: dict[str, Any], key: str) -> int:
@@ -144,7 +144,7 @@ class Cluster(ABC):
 
     counts: ClusterCounts
     store: StateStore
-    """Where the positions of all destinations are."""
+    """Holds the positions of all destinations."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -160,7 +160,7 @@ class Cluster(ABC):
 
     @abstractmethod
     async def look(self) -> View:
-        """Reads the members, and where each destination is."""
+        """Reads the members, and the node of each destination."""
 
     @abstractmethod
     async def ask_to_move(self, destination: str, node: str, by: str) -> None:
@@ -177,11 +177,11 @@ class Cluster(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who takes part in a cluster."""
+    """A process that takes part in a cluster."""
 
     node: str
     address: str
-    """Where people find the daemon: its HTTP address, or its host."""
+    """The address at which operators find the daemon: that of HTTP, or its host."""
     max_destinations: int = 0
     """How many it may run; 0: any number."""
     command: bool = False

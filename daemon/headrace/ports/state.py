@@ -52,6 +52,10 @@ class HistoryEntry:
     """Microseconds since 1970 UTC."""
 
 
+WHOLE_HISTORY = 1_000_000
+"""A limit of StateStore.history() that no history reaches."""
+
+
 class StateStore(ABC):
     """Positions and schema history, shared by all adapters. Every call has a time limit and raises StateStoreError."""
 

@@ -16,7 +16,7 @@ from headrace.settings.destination import DestinationSettings, MainSettings, Set
 from headrace_common.files import ModelT, Siblings, Tell, expanded, read_toml, secrets_beside, validated
 from headrace_common.section import Section
 
-_DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+DESTINATION_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 _CHOICES = {"message": ("format", "canal"), "parking": ("store", "state"), "sink": ("type", "")}
@@ -90,7 +90,7 @@ class Loader:
 
     def _read_destination(self, file: Path, main: Path, node: str, problems: list[str]) -> DestinationSettings | None:
         name = file.stem
-        if not _DESTINATION_NAME.fullmatch(name):
+        if not DESTINATION_NAME.fullmatch(name):
             problems.append(
                 f"{file}: the file's name: a destination's name should begin with a lower-case letter or a digit, and "
                 "go on with those, dots, dashes and underscores"

@@ -135,6 +135,8 @@ class Supervised:
                 await self._wait(delay)
         finally:
             await tasks.cancel(self._observer, limit=END_LIMIT)
+            if self._actor is not None:
+                self._actor.requests.refuse(f"{self.settings.name} is stopped")
             if self.status.state is not State.STOPPED and not self.gave_up:  # the actor's own words are better
                 self.status.enter(State.STOPPED)
 

@@ -16,9 +16,6 @@ from headrace.ports.source import Move
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.settings.destination import SourceSettings
 
-ALL = 1_000_000
-"""Entries of a position's history: all of them."""
-
 
 async def move_by_hand(
     addresses: Sequence[SourceSettings],

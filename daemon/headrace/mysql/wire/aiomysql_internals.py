@@ -13,8 +13,8 @@ from pymysql.constants import CLIENT
 KNOWN_VERSIONS = {"aiomysql": ("0.3.2",)}
 """What all of this was tried with, on real servers. It relies on the connection's _writer and _reader with its _buffer,
 on _execute_command() and _read_ok_packet(), and on how a login goes: _connect() reads the greeting, sets
-server_capabilities and _server_auth_plugin, then calls _request_authentication(), which goes over to TLS where
-_ssl_context is set and the server can, and _process_auth() where the server asks for another plugin."""
+server_capabilities and _server_auth_plugin, then calls _request_authentication(), which goes over to TLS when
+_ssl_context is set and the server can, and _process_auth() when the server asks for another plugin."""
 
 _GIVES_AWAY = ("mysql_clear_password", "mysql_old_password")
 """Plugins with which the password, or what stands for it, can be read at the other end."""
@@ -30,7 +30,7 @@ class LoginRefused(Exception):
 
 class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
     """Goes by the state that the connection has, rather than by what was asked for: a greeting without TLS, which
-    anybody on the way can make of one with it, ends the login where TLS is required."""
+    anybody on the way can make of one with it, ends the login when TLS is required."""
 
     def __init__(self, *, tls_required: bool, **options: Any) -> None:
         super().__init__(**options)
@@ -43,7 +43,7 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
             if self._tls_required:
                 raise LoginRefused(
                     "the server offers no TLS, or somebody on the way takes the offer out",
-                    'look at its tls_version; or set tls = "preferred", which goes without TLS where there is none',
+                    'look at its tls_version; or set tls = "preferred", which goes without TLS when there is none',
                 )
             self._ssl_context = None
             self.client_flag &= ~CLIENT.SSL  # a server without TLS takes the flag for a bad handshake
