@@ -24,4 +24,5 @@ def pipeline(stack: Stack, mysql: Any, kafka: Any, elastic_server: Any) -> Itera
         made.consumer.kill()
         for index in (INDEX, f"headrace-rows.{INDEX}"):
             made.cluster.call("DELETE", (index,), ignore_unavailable="true")
-    mysql.sql(f"DROP DATABASE IF EXISTS {catalog.DATABASE}")
+    for schema in (catalog.DATABASE, "headrace"):
+        mysql.sql(f"DROP DATABASE IF EXISTS {schema}")

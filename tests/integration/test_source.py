@@ -258,6 +258,29 @@ LOUD = {
 }
 
 
+def test_what_stands_before_an_event_that_is_not_understood_is_published_though_both_come_at_once(
+    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    process = daemon(shop=destination_toml(mysql, schema, jsonl(out))).start()
+    process.wait_state("shop", "STREAMING")
+    execute("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    assert process.terminate() == 0
+    execute("INSERT INTO t VALUES (1, 2)", "INSERT INTO u VALUES (1, 2)")
+    execute(
+        "BEGIN", "INSERT INTO t VALUES (2, 2)", "SET binlog_row_image = 'MINIMAL'",
+        "UPDATE t JOIN u USING (id) SET t.a = 3, u.a = 3", "COMMIT",
+    )  # fmt: skip
+    for _ in range(2):
+        process.start()
+        failed = process.wait("shop", lambda s: s["state"] == "FAILED" and s["last_error"] != "")
+        assert "binlog_row_image" in failed["last_error"]
+        assert [message["data"] for message in read_jsonl(out)] == [
+            [{"id": "1", "a": "2"}], [{"id": "1", "a": "2"}], [{"id": "2", "a": "2"}]
+        ]  # fmt: skip
+        assert process.terminate() == 0
+
+
 @pytest.mark.parametrize("case", LOUD)
 def test_what_is_not_understood_stops_loudly_and_the_position_stays(
     case: str,

@@ -39,7 +39,7 @@ class MysqlStream(ChangeStream):
         """What came, up to where it is decoded, and whether there is more to decode at once."""
         self._bytes, self._received = 0, dump.packets.last_receive
         self._end: HeadraceError | None = None
-        """What the server has said instead of more."""
+        """Why there is no more."""
         self._before = Progress("", 0, 0)
         """The counts of earlier dumps."""
 
@@ -78,9 +78,10 @@ class MysqlStream(ChangeStream):
         except HeadraceError as error:
             if isinstance(error, ServerIdTaken):
                 self._disconnected()
-            if not decoder.cutter.refused:
+            told = self._receiver.mark is not None and decoder.transactions.in_group  # then a position is its begin
+            if told or not decoder.cutter.whole:
                 raise
-            self._end = error  # the server's word: what came before it was given whole
+            self._end = error  # what came before it is given out first
 
     def _stops(self) -> bool:
         return self._receiver.full() or not self._decoder.transactions.in_group

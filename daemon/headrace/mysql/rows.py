@@ -55,14 +55,16 @@ class RowsReader:
             if transactions.holding:
                 self._hold(kind.number, data, at, stop)
                 return
-            transactions.events_done = ordinal = transactions.events_done + 1
+            ordinal = transactions.events_done + 1
             table = tables.get(data[at : at + 6])
             if table is None:
-                if transactions.passing:
-                    return
-                raise self._not_described()
+                if not transactions.passing:
+                    raise self._not_described()
+                transactions.events_done = ordinal
+                return
             row_schema = table.row_schema
             if row_schema is None or ordinal <= transactions.skip_events:
+                transactions.events_done = ordinal
                 if row_schema is not None:
                     statements.text = None  # it was told before the rows that are confirmed
                 if table.own:
@@ -92,28 +94,37 @@ class RowsReader:
                 before, rows = rows[0::2], rows[1::2]
                 if len(before) != len(rows):
                     raise cursor.not_understood(f"an update of {table.name} has an odd number of row images")
-            transactions.captured_rows = True
-            if marked:
-                transactions.mark_begin()
-            if statements.text is not None:
-                statements.give_text(row_schema.schema)
-            when, numbers = transactions.commit_time_us, numbers_each * len(rows)
-            pos = when << POS_SHIFT
-            if pos <= transactions.last_pos or pos >= _LIMIT:
-                pos = transactions.next_pos(numbers)
-            else:
-                transactions.last_pos = pos + numbers - 1
-            start = cursor.start
-            origin = Origin(
-                cursor.file,
-                transactions.start,
-                start if start >= 0 else cursor.end,
-                ordinal,
-                transactions.server_id,
-                transactions.thread_id,
-            )
-            partial = table.partial is not False and bitmaps in table.partial
-            emit(RowsChange(row_schema.schema, operation, rows, before, pos, when, transactions.gtid, partial, origin))
+            transactions.events_done = ordinal
+            try:
+                transactions.captured_rows = True
+                if marked:
+                    transactions.mark_begin()
+                if statements.text is not None:
+                    statements.give_text(row_schema.schema)
+                when, numbers = transactions.commit_time_us, numbers_each * len(rows)
+                pos = when << POS_SHIFT
+                if pos <= transactions.last_pos or pos >= _LIMIT:
+                    pos = transactions.next_pos(numbers)
+                else:
+                    transactions.last_pos = pos + numbers - 1
+                start = cursor.start
+                origin = Origin(
+                    cursor.file,
+                    transactions.start,
+                    start if start >= 0 else cursor.end,
+                    ordinal,
+                    transactions.server_id,
+                    transactions.thread_id,
+                )
+                partial = table.partial is not False and bitmaps in table.partial
+                emit(
+                    RowsChange(
+                        row_schema.schema, operation, rows, before, pos, when, transactions.gtid, partial, origin
+                    )
+                )
+            except BaseException:
+                transactions.events_done -= 1  # what was read before it may still be given out
+                raise
 
         def on_compressed(data: bytes, at: int, stop: int) -> None:
             table = tables.get(data[at : at + 6])

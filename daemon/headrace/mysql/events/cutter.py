@@ -30,6 +30,8 @@ _SLICE_SECONDS = 0.008
 _PIECE = 1 << 20
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
 _from_bytes = int.from_bytes
+_ALL_OR_NOTHING = frozenset({ev.TABLE_MAP, *ev.ROWS})
+"""Events whose handlers change nothing that a position is made of when they fail."""
 BROKEN = (ValueError, LookupError, struct.error, OverflowError, TypeError)
 """What reading bytes that lie about themselves may raise."""
 
@@ -71,7 +73,7 @@ class EventCutter:
     folder `spool`. An event of more than `largest` bytes that has to be in memory is refused.
 
     Readable between two calls of feed(): `need` (bytes that the next packet has at least), `events` (handled so far),
-    `refused` (the server's own error ended the stream: all before it was given out whole, and the cursor holds).
+    `whole` (after an error: all before it was given out, and nothing of what it is about, so the position holds).
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class EventCutter:
         self._handlers = {**handlers, _ROTATE: self._on_rotate, _FORMAT: self._on_format}
         self._rotate_told, self._format_told = handlers.get(_ROTATE), handlers.get(_FORMAT)
         self._keep_large, self._spool = keep_large, spool
-        self.events, self.need, self.refused = 0, 4, False
+        self.events, self.need, self.whole = 0, 4, False
         self.eager = False
         """Whether feed() asks after each event whether it is to stop."""
         self._inner: list[EnterInner] = []
@@ -230,6 +232,7 @@ class EventCutter:
         """Raises, unless the operator has named this very position."""
         cursor = self._cursor
         if not cursor.may_skip:
+            self.whole = kind in _ALL_OR_NOTHING or isinstance(error, BinlogCorrupt)
             if isinstance(error, NotUnderstood):
                 raise error
             raise cursor.not_understood(f"an event can't be read: {error}") from error
@@ -330,7 +333,7 @@ class EventCutter:
             return at, False
         payload = data[at + 4 : at + 4 + head]
         if status in (0xFE, 0xFF):
-            self.refused = True
+            self.whole = True
         if status == 0xFF:
             raise dump_error(payload, f"{cursor.file}:{cursor.end}")
         if status == 0xFE:

@@ -148,6 +148,7 @@ MADE_UP = frozenset(one.number for one in TABLE if one.made_up)
 GTIDS = frozenset(one.number for one in TABLE if one.stream in (Does.GTID, Does.TAGGED_GTID, Does.MARIADB_GTID))
 """Those that begin a group."""
 STATEMENTS = frozenset(one.number for one in TABLE if one.stream in (Does.QUERY, Does.COMPRESSED_QUERY))
+ROWS = frozenset(one.number for one in TABLE if one.stream is Does.ROWS)
 ENDS = frozenset({XID, XA_PREPARE, TRANSACTION_PAYLOAD})
 """Those that a group ends with."""
 HEARTBEATS = frozenset(one.number for one in TABLE if one.scan is Does.HEARTBEAT)

@@ -362,6 +362,8 @@ class Transactions:
         first event of a group: all of the group. A statement within one: the rest of it, and what ends it ends it. Any
         other event (rows, tables, texts) goes alone; one of an unknown number may have been any of these."""
         known, what = kind in ev.BY_NUMBER, "event"
+        if kind in ev.ROWS and self.in_group and not self.holding:
+            self.events_done += 1
         if kind in ev.GTIDS or (not self.in_group and (kind in ev.STATEMENTS or not (known or self._may_lack_gtids))):
             what = "group"
             self._pass_group(kind, data, at, stop)
