@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TypeVar
@@ -24,6 +24,7 @@ from devstack.servers import (
     MARIADB,
     MYSQL,
     OPENSEARCH,
+    PROMETHEUS,
     REDIS,
     ROCKETMQ,
     SPARK,
@@ -38,6 +39,7 @@ from devstack.servers.kafka import Advertise, KafkaCluster
 from devstack.servers.mariadb import MariadbServer
 from devstack.servers.mysql import MysqlServer
 from devstack.servers.opensearch import OpensearchServer
+from devstack.servers.prometheus import PrometheusServer
 from devstack.servers.rabbitmq import MEMORY, RabbitmqServer
 from devstack.servers.redis import RedisServer
 from devstack.servers.rocketmq import RocketmqServer
@@ -168,6 +170,12 @@ class Stack:
     def chromium(self, port: int | None = None, *, name: str = "chromium") -> ChromiumServer:
         """Start a browser without a window."""
         return self._launch(name, lambda n, d: CHROMIUM.server(self.cache, n, d, port))
+
+    def prometheus(
+        self, targets: Sequence[str], rules: Sequence[Path], port: int | None = None, *, name: str = "prometheus"
+    ) -> PrometheusServer:
+        """Start a Prometheus that asks these daemons (host:port) each second and evaluates these files of rules."""
+        return self._launch(name, lambda n, d: PROMETHEUS.server(self.cache, n, d, port, targets, rules))
 
     def spark(
         self,

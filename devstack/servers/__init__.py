@@ -10,6 +10,7 @@ from devstack.servers.mariadb import Mariadb
 from devstack.servers.mysql import Mysql
 from devstack.servers.mysql56 import Mysql56
 from devstack.servers.opensearch import Opensearch
+from devstack.servers.prometheus import Prometheus
 from devstack.servers.rabbitmq import Rabbitmq
 from devstack.servers.redis import Redis
 from devstack.servers.rocketmq import Rocketmq
@@ -30,6 +31,7 @@ RABBITMQ4 = Rabbitmq("rabbitmq4", "4.0", "trixie")
 ROCKETMQ = Rocketmq()
 REDIS = Redis()
 CHROMIUM = Chromium()
+PROMETHEUS = Prometheus()
 SPARK = Spark()
 
 SQL: dict[str, SqlKind[SqlServer]] = {kind.name: kind for kind in (MYSQL, MYSQL56, MARIADB, MARIADB118)}
@@ -39,7 +41,7 @@ KINDS: dict[str, Kind] = {
     **SQL,
     **{kind.name: kind for kind in (KAFKA, ZOOKEEPER, ELASTICSEARCH, OPENSEARCH)},
     **BROKERS,
-    **{kind.name: kind for kind in (ROCKETMQ, REDIS, CHROMIUM, SPARK)},
+    **{kind.name: kind for kind in (ROCKETMQ, REDIS, CHROMIUM, PROMETHEUS, SPARK)},
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "MARIADB",
     "MYSQL",
     "OPENSEARCH",
+    "PROMETHEUS",
     "REDIS",
     "ROCKETMQ",
     "SPARK",

@@ -1,4 +1,4 @@
-"""The alert rules, played to by promtool; and the dashboard, whose queries are those of metrics that there are."""
+"""The alert rules, played to by promtool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devstack import Stack, promtool
+from devstack import Stack
+from devstack.servers import PROMETHEUS
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -16,7 +17,7 @@ RULES = Path(__file__).parents[2] / "deploy" / "prometheus"
 
 def run(stack: Stack, *words: str) -> str:
     done = subprocess.run(
-        [*promtool.command(stack.cache), *words], cwd=RULES, capture_output=True, text=True, timeout=60
+        [*PROMETHEUS.promtool(stack.cache), *words], cwd=RULES, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
