@@ -72,7 +72,7 @@ async def nodes_of(facts: Facts) -> dict[str, Any]:
     try:
         view = await facts.cluster.look()
     except HeadraceError as error:
-        raise Denied(503, str(error)) from None
+        raise Denied(503, str(error), help=error.help) from None
     return {
         "node": facts.node,
         "nodes": view.members,

@@ -169,7 +169,7 @@ function drawStatus(page) {
   $("none").hidden = names.length > 0;
   $("search").hidden = names.length < 7;
   $("problems").hidden = !page.config_errors.length;
-  $("problems").replaceChildren(...page.config_errors.map((one) => {
+  $("problems").replaceChildren(...[...page.config_errors, "See docs/troubleshooting.md#config"].map((one) => {
     const item = document.createElement("li");
     item.textContent = one;
     return item;
@@ -256,7 +256,8 @@ async function operate(name, action) {
       body: JSON.stringify({ by: "the status page" }),
     });
     const page = await answer.json();
-    say($("said"), answer.ok ? `${name}: ${action} is done` : `${name}: ${page.error}`);
+    const see = page.help ? ` (see ${page.help})` : "";
+    say($("said"), answer.ok ? `${name}: ${action} is done` : `${name}: ${page.error}${see}`);
   } catch (error) {
     say($("said"), `${name}: the daemon did not answer (${error.message})`);
   }
