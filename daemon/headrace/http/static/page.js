@@ -174,11 +174,15 @@ function drawStatus(page) {
     item.textContent = one;
     return item;
   }));
-  for (const [name, card] of cards) if (!(name in page.destinations)) { card.element.remove(); cards.delete(name); }
+  for (const [name, card] of cards) {
+    if (Object.hasOwn(page.destinations, name)) continue;
+    card.element.remove();
+    cards.delete(name);
+  }
   for (const name of names) {
     const status = page.destinations[name];
     if (!cards.has(name)) cards.set(name, makeCard(name));
-    const last = before && before.page.destinations[name];
+    const last = before && Object.hasOwn(before.page.destinations, name) && before.page.destinations[name];
     const rate = last ? Math.max(0, status.rows - last.rows) / Math.max(0.1, now - before.now) : null;
     const card = cards.get(name);
     keepSample(card, status.lag_seconds);
@@ -215,15 +219,16 @@ function place() {
 }
 
 function drawNodes(page) {
-  const names = Object.keys(page.nodes).sort();
-  $("cluster").hidden = names.length < 2 && !page.drained.length;
+  const names = Object.keys(page.nodes).sort(), held = page.destinations;
+  $("cluster").hidden = false; // also for the last one of several: who is missing is told by that
   $("nodes").replaceChildren(...names.map((name) => {
     const node = page.nodes[name], row = document.createElement("tr");
-    const runs = Object.keys(page.destinations).filter((one) => page.destinations[one].holder === name);
+    const those = (which) => Object.keys(held).filter((one) => which(held[one])).sort().join(", ");
+    const runs = those((one) => one.holder === name), waits = those((one) => one.waiting.includes(name));
     const notes = [];
     if (name === page.node) notes.push("this one");
     if (page.drained.includes(name)) notes.push("drained");
-    for (const text of [name, node.address, node.version, runs.sort().join(", "), notes.join(", ")]) {
+    for (const text of [name, node.address, node.version, runs, waits, notes.join(", ")]) {
       const cell = document.createElement("td");
       cell.textContent = text === undefined || text === null ? "" : String(text);
       row.append(cell);
