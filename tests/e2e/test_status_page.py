@@ -231,10 +231,11 @@ NODES = "[...document.querySelectorAll('#nodes tr')].map((row) => [...row.cells]
 
 
 async def test_daemons_that_share_a_destination_are_shown_with_what_they_run_and_whom_they_replace(
-    stack: Stack, mysql: Any, zookeeper: Any, schema: str, daemon: Callable[..., DaemonProcess], tmp_path: Path
+    stack: Stack, mysql: Any, schema: str, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     toml = destination_toml(mysql, schema, f'type = "jsonl"\npath = "{tmp_path}/out.jsonl"')
-    shared = f'[zookeeper]\nhosts = "{zookeeper.hosts}"\nroot = "/{schema}"\nsession_timeout = "4s"'
+    zookeeper = stack.zookeeper(name="status-page")
+    shared = f'[zookeeper]\nhosts = "{zookeeper.hosts}"\nroot = "/{schema}"\nsession_timeout = "8s"'
     one = daemon(shop=toml, settings=shared, node="one").start()
     one.wait_state("shop", "STREAMING")
     two = daemon(shop=toml, settings=shared, node=HOSTILE).start()
@@ -260,4 +261,12 @@ async def test_daemons_that_share_a_destination_are_shown_with_what_they_run_and
         await shows("STREAMING", row(one, "", "shop"), row(two, "shop", "", "this one"))
         assert await page.value("document.querySelectorAll('#nodes *:not(tr):not(td)').length") == 0
         assert await page.value("document.title") == f"headrace {HOSTILE}"
+        await page.value(
+            "globalThis.wasAway = false; const away = document.getElementById('away');"
+            "new MutationObserver(() => wasAway ||= !away.hidden).observe(away, {attributes: true}); true"
+        )
+        zookeeper.kill()
+        await page.eventually("document.getElementById('unseen').textContent.includes('ZooKeeper')")
+        await shows("STALLED", row(one, "", "shop"), row(two, "shop", "", "this one"))
+        assert not await page.value("wasAway"), "the daemon answers all the while"
         assert page.errors == []

@@ -218,7 +218,14 @@ function place() {
     main.append(...sorted.map((card) => card.element));
 }
 
+/** What was known last stays, with the reason why nothing newer is. */
+function drawUnseen(page) {
+  $("cluster").hidden = false;
+  say($("unseen"), `${page.error} (see ${page.help})`);
+}
+
 function drawNodes(page) {
+  say($("unseen"), "");
   const names = Object.keys(page.nodes).sort(), held = page.destinations;
   $("cluster").hidden = false; // also for the last one of several: who is missing is told by that
   $("nodes").replaceChildren(...names.map((name) => {
@@ -291,6 +298,7 @@ function listen() {
   const source = new EventSource("api/v1/events");
   source.addEventListener("status", (event) => drawStatus(hear(event)));
   source.addEventListener("nodes", (event) => drawNodes(hear(event)));
+  source.addEventListener("unseen", (event) => drawUnseen(hear(event)));
   source.addEventListener("history", (event) => {
     for (const [name, samples] of Object.entries(hear(event))) {
       if (!cards.has(name)) cards.set(name, makeCard(name));
