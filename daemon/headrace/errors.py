@@ -6,10 +6,20 @@ from enum import StrEnum
 
 from headrace.model import State
 
+_MANUAL = "docs/troubleshooting.md#"
+
 
 def named(text: str, destination: str) -> str:
     """A text with the destination's name where it has the word DESTINATION; "" leaves the word."""
     return text.replace("DESTINATION", destination) if destination else text
+
+
+def guided(text: str, section: str) -> str:
+    """A text for an operator with the section of the manual about it at its end, unless it names one already."""
+    if _MANUAL in text:
+        return text
+    see = f"see {_MANUAL}{section}"
+    return f"{text} -> {see}" if text else see
 
 
 class HeadraceError(Exception):
@@ -21,7 +31,7 @@ class HeadraceError(Exception):
 
     state: State = State.FAILED
     reason: str = "error"
-    """One word for a monitor."""
+    """One word for a monitor. Each class says its own, or has that of a more general one."""
     section: str = ""
     """The section of docs/troubleshooting.md about it, where that is not its reason's."""
     retriable: bool = True
@@ -38,9 +48,21 @@ class HeadraceError(Exception):
         message = super().__str__()
         return f"{message} -> {self.remedy}" if self.remedy else message
 
-    def told(self, destination: str) -> str:
-        """The text for the operator of this destination."""
-        return named(str(self), destination)
+    @property
+    def help(self) -> str:
+        """Where the manual says more."""
+        return _MANUAL + (self.section or self.reason)
+
+    def told(self, destination: str = "") -> str:
+        """The text for the operator of this destination, with the section of the manual at its end."""
+        return guided(named(str(self), destination), self.section or self.reason)
+
+
+class Refusal(HeadraceError):
+    """What was asked for can't be done as things are; the text says why."""
+
+    reason = "refused"
+    retriable = False
 
 
 class ConfigError(HeadraceError):
@@ -106,18 +128,17 @@ class LostKind(StrEnum):
     """Nothing is stored of a destination that has run before: its state store was lost, or is another one."""
 
 
-_CHOOSE = "choose where to go on with 'headrace position set DESTINATION WHERE': see docs/troubleshooting.md#"
-
-
 class PositionLost(SourceError):
     """The source can't serve the stored position any more. `kind` says why; `position` is where the source stopped
     reading, `file:offset`, when it said so."""
 
     state = State.POSITION_LOST
+    section = "position_lost"
     retriable = False
 
     def __init__(self, message: str, *, kind: LostKind, position: str = "", remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy or _CHOOSE + kind)
+        choose = "choose where to go on with 'headrace position set DESTINATION WHERE'"
+        super().__init__(message, remedy=remedy or choose)
         self.kind, self.section = kind, kind.value
         self.position = position
 
@@ -131,7 +152,7 @@ class SourceChanged(SourceError):
     retriable = False
 
     def __init__(self, message: str, *, extra: str = "", remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy or f"see docs/troubleshooting.md#{self.section}")
+        super().__init__(message, remedy=remedy)
         self.extra = extra
 
 
@@ -151,6 +172,7 @@ class ServerIdTaken(SourceError):
 class NotUnderstood(HeadraceError):
     """An event, a row image or a value that headrace does not understand: it stops rather than skip."""
 
+    reason = "error"
     retriable = False
 
 
@@ -163,7 +185,7 @@ class SchemaDiffers(NotUnderstood):
     def __init__(self, message: str) -> None:
         remedy = (
             "names of columns would be wrong in rows since that change: go on behind it with 'headrace position set "
-            "DESTINATION WHERE --read-schemas', see docs/troubleshooting.md#schema_differs"
+            "DESTINATION WHERE --read-schemas'"
         )
         super().__init__(message, remedy=remedy)
 
@@ -217,6 +239,8 @@ class LeaseLapsed(HeadraceError):
 class LockServiceError(HeadraceError):
     """The cluster service can't be reached, or does not answer as it should. Its adapter raises classes of its own,
     whose `reason` is the service's name."""
+
+    reason = "lock"
 
 
 class StateStoreError(HeadraceError):

@@ -101,6 +101,8 @@ def confirmation() -> asyncio.Future[None]:
 class TaskBroken(HeadraceError):
     """A task was cancelled by nobody who may: by a library that it awaited."""
 
+    reason = "error"
+
 
 async def _wait(futures: list[asyncio.Future[Any]], limit: float | None) -> None:
     """Until all have ended or the limit has passed, whatever happens to the caller; raises CancelledError then."""

@@ -1,17 +1,21 @@
-"""The daemon's status page in a real browser: with one destination and with fifty, live, hostile, and left alone."""
+"""The daemon's status page in a real browser: with one destination, with fifty, with two daemons, live, hostile, and
+left alone."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devstack import Stack
+from headrace import __version__
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
 from headrace.errors import SinkError
@@ -21,6 +25,7 @@ from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.parking.parking import Waiting
 from tests.browser import Page, opened
+from tests.support import DaemonProcess, destination_toml
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -220,3 +225,48 @@ async def test_a_command_needs_the_token_and_a_yes(page: Page, statuses: dict[st
     await page.value("document.getElementById('yes').click()")
     await page.eventually(f"{said}.includes('not now')")
     assert asked == [("pause", "the status page"), ("restart", "the status page")]
+
+
+NODES = "[...document.querySelectorAll('#nodes tr')].map((row) => [...row.cells].map((one) => one.textContent))"
+
+
+async def test_daemons_that_share_a_destination_are_shown_with_what_they_run_and_whom_they_replace(
+    stack: Stack, mysql: Any, schema: str, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    toml = destination_toml(mysql, schema, f'type = "jsonl"\npath = "{tmp_path}/out.jsonl"')
+    zookeeper = stack.zookeeper(name="status-page")
+    shared = f'[zookeeper]\nhosts = "{zookeeper.hosts}"\nroot = "/{schema}"\nsession_timeout = "8s"'
+    one = daemon(shop=toml, settings=shared, node="one").start()
+    one.wait_state("shop", "STREAMING")
+    two = daemon(shop=toml, settings=shared, node=HOSTILE).start()
+    two.wait_state("shop", "STANDBY")
+
+    def row(process: DaemonProcess, runs: str, waits: str, note: str = "") -> list[str]:
+        return [process.node, f"127.0.0.1:{process.port}", __version__, runs, waits, note]
+
+    async with opened(stack.chromium().url) as page:
+        await page.go(f"http://127.0.0.1:{two.port}/")
+
+        async def shows(state: str, *rows: list[str]) -> None:
+            await page.eventually(f"document.querySelector('.state strong')?.textContent.startsWith({state!r})")
+            wanted = json.dumps(sorted(rows), separators=(",", ":"))
+            await page.eventually(f"JSON.stringify({NODES}) === {json.dumps(wanted)}")
+
+        await shows("STANDBY", row(one, "shop", ""), row(two, "", "shop", "this one"))
+        assert f"one (127.0.0.1:{one.port}) (this one stands by)" in await text(page, "dl")
+        assert await asyncio.to_thread(one.terminate) == 0
+        await shows("STREAMING", row(two, "shop", "", "this one"))
+        assert f"{HOSTILE}, epoch " in await text(page, "dl")
+        one.start()
+        await shows("STREAMING", row(one, "", "shop"), row(two, "shop", "", "this one"))
+        assert await page.value("document.querySelectorAll('#nodes *:not(tr):not(td)').length") == 0
+        assert await page.value("document.title") == f"headrace {HOSTILE}"
+        await page.value(
+            "globalThis.wasAway = false; const away = document.getElementById('away');"
+            "new MutationObserver(() => wasAway ||= !away.hidden).observe(away, {attributes: true}); true"
+        )
+        zookeeper.kill()
+        await page.eventually("document.getElementById('unseen').textContent.includes('ZooKeeper')")
+        await shows("STALLED", row(one, "", "shop"), row(two, "shop", "", "this one"))
+        assert not await page.value("wasAway"), "the daemon answers all the while"
+        assert page.errors == []

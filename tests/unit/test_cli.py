@@ -100,7 +100,9 @@ def test_the_remedy_of_a_command_names_the_destination_that_it_is_about(
 
     monkeypatch.setattr(commands, "_run_configured", lost)
     assert commands.main(["position", "set", "shop", "latest"]) == 1
-    assert "'headrace position set shop WHERE'" in capsys.readouterr().err
+    told, see = capsys.readouterr().err.splitlines()
+    assert told.endswith("'headrace position set shop WHERE'")
+    assert see == "see: docs/troubleshooting.md#truncated"
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
@@ -115,13 +117,16 @@ def test_a_wrong_configuration_exits_2_with_all_problems(tmp_path: Path, command
         f"{tmp_path}/destinations/a.toml: source.password: the environment variable SHOP_PASSWORD is not set",
         f"{tmp_path}/destinations/a.toml: source.port: should be a whole number",
         f"{tmp_path}/destinations/a.toml: sink.acks: unknown key",
+        "see: docs/troubleshooting.md#config",
     ]
 
 
 def test_the_shipped_configuration_needs_its_secret() -> None:
     code, _, error = headrace_command("check", "--config", CONFIG)
     assert code == 2
-    assert error.endswith("shop.toml: source.password: the environment variable SHOP_PASSWORD is not set\n")
+    *_, told, see = error.splitlines()
+    assert told.endswith("shop.toml: source.password: the environment variable SHOP_PASSWORD is not set")
+    assert see == "see: docs/troubleshooting.md#config"
 
 
 def test_check_says_what_is_missing_and_changes_nothing(config: Callable[[], Path], tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
+import headrace
 from headrace.destination.status import DestinationStatus
-from headrace.errors import LostKind
+from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
 from headrace.http.health import health
 from headrace.http.metrics import LoopDelay, Metrics
@@ -107,8 +110,29 @@ def test_each_state_and_each_reason_has_its_section_and_each_section_is_one_of_t
         assert told == ["What it means", "What to look at", "What to do"], heading
 
 
-def test_the_sections_that_errors_name_exist() -> None:
-    assert class_constants("section") <= anchors(ROOT / "docs" / "troubleshooting.md")
+def errors() -> list[type[HeadraceError]]:
+    """Every class of errors of the daemon and its commands."""
+    for module in pkgutil.walk_packages(headrace.__path__, "headrace."):
+        importlib.import_module(module.name)
+    found: list[type[HeadraceError]] = []
+    waiting = HeadraceError.__subclasses__()
+    while waiting:
+        found.append(waiting.pop())
+        waiting += found[-1].__subclasses__()
+    return [one for one in found if one.__module__.startswith("headrace.")]
+
+
+def test_each_class_of_errors_says_which_section_is_about_it_and_that_section_exists() -> None:
+    known, found = anchors(ROOT / "docs" / "troubleshooting.md"), errors()
+    assert len(found) > 40
+    for one in found:
+        own = [
+            named
+            for named in one.__mro__[: one.__mro__.index(HeadraceError)]
+            if {"reason", "section"} & set(vars(named))
+        ]
+        assert own, f"{one.__name__} has neither a reason nor a section of its own"
+        assert (one.section or one.reason) in known, one.__name__
 
 
 def keys() -> dict[str, set[str]]:

@@ -133,7 +133,7 @@ def test_a_position_that_the_source_can_t_serve_is_told_by_kind(
     assert isinstance(error, PositionLost)
     assert (error.kind, error.position, error.state, error.retriable) == (kind, position, State.POSITION_LOST, False)
     assert f"{text} (errno {errno})" in str(error)
-    assert error.remedy.endswith(f"see docs/troubleshooting.md#{kind}")
+    assert error.help == f"docs/troubleshooting.md#{kind}"
 
 
 FAILED_AT = (

@@ -92,6 +92,7 @@ async def test_another_node_is_named_where_that_runs_the_destination(url: str, s
     code, page = await post(url + SNAPSHOT)
     assert code == 409
     assert "run by relay-2: give the command there" in page["error"]
+    assert page["help"] == "docs/troubleshooting.md#refused"
 
 
 async def test_a_daemon_without_a_token_hears_nobody(status: DestinationStatus) -> None:

@@ -99,5 +99,9 @@ async def test_source_sink_and_store_are_looked_at(monkeypatch: pytest.MonkeyPat
     sink = ADAPTERS.sink_adapter("jsonl").probe(config.sink, SinkUse("shop", Lease()))
     parts = parts_of(config, store=Away(), lock=TakenLock(), sink=sink)
     made = Standby(Context(config, daemon_settings(), DestinationStatus("shop")), parts, parts.new_source())
-    source = "the source is away -> headrace position show shop"
-    assert await made._problems() == [source, "the sink is away", "the store is away"]
+    see = "see docs/troubleshooting.md#"
+    assert await made._problems() == [
+        f"the source is away -> headrace position show shop -> {see}source",
+        f"the sink is away -> {see}sink",
+        f"the store is away -> {see}state",
+    ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headrace import times
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, Refusal
 
 if TYPE_CHECKING:  # help needs none of it, and is to come at once
     from headrace.cli.wiring import Wiring
@@ -67,10 +67,8 @@ def add_command(
     return command
 
 
-class CommandRefused(HeadraceError):
+class CommandRefused(Refusal):
     """The command can't be done as things are; the text says why."""
-
-    retriable = False
 
 
 def destination(settings: Settings, name: str) -> DestinationSettings:

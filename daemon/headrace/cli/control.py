@@ -21,18 +21,20 @@ _EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 async def command(settings: Settings, name: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
     """What the daemon answers to a command about a destination. Raises CommandRefused and TokenError."""
-    from headrace.http.token import command_token
+    from headrace.http.token import TokenError, command_token
 
     destination(settings, name)
     token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
     path = f"/api/v1/destinations/{name}/{action}"
     code, answer = await asyncio.to_thread(_exchange, settings.http, "POST", path, body, token)
     if code == 401:
-        raise CommandRefused(
+        raise TokenError(
             "the daemon does not know the token", remedy="look at [http] token, token_file and HEADRACE_TOKEN"
         )
     if code != 200:
-        raise CommandRefused(str(answer.get("error", f"the daemon answers with {code}")))
+        refusal = CommandRefused(str(answer.get("error", f"the daemon answers with {code}")))
+        refusal.section = str(answer.get("help", "")).rpartition("#")[2]
+        raise refusal
     return answer
 
 

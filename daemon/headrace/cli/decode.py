@@ -20,7 +20,7 @@ from headrace.cli.decode_read import Window, read_files, read_server
 from headrace.cli.main import leave_stdout
 from headrace.cli.terminal import progress
 from headrace.cli.wiring import ADAPTERS
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, Refusal
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         leave_stdout()
     except OSError as error:
-        raise HeadraceError(f"{error.filename or 'the binlog'} can't be read: {error.strerror}") from error
+        raise Refusal(f"{error.filename or 'the binlog'} can't be read: {error.strerror}") from error
     return 0
 
 

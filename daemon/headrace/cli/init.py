@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import SecretStr, ValidationError
 
 from headrace.cli.common import CommandRefused, aligned
-from headrace.errors import HeadraceError
+from headrace.errors import Refusal
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from headrace.settings.load import DESTINATION_NAME
@@ -209,4 +209,4 @@ def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
                 out.write(text)
             print(f"{file} is written")
     except OSError as error:
-        raise HeadraceError(f"{error.filename}: can't be written: {error.strerror}") from error
+        raise Refusal(f"{error.filename}: can't be written: {error.strerror}") from error

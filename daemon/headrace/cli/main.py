@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, Refusal, named
 
 if TYPE_CHECKING:
     import asyncio
@@ -89,10 +89,10 @@ def _guarded(call: Callable[[], int], destination: str = "") -> int:
         leave_stdout()
         return 1
     except ConfigError as error:
-        print(*error.problems, sep="\n", file=sys.stderr)
+        print(*error.problems, f"see: {error.help}", sep="\n", file=sys.stderr)
         return 2
     except HeadraceError as error:
-        print(f"headrace: {error.told(destination)}", file=sys.stderr)
+        print(f"headrace: {named(str(error), destination)}", f"see: {error.help}", sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -112,7 +112,7 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
         import uvloop
     except ImportError:
         if wanted == "uvloop":
-            raise HeadraceError(
+            raise Refusal(
                 "[daemon] event_loop is uvloop, which is not installed", remedy="pip install 'headrace[uvloop]'"
             ) from None
         return None

@@ -17,7 +17,16 @@ from headrace.cli.common import (
     short,
     time_text,
 )
-from headrace.errors import HeadraceError, LostKind, NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
+from headrace.errors import (
+    HeadraceError,
+    LostKind,
+    NotUnderstood,
+    PositionLost,
+    SourceChanged,
+    SourceUnreachable,
+    guided,
+    named,
+)
 from headrace.model import Position, State
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.heads import FileHeads
@@ -86,13 +95,17 @@ async def _ask(name: str, settings: SourceSettings, position: Position | None) -
                 await _look(address, position, found)
             return found
         except SourceUnreachable as failure:
-            unreachable.append(failure.told(name))
+            unreachable.append(named(str(failure), name))
         except HeadraceError as failure:
             found.error = failure.told(name)
             return found
         except TimeoutError:
             unreachable.append(f"{found.address} did not answer within {LIMIT:g} s")
-    return _Source(f"{settings.host}:{settings.port}", error="; ".join(unreachable), unreachable=unreachable)
+    return _Source(
+        f"{settings.host}:{settings.port}",
+        error=guided("; ".join(unreachable), SourceUnreachable.reason),
+        unreachable=unreachable,
+    )
 
 
 async def _look(address: SourceSettings, position: Position | None, found: _Source) -> None:

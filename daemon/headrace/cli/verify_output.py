@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.errors import HeadraceError
+from headrace.errors import Refusal
 from headrace.verify.result import SHOWN, RangeFound, TableFound
 
 _RANGES_SHOWN = 20
@@ -98,10 +98,10 @@ def _some(keys: Sequence[str]) -> str:
 
 
 def write_extra(path: Path, tables: Sequence[TableFound]) -> None:
-    """Writes the keys that only the consumer has, a line each: table, tab, key. Raises HeadraceError."""
+    """Writes the keys that only the consumer has, a line each: table, tab, key. Raises Refusal."""
     try:
         with path.open("w", encoding="utf-8") as file:
             for one in tables:
                 file.writelines(f"{one.table}\t{key}\n" for key in one.extra_keys)
     except OSError as error:
-        raise HeadraceError(f"{path} can't be written: {error.strerror}") from error
+        raise Refusal(f"{path} can't be written: {error.strerror}") from error

@@ -71,8 +71,8 @@ async def rebalance(cluster: Cluster, node: str, *, interval: float = _INTERVAL)
                 await cluster.ask_to_move(destination, taker, BALANCE)
             problem = ""
         except LockServiceError as error:
-            if str(error) != problem:
-                problem = str(error)
+            if (told := error.told()) != problem:
+                problem = told
                 log.warning("could not look at the cluster", error=problem)
         except Exception:
             log.exception("unexpected error while looking at the cluster")

@@ -70,7 +70,9 @@ class Control:
             self._refused_at = time.monotonic()
             text = f"row {signal.id} of headrace.signal is refused: {error}"
             self._status.trouble(_REFUSED, text, remedy="write another one; see docs/snapshots.md")
-            self._log.error("a signal is refused", id=signal.id, command=signal.command, error=str(error))
+            self._log.error(
+                "a signal is refused", id=signal.id, command=signal.command, error=self._status.troubles[_REFUSED]
+            )
             return
         self._status.clear(_REFUSED)
 

@@ -27,5 +27,5 @@ def state_lost(store: str, sign: str) -> PositionLost:
         f"nothing is stored of this destination in {store}, although it has run before: {sign}",
         kind=LostKind.STATE_LOST,
         remedy="run the daemon with its former state store, or choose where to go on with 'headrace position set "
-        "DESTINATION WHERE'; see docs/troubleshooting.md#state_lost",
+        "DESTINATION WHERE'",
     )

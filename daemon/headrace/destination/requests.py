@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError
+from headrace.errors import Refusal
 
 _Result = TypeVar("_Result")
 _Entry = tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]
@@ -15,10 +15,8 @@ _MOST = 10
 """Requests that may wait."""
 
 
-class RequestRefused(HeadraceError):
+class RequestRefused(Refusal):
     """The request can't be done as things are; the text says why."""
-
-    retriable = False
 
 
 class Requests:

@@ -83,10 +83,11 @@ class Snapshotting:
         if snapshot.kind == "resync" and not error.retriable:
             self._merge.finish(snapshot)
             self._status.note_error(error)
-            self._log.error("the resync is given up", **_named(snapshot), error=str(error))
+            self._log.error("the resync is given up", **_named(snapshot), error=self._status.last_error)
             return False
         if self._status.trouble(_TROUBLE, f"tables can't be read: {error}"):
-            self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=str(error))
+            told = self._status.troubles[_TROUBLE]
+            self._log.warning("tables can't be read; it is tried again", **_named(snapshot), error=told)
         return True
 
     def tell(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headrace.destination.parts import Context, Parts
-from headrace.errors import HeadraceError, named
+from headrace.errors import HeadraceError, SinkError, guided, named
 from headrace.lease import KnownEpoch
 from headrace.model import State
 from headrace.ports.finding import Level
@@ -75,7 +75,7 @@ class Standby:
         except HeadraceError as error:
             problems.append(error.told(self._name))
         found = await self._parts.probe_sink().check()
-        problems += [named(str(one), self._name) for one in found if one.level is Level.WRONG]
+        problems += [guided(named(str(one), self._name), SinkError.reason) for one in found if one.level is Level.WRONG]
         try:
             await self._parts.store.load(self._name)
         except HeadraceError as error:

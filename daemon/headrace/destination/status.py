@@ -14,12 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from headrace.destination.lag import Lag
-from headrace.errors import HeadraceError, PositionLost, named
+from headrace.errors import HeadraceError, PositionLost, guided, named
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
-
-_MANUAL = "docs/troubleshooting.md#"
 
 _ANY = frozenset(State)
 _STAYS = _ANY - {State.STARTING}
@@ -149,7 +147,7 @@ class DestinationStatus:
         """Takes a state, if the table of transitions allows it; returns whether anything changed. The message of a
         state that is not healthy gets the section of the manual about its reason."""
         if message and not state.healthy:
-            message = self._told(message, reason)
+            message = guided(named(message, self.name), reason)
         if (state, reason, message) == (self.state, self.reason, self.message):
             return False
         if state is not self.state and state not in TRANSITIONS[self.state]:
@@ -199,7 +197,7 @@ class DestinationStatus:
     def trouble(self, reason: str, text: str, *, remedy: str = "") -> bool:
         """Notes what is not as it should be although changes flow, which makes STREAMING DEGRADED as long as it lasts;
         returns whether it is new, or another than before. `reason` is one word for a monitor."""
-        text = self._told(f"{text} -> {remedy}" if remedy else text, reason)
+        text = guided(named(f"{text} -> {remedy}" if remedy else text, self.name), reason)
         if self.troubles.get(reason) == text:
             return False
         self.troubles[reason] = text
@@ -211,14 +209,8 @@ class DestinationStatus:
 
     def note_error(self, error: HeadraceError) -> None:
         """Notes the last error and its time, and takes no state."""
-        self.last_error = self._told(str(error), error.section or error.reason)
+        self.last_error = error.told(self.name)
         self.last_error_at_us = time.time_ns() // 1000
-
-    def _told(self, text: str, section: str) -> str:
-        """The text for an operator: with the destination's name, and at its end the section of the manual that says
-        more, unless it names one itself."""
-        text = named(text, self.name)
-        return text if _MANUAL in text else f"{text} -> see {_MANUAL}{section}"
 
     def fail(self, error: HeadraceError) -> None:
         """Notes an error and takes its state."""

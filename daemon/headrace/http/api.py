@@ -15,7 +15,7 @@ from starlette.responses import Response
 from headrace import __version__
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Refusal, named
 from headrace.http import page
 from headrace.http.access import Access, Denied
 from headrace.http.events import Events, nodes_of
@@ -28,14 +28,15 @@ OPENAPI = "/api/v1/openapi.json"
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _ABOUT = (
     "What reads is open to whoever reaches the address; what changes something wants the daemon's token. Answers are "
-    "JSON, and an error is an object with one sentence, `error`."
+    "JSON, and an error is an object with one sentence, `error`, and often the section of the manual, `help`."
 )
 
 
-class Refusal(BaseModel):
+class Failure(BaseModel):
     """An error."""
 
     error: str
+    help: str = Field(default="", description="the section of headrace's documentation about it, where there is one")
 
 
 class By(BaseModel):
@@ -77,7 +78,7 @@ def _page(body: Any, code: int = 200, headers: Mapping[str, str] | None = None) 
 
 
 def _answers(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: {"model": Refusal} for code in codes}
+    return {code: {"model": Failure} for code in codes}
 
 
 _OBJECT: dict[int | str, dict[str, Any]] = {
@@ -177,7 +178,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         return _page(await nodes_of(facts))
 
     @app.get(
-        "/api/v1/events", summary="What changes, as server-sent events: `status` each second, `nodes` each ten",
+        "/api/v1/events", summary="What changes, as server-sent events: `status` each second, `nodes` each ten or `unseen`",
         responses=_answers(503)
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
     )  # fmt: skip
@@ -250,7 +251,7 @@ def _not_here(status: DestinationStatus) -> Response:
     else:
         told = f" ({status.message})" if status.message else ""
         why = f"{status.name} does not stream now: it is {status.state.value}{told}"
-    return _page({"error": why, "state": status.state.value, "holder": status.holder}, 409)
+    return _page({"error": why, "help": Refusal(why).help, "state": status.state.value, "holder": status.holder}, 409)
 
 
 async def _done(
@@ -261,7 +262,6 @@ async def _done(
         return _not_here(status)
     try:
         return _page(await do(*given, **more))
-    except RequestRefused as error:
-        return _page({"error": error.told(status.name)}, 409)
     except HeadraceError as error:
-        return _page({"error": error.told(status.name)}, 400 if not error.retriable else 503)
+        code = 409 if isinstance(error, RequestRefused) else 503 if error.retriable else 400
+        return _page({"error": named(str(error), status.name), "help": error.help}, code)

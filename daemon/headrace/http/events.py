@@ -1,4 +1,5 @@
-"""Server-sent events: the last hour, then the destinations each second, and the cluster's nodes each ten."""
+"""Server-sent events: the last hour, then the destinations each second, and the cluster's nodes, or why they can't be
+seen, each ten."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response, StreamingResponse
 
+from headrace import tasks
 from headrace.errors import HeadraceError
 from headrace.http.access import Denied
 from headrace.http.facts import Facts
@@ -43,24 +45,36 @@ class Events:
     async def _stream(self) -> AsyncIterator[bytes]:
         self._streams += 1
         facts, asked = self._facts, 0.0
+        look: asyncio.Task[bytes] | None = None
         try:
             yield _event("history", {name: self._history.of(name) for name in facts.statuses})
             while not self._ended.is_set():
                 yield _event("status", health(facts.statuses, facts.node, facts.config_errors)[1])
                 now = time.monotonic()
-                if facts.cluster is not None and now - asked > _NODES_EACH:
+                if look is not None and look.done():
+                    yield look.result()
+                    look = None
+                if facts.cluster is not None and look is None and now - asked > _NODES_EACH:
                     asked = now
-                    with contextlib.suppress(Denied):
-                        yield _event("nodes", await nodes_of(facts))
+                    # Beside the status, which does not wait for a cluster service that is away.
+                    look = asyncio.create_task(_nodes_event(facts), name="look at the nodes")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EACH):
                         await self._ended.wait()
         finally:
             self._streams -= 1
+            await tasks.cancel(look)
 
 
 def _event(name: str, body: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(body))
+
+
+async def _nodes_event(facts: Facts) -> bytes:
+    try:
+        return _event("nodes", await nodes_of(facts))
+    except Denied as denied:
+        return _event("unseen", denied.page)
 
 
 async def nodes_of(facts: Facts) -> dict[str, Any]:
@@ -72,7 +86,7 @@ async def nodes_of(facts: Facts) -> dict[str, Any]:
     try:
         view = await facts.cluster.look()
     except HeadraceError as error:
-        raise Denied(503, str(error)) from None
+        raise Denied(503, str(error), help=error.help) from None
     return {
         "node": facts.node,
         "nodes": view.members,

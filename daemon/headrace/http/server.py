@@ -33,6 +33,7 @@ _END_LIMIT = 3.0
 class HttpError(HeadraceError):
     """The HTTP server can't listen where it is told to."""
 
+    reason = "http"
     retriable = False
 
 

@@ -11,8 +11,9 @@ from headrace.settings.daemon import HttpSettings
 
 
 class TokenError(HeadraceError):
-    """The file of the token can't be read or made."""
+    """The file of the token can't be read or made, or is not the daemon's."""
 
+    reason = "http"
     retriable = False
 
 

@@ -148,7 +148,10 @@ class MysqlStream(ChangeStream):
         if dump.start.position.server_uuid != position.server_uuid:
             # Table schemas, heartbeats and what else hangs on the server begin anew with the destination.
             await dump.close()
-            raise SourceChanged("another server than before answers at the source's address")
+            raise SourceChanged(
+                "another server than before answers at the source's address",
+                remedy="'headrace position show DESTINATION' compares it with the position",
+            )
         self._before = self.progress()
         self._decoder.close()
         self._dump, self._decoder, self._end = dump, self._make_decoder(dump), None

@@ -136,7 +136,7 @@ class TableMaps:
         for this one event."""
         cursor = self._cursor
         if not cursor.may_skip and not self._options.skip_broken_tables:
-            remedy = "see docs/schema-history.md and docs/troubleshooting.md#error"
+            remedy = "docs/schema-history.md says how columns are known"
             raise cursor.not_understood(what, remedy) from error
         cursor.skipped += 1
         log.warning("table passed over", reason=what, position=cursor.position)

@@ -66,7 +66,7 @@ class TableSchemas:
         try:
             await self._complete(position)
         except SourceError as error:
-            log.warning("table schemas can't be read", destination=self._destination, error=str(error))
+            log.warning("table schemas can't be read", destination=self._destination, error=error.told())
             raise
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 

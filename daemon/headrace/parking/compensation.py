@@ -72,7 +72,7 @@ class Compensation:
                 except (LeaseLapsed, _SinkEnded):
                     pass  # nothing may leave now; the lock is being proved
                 except HeadraceError as error:
-                    self._log.warning("messages that were parked can't be sent again now", error=str(error))
+                    self._log.warning("messages that were parked can't be sent again now", error=error.told())
                 failure = sink.failure if (sink := self._sink()) is not None else None
                 if failure is not None and not isinstance(failure, LeaseLapsed):  # that the sender deals with
                     raise failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, guided
 
 
 class Level(StrEnum):
@@ -55,7 +55,7 @@ def wrong(name: str, sentence: str, remedy: str = "", sql: tuple[str, ...] = ())
 
 def failed(name: str, error: HeadraceError) -> Finding:
     """A look that ended in an error."""
-    return wrong(name, str(error.args[0]), error.remedy)
+    return wrong(name, str(error.args[0]), guided(error.remedy, error.section or error.reason))
 
 
 def problem(name: str, text: str) -> Finding:

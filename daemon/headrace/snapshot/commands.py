@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import orjson
 
-from headrace.errors import HeadraceError
+from headrace.errors import Refusal
 from headrace.rules.patterns import compile_filter
 from headrace.snapshots import Snapshot
 
@@ -23,10 +23,8 @@ _STORED_BYTES = 300_000
 """Of all snapshots as they are stored with each position: a node of ZooKeeper takes no more than 1 MB."""
 
 
-class SnapshotRefused(HeadraceError):
+class SnapshotRefused(Refusal):
     """A command about snapshots can't be done; the text says why."""
-
-    retriable = False
 
 
 @dataclass(frozen=True, slots=True)

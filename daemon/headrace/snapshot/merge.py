@@ -119,7 +119,7 @@ class SnapshotMerge:
             try:
                 after += (plan.altered(one, changes, plan.matching(one.tables, self.captures), self.captures),)
             except PatternTooSlow as error:  # an operator's, of a resync: the stream goes on without it
-                log.error("the resync is given up", id=one.id, only=one.tables, error=str(error))
+                log.error("the resync is given up", id=one.id, only=one.tables, error=error.told())
         if after != before:
             self._update(*after)
             current = self.current

@@ -163,7 +163,11 @@ class Reloader:
         now += clashes
         for problem in now:
             if problem not in self.errors:
-                log.error("the configuration is refused; what runs goes on with the old settings", problem=problem)
+                log.error(
+                    "the configuration is refused; what runs goes on with the old settings",
+                    problem=problem,
+                    help=ConfigError([]).help,
+                )
         if self.errors and not now:
             log.info("the configuration is right again")
         self.errors[:] = now

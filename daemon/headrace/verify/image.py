@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.errors import HeadraceError
+from headrace.errors import Refusal
 from headrace.verify.hashes import GONE
 
 _HASH_BITS = 64
 _HASH = (1 << _HASH_BITS) - 1
 
 
-class TooManyRows(HeadraceError):
+class TooManyRows(Refusal):
     """There are more rows than may be kept."""
-
-    retriable = False
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(

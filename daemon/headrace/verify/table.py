@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.errors import HeadraceError, NotUnderstood
+from headrace.errors import NotUnderstood, Refusal
 from headrace.model import Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
@@ -77,7 +77,7 @@ class TableNow:
             try:
                 chunk = await self._reader.read(request)
             except TableChanged as error:
-                raise HeadraceError(
+                raise Refusal(
                     f"{self.source.name} was altered while it was compared ({error})", remedy="give the command again"
                 ) from error
             while chunk.rows:

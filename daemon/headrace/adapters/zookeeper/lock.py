@@ -108,7 +108,9 @@ class ZooKeeperLock(Lock):
                 await self._session.multi(self._queue.mark(holds=self._holding is not None))
                 self._queue.told = ready
             except LockServiceError as error:
-                _log.warning("could not tell the others whether we are ready", destination=self._name, error=str(error))
+                _log.warning(
+                    "could not tell the others whether we are ready", destination=self._name, error=error.told()
+                )
 
     async def hand_over_asked(self) -> str:
         return await self._held.hand_over_asked()

@@ -351,8 +351,8 @@ class Session:
                 await self.proofs.now()
                 problem = ""
             except ZooKeeperError as error:
-                if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and str(error) != problem:
-                    problem = str(error)
+                if not isinstance(error, Disconnected | OutcomeUnknown | SessionOver) and error.told() != problem:
+                    problem = error.told()
                     _log.error("ZooKeeper does not do what is needed", error=problem)
                 self.proofs.soon.clear()
                 if self.state == "suspended" and time.monotonic() - self._suspended_at > self.timeout:

@@ -169,16 +169,20 @@ function drawStatus(page) {
   $("none").hidden = names.length > 0;
   $("search").hidden = names.length < 7;
   $("problems").hidden = !page.config_errors.length;
-  $("problems").replaceChildren(...page.config_errors.map((one) => {
+  $("problems").replaceChildren(...[...page.config_errors, "See docs/troubleshooting.md#config"].map((one) => {
     const item = document.createElement("li");
     item.textContent = one;
     return item;
   }));
-  for (const [name, card] of cards) if (!(name in page.destinations)) { card.element.remove(); cards.delete(name); }
+  for (const [name, card] of cards) {
+    if (Object.hasOwn(page.destinations, name)) continue;
+    card.element.remove();
+    cards.delete(name);
+  }
   for (const name of names) {
     const status = page.destinations[name];
     if (!cards.has(name)) cards.set(name, makeCard(name));
-    const last = before && before.page.destinations[name];
+    const last = before && Object.hasOwn(before.page.destinations, name) && before.page.destinations[name];
     const rate = last ? Math.max(0, status.rows - last.rows) / Math.max(0.1, now - before.now) : null;
     const card = cards.get(name);
     keepSample(card, status.lag_seconds);
@@ -214,16 +218,24 @@ function place() {
     main.append(...sorted.map((card) => card.element));
 }
 
+/** What was known last stays, with the reason why nothing newer is. */
+function drawUnseen(page) {
+  $("cluster").hidden = false;
+  say($("unseen"), `${page.error} (see ${page.help})`);
+}
+
 function drawNodes(page) {
-  const names = Object.keys(page.nodes).sort();
-  $("cluster").hidden = names.length < 2 && !page.drained.length;
+  say($("unseen"), "");
+  const names = Object.keys(page.nodes).sort(), held = page.destinations;
+  $("cluster").hidden = false; // also for the last one of several: who is missing is told by that
   $("nodes").replaceChildren(...names.map((name) => {
     const node = page.nodes[name], row = document.createElement("tr");
-    const runs = Object.keys(page.destinations).filter((one) => page.destinations[one].holder === name);
+    const those = (which) => Object.keys(held).filter((one) => which(held[one])).sort().join(", ");
+    const runs = those((one) => one.holder === name), waits = those((one) => one.waiting.includes(name));
     const notes = [];
     if (name === page.node) notes.push("this one");
     if (page.drained.includes(name)) notes.push("drained");
-    for (const text of [name, node.address, node.version, runs.sort().join(", "), notes.join(", ")]) {
+    for (const text of [name, node.address, node.version, runs, waits, notes.join(", ")]) {
       const cell = document.createElement("td");
       cell.textContent = text === undefined || text === null ? "" : String(text);
       row.append(cell);
@@ -256,7 +268,8 @@ async function operate(name, action) {
       body: JSON.stringify({ by: "the status page" }),
     });
     const page = await answer.json();
-    say($("said"), answer.ok ? `${name}: ${action} is done` : `${name}: ${page.error}`);
+    const see = page.help ? ` (see ${page.help})` : "";
+    say($("said"), answer.ok ? `${name}: ${action} is done` : `${name}: ${page.error}${see}`);
   } catch (error) {
     say($("said"), `${name}: the daemon did not answer (${error.message})`);
   }
@@ -285,6 +298,7 @@ function listen() {
   const source = new EventSource("api/v1/events");
   source.addEventListener("status", (event) => drawStatus(hear(event)));
   source.addEventListener("nodes", (event) => drawNodes(hear(event)));
+  source.addEventListener("unseen", (event) => drawUnseen(hear(event)));
   source.addEventListener("history", (event) => {
     for (const [name, samples] of Object.entries(hear(event))) {
       if (!cards.has(name)) cards.set(name, makeCard(name));

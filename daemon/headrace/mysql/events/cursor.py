@@ -55,4 +55,4 @@ class EventCursor:
 
     def not_understood(self, what: str, remedy: str = "") -> NotUnderstood:
         """The error that names the present event's position."""
-        return NotUnderstood(f"at {self.position}: {what}", remedy=remedy or "see docs/troubleshooting.md#error")
+        return NotUnderstood(f"at {self.position}: {what}", remedy=remedy)

@@ -54,8 +54,8 @@ async def compare_server(connection: SourceConnection, settings: SourceSettings,
     if same and not stored.file and stored.gtid_set:
         raise SourceChanged(
             f"the position is the GTID set {_short(GtidSet(stored.gtid_set))}, and the server's gtid_mode is OFF",
-            remedy="SET GLOBAL gtid_mode = 'ON'; or say where the stream goes on: see "
-            "docs/troubleshooting.md#source_changed",
+            remedy="SET GLOBAL gtid_mode = 'ON'; or say where the stream goes on: 'headrace position set DESTINATION "
+            "WHERE'",
         )
     if not same:
         raise SourceChanged(
@@ -82,8 +82,8 @@ def _require_place(inventory: Inventory, stored: Position) -> None:
             f"{stored.file} is in the source's list of binlogs and can't be opened there: it was removed from the "
             "disk, or the server may not read it",
             kind=LostKind.POSITION_PURGED,
-            remedy=f"put {stored.file} back into the source's binlog folder, or choose where to go on: see "
-            "docs/troubleshooting.md#position_purged",
+            remedy=f"put {stored.file} back into the source's binlog folder, or choose where to go on with 'headrace "
+            "position set DESTINATION WHERE'",
         )
     if stored.offset > inventory.size(stored.file):
         raise PositionLost(
@@ -179,8 +179,7 @@ def _changed(inventory: Inventory, extra: GtidSet, why: str) -> SourceChanged:
     return SourceChanged(
         f"server {inventory.server_uuid} {what}{why}{f': {_short(extra)}' if count else ''}",
         extra=str(extra),
-        remedy=f"{choice}: [source] on_diverged = \"continue\", or 'headrace position set DESTINATION WHERE'; "
-        "see docs/troubleshooting.md#source_changed",
+        remedy=f"{choice}: [source] on_diverged = \"continue\", or 'headrace position set DESTINATION WHERE'",
     )
 
 

@@ -66,7 +66,7 @@ class SchemaComparison:
             try:
                 await self._compare(names, position, at_start=True)
             except QueryFailed as error:
-                self._log.warning("table schemas can't be compared at the start", error=str(error))
+                self._log.warning("table schemas can't be compared at the start", error=error.told())
 
     def looked_at(self, name: TableName, here: FilePosition) -> None:
         """The source has just been asked about the table whose rows stand at `here`."""
@@ -105,7 +105,7 @@ class SchemaComparison:
         except SourceError as error:
             if name is not None:
                 raise
-            self._log.warning("table schemas can't be compared", error=str(error))
+            self._log.warning("table schemas can't be compared", error=error.told())
             self.due = names
             self._paused_until = _now() + _BURST + _AGAIN
             return

@@ -63,10 +63,7 @@ class MysqlChunk(Chunk):
         except BROKEN as error:
             what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
             name = self._select.table.name
-            raise NotUnderstood(
-                f"rows that were read from {name} do not fit its columns: {what}",
-                remedy="see docs/troubleshooting.md#error",
-            ) from error
+            raise NotUnderstood(f"rows that were read from {name} do not fit its columns: {what}") from error
         self._last_row = part.data[last + 4 : end]
         self._at = end
         return rows

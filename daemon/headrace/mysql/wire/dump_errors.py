@@ -151,7 +151,6 @@ def _truncated(said: _Said) -> PositionLost:
 
 def _position_lost(message: str, said: _Said, kind: LostKind, remedy: str) -> PositionLost:
     position = said.stopped if kind is LostKind.TRUNCATED else ""  # else it is only where the search for ours ended
-    remedy = f"{remedy}: see docs/troubleshooting.md#{kind}"
     return PositionLost(f"{message}; it says: {said.quoted}", kind=kind, position=position, remedy=remedy)
 
 
@@ -162,7 +161,11 @@ def _changed(said: _Said) -> HeadraceError | None:
         return None
     extra = found["gtid"] if found else ""
     message = "transactions were published that the source has not: it was reset, restored or crashed, or is another"
-    return errors.SourceChanged(f"{message}; it says: {said.quoted}", extra=extra)
+    return errors.SourceChanged(
+        f"{message}; it says: {said.quoted}",
+        extra=extra,
+        remedy='bring them to the server, or go on without them: [source] on_diverged = "continue"',
+    )
 
 
 def _damaged(said: _Said) -> HeadraceError | None:
