@@ -392,6 +392,34 @@ class Unit(NamedTuple):
 
 
 @dataclass(slots=True)
+class TableRows:
+    """How many rows of one table were published, by what their messages say was done to them."""
+
+    schema: str
+    table: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    snapshot: int = 0
+    """Those that a snapshot has read from the table."""
+    commit_time_us: int = 0
+    """Of the last one, in microseconds since 1970 UTC."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.inserted + self.updated + self.deleted + self.snapshot
+
+    def add(self, more: TableRows) -> None:
+        """Adds those that came later."""
+        self.inserted += more.inserted
+        self.updated += more.updated
+        self.deleted += more.deleted
+        self.snapshot += more.snapshot
+        self.commit_time_us = more.commit_time_us
+
+
+@dataclass(slots=True)
 class MessageBatch:
     """Messages of one topic partition run, in order, with the position that holds once all are confirmed.
 
@@ -409,6 +437,8 @@ class MessageBatch:
     position: Position | None = None
     """Confirmed once this batch and all before it are."""
     transactions: int = 0
+    tables: Sequence[TableRows] = ()
+    """The rows of this batch, and of those before it that have no position, by table."""
     schema_entries: tuple[dict[str, Any], ...] = ()
     """New versions of tables for the schema history, stored together with `position`."""
     received: float = 0.0

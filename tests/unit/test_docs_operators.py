@@ -18,7 +18,8 @@ from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
 from headrace.http.health import health
 from headrace.http.metrics import LoopDelay, Metrics
-from headrace.model import Gap, Position, State
+from headrace.http.tables import describe_tables
+from headrace.model import Gap, Position, State, TableRows
 from headrace.ports.cluster import Cluster, ClusterCounts
 from headrace_spark.outages.outages import Outages
 from headrace_spark.status import metrics as spark_metrics
@@ -193,3 +194,11 @@ def test_fields_of_health_are_those_of_the_code() -> None:
     assert parts["lost"] == {kind.value for kind in LostKind}
     for field in body.keys() - {"destinations"}:
         assert f"`{field}`" in section.partition("\n- ")[0]
+
+
+def test_fields_of_tables_are_those_of_the_code() -> None:
+    status = DestinationStatus("d")
+    status.tables.add(TableRows("shop", "t", 1))
+    section = read("docs/running.md").partition("## Rows by table\n")[2].partition("\n## ")[0]
+    (page,) = describe_tables(status)
+    assert [field for fields in items(section) for field in fields] == [*page]

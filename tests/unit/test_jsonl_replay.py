@@ -63,6 +63,20 @@ async def test_a_file_that_is_rotated_within_a_reading_is_read_to_its_end_before
     assert await lines(replay) == [b"3"]
 
 
+async def test_it_says_which_part_of_what_is_there_it_has_given(out: Path, replay: JsonlReplay) -> None:
+    wide = b"x" * (4 << 20)
+    for day in (1, 2):
+        write(out, wide[:-1] + b"\n")
+        rotate(out, day)
+    write(out, wide[:-1] + b"\n")
+    assert replay.share() is None
+    assert [round(replay.share() or 0, 2) async for _ in replay.read()] == [0.33, 0.67, 1.0]
+    write(out, wide[:-1] + b"\n")
+    assert [replay.share() async for _ in replay.read()] == [1.0], "of what came since then"
+    assert await lines(replay) == []
+    assert replay.share() is None
+
+
 async def test_a_file_that_is_not_there_is_an_error_in_words(replay: JsonlReplay) -> None:
     with pytest.raises(SinkError, match="nothing was published yet"):
         await lines(replay)

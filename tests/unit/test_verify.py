@@ -158,7 +158,7 @@ async def compared(
 
     now, view = parts(fmt, table, log, schema)
     wanted = Limits(**{"settle": 0.02, "range_rows": 4, **limits})
-    return await compare("shop", now, view, wanted, now_ms, lambda _what, _count: None)
+    return await compare("shop", now, view, wanted, now_ms, lambda *_: None)
 
 
 ROWS = st.dictionaries(st.integers(1, 30), st.sampled_from(["a", "b", None]), max_size=20)

@@ -86,8 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
             spool = Path(folder)
             try:
                 if arguments.host:
-                    told = partial(work.at, total=None)
-                    asyncio.run(read_server(settings, spool, window, output, follow=arguments.follow, told=told))
+                    reading = read_server(settings, spool, window, output, follow=arguments.follow, told=work.at)
+                    asyncio.run(reading)
                 else:
                     told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
                     read_files(arguments.files, settings, spool, window, output, told)

@@ -167,14 +167,17 @@ async def read_server(
     output: Output,
     *,
     follow: bool,
-    told: Callable[[int], object] = lambda _: None,
+    told: Callable[[int, int | None], object] = lambda *_: None,
 ) -> None:
     """Decodes a server's binlog up to the end that it has now, or without end; `told` hears how many bytes of it are
-    done. Raises SourceError and NotUnderstood."""
-    end = None if follow else await _present_end(settings)
+    done, and of how many, as far as that is known. Raises SourceError and NotUnderstood."""
+    files = await _binlogs(settings)
+    end = None if follow else files[-1]
     source = MysqlSource(settings, DaemonSettings(spool=spool), Projections(settings).captures, named=False)
     opened = await source.open(None)
     stream = opened.stream(window.receiver(output))
+    to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])
+    begin = _bytes_to(files, (opened.start.file, opened.start.offset))
     try:
         while not window.over(stream.position()) and (end is None or not stream.has_reached(end)):
             try:
@@ -182,12 +185,17 @@ async def read_server(
             finally:
                 progress = stream.progress()
                 output.write(progress.transactions, progress.events)
-                told(progress.bytes)
+                at = _bytes_to(files, (progress.file, progress.offset))
+                if at is None or begin is None:  # it begins by GTIDs: the first event says where that is
+                    begin = at
+                else:
+                    told(at - begin, None if to is None else to - begin)
     finally:
         await stream.close()
 
 
-async def _present_end(settings: DestinationSettings) -> tuple[str, int]:
+async def _binlogs(settings: DestinationSettings) -> list[tuple[str, int]]:
+    """The files that the server has now, and their sizes."""
     connection = await SourceConnection.open(address_of(settings.source))
     try:
         files = await connection.query("SHOW BINARY LOGS")
@@ -195,4 +203,15 @@ async def _present_end(settings: DestinationSettings) -> tuple[str, int]:
         await connection.close()
     if not files:
         raise SourceError("the source lists no binlog")
-    return str(files[-1]["Log_name"]), int(files[-1]["File_size"])
+    return [(str(file["Log_name"]), int(file["File_size"])) for file in files]
+
+
+def _bytes_to(files: Sequence[tuple[str, int]], position: tuple[str, int]) -> int | None:
+    """Bytes before a position; None where its file is not known yet. What was written since then is behind them all."""
+    file, offset = position
+    before = 0
+    for name, size in files:
+        if name == file:
+            return before + offset
+        before += size
+    return before + offset if file else None

@@ -21,6 +21,7 @@ from headrace.cli.common import (
     short,
     time_text,
 )
+from headrace.cli.terminal import progress
 from headrace.lease import Term
 from headrace.model import Gap, Position
 from headrace.mysql.position.by_hand import move_by_hand
@@ -45,9 +46,16 @@ async def move(settings: Settings, given: argparse.Namespace) -> int:
         async with held(shared, moved):
             stored = await store.load(name)
             entries, history = await store.schema_entries(name), await store.history(name, WHOLE_HISTORY)
-            made = await move_by_hand(
-                addresses(moved.source), where, stored, entries, history, read_schemas=given.read_schemas
-            )
+            with progress("searching") as work:
+                made = await move_by_hand(
+                    addresses(moved.source),
+                    where,
+                    stored,
+                    entries,
+                    history,
+                    read_schemas=given.read_schemas,
+                    told=lambda file, done, total: work.at(done, total, f"reading {file}"),
+                )
         print(_shown(name, _position_text(stored.position), position_text(made.position), made.gap, made.notes))
         if not await confirmed(given.yes):
             return 1

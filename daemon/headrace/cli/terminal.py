@@ -12,7 +12,10 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -54,28 +57,41 @@ class Work:
         self._task: TaskID | None = None
         self._began = time.monotonic()
 
-    def at(self, done: int, total: int | None) -> None:
-        """`done` of `total` bytes, as far as that is known."""
+    def at(self, done: int, total: int | None, about: str = "") -> None:
+        """`done` of `total`, as far as that is known. Another `about` than before takes the line over, with a rate of
+        its own."""
+        about = about or self._about
         if self._shown is None or (self._task is None and time.monotonic() - self._began < _SOON):
             return
         if self._task is None:
             self._shown.start()
-            self._task = self._shown.add_task(self._about, total=total)
+        elif about != self._about:
+            self._shown.remove_task(self._task)
+            self._task = None
+        if self._task is None:
+            self._about, self._task = about, self._shown.add_task(about, total=total)
         self._shown.update(self._task, completed=done, total=total)
 
 
+class _Rate(ProgressColumn):
+    """How many in a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
+
+
 @contextmanager
-def progress(about: str, *, beside_output: bool = False) -> Iterator[Work]:
-    """Shows bytes, rate and remaining time on standard error, when that is a terminal. `beside_output`: not where
-    standard output goes to a terminal too, among whose lines it would stand."""
+def progress(about: str, *, beside_output: bool = False, counts: bool = False) -> Iterator[Work]:
+    """Shows share, bytes (or, with `counts`, numbers), rate and remaining time on standard error, when that is a
+    terminal. `beside_output`: not where standard output goes to a terminal too, among whose lines it would stand."""
     if not sys.stderr.isatty() or (beside_output and sys.stdout.isatty()):
         yield Work(None, about)
         return
     shown = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        TaskProgressColumn(),
+        *((TextColumn("{task.completed:,.0f}"), _Rate()) if counts else (DownloadColumn(), TransferSpeedColumn())),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

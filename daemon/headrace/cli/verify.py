@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from headrace.cli.common import add_config, coordinated, destination, positive, print_json
-from headrace.cli.verify_output import Progress, print_table, write_extra
+from headrace.cli.terminal import progress
+from headrace.cli.verify_output import Told, print_table, write_extra
 from headrace.cli.wiring import Wiring, document_index, new_format
 from headrace.errors import ConfigError
 from headrace.model import TableSchema
@@ -97,16 +98,16 @@ async def command(settings: Settings, given: argparse.Namespace) -> int:
     limits = Limits(given.max_rows, given.range_rows, given.settle)
     projections = Projections(chosen, new_format(chosen))
     source = MysqlSource(chosen, settings.daemon, projections.captures, named=False)
-    progress, found = Progress(), []
+    found = []
     async with coordinated(settings) as shared:
         await source.now_ms()
         for schema in await _tables(source, projections, given.tables, chosen):
             table, view = await _sides(shared, source, projections, schema, given, chosen)
-            progress.begin(schema.name)
             try:
-                found.append(await compare(chosen.name, table, view, limits, source.now_ms, progress.tell))
+                with progress(f"{schema.name}, messages", counts=True) as work:
+                    told = Told(work, schema.name)
+                    found.append(await compare(chosen.name, table, view, limits, source.now_ms, told.tell))
             finally:
-                progress.end()
                 await view.close()
                 await table.close()
             if not given.json:

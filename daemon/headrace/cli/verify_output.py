@@ -1,47 +1,30 @@
-"""What `headrace verify` prints: its progress on a terminal, and what it has found."""
+"""What `headrace verify` prints: how far it is, on a terminal, and what it has found."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.cli.terminal import Work
 from headrace.errors import Refusal
 from headrace.verify.result import SHOWN, RangeFound, TableFound
 
 _RANGES_SHOWN = 20
-_EVERY = 0.5
-"""Seconds between two lines of progress."""
 
 
-class Progress:
-    """A line on a terminal that says how far the comparison of a table is; nothing where nobody watches."""
+class Told:
+    """Shows how far the comparison of a table is."""
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._table = self._what = ""
-        self._count, self._began, self._told = 0, 0.0, 0.0
+    def __init__(self, work: Work, table: str) -> None:
+        self._work, self._table, self._what, self._count = work, table, "", 0
 
-    def begin(self, table: str) -> None:
-        """Another table comes."""
-        self._table, self._what = table, ""
-
-    def tell(self, what: str, count: int) -> None:
-        """So many more messages, documents or rows were read."""
-        now = time.monotonic()
+    def tell(self, what: str, count: int, total: int | None) -> None:
+        """So many more messages, documents or rows were read, of about so many in all."""
         if what != self._what:
-            self._what, self._count, self._began = what, 0, now
+            self._what, self._count = what, 0
         self._count += count
-        if self._shown and now - self._told >= _EVERY:
-            self._told = now
-            rate = self._count / max(now - self._began, 0.001)
-            print(f"\r\033[K{self._table}: {self._count:,} {what}, {rate:,.0f} a second", end="", file=sys.stderr)
-
-    def end(self) -> None:
-        """Clears the line."""
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        known = total if total is not None and total >= self._count else None
+        self._work.at(self._count, known, f"{self._table}, {what}")
 
 
 def print_table(one: TableFound, extra: Path | None) -> None:

@@ -302,6 +302,8 @@ class Run:
         status.messages += len(batch.values)
         status.rows += batch.rows
         status.transactions += batch.transactions
+        for rows in batch.tables:
+            status.tables.add(rows)
         status.bytes_published += sum(len(value) for value in batch.values if value)
 
     async def _watch(self) -> None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from headrace.destination.lag import Lag
+from headrace.destination.table_totals import TableTotals
 from headrace.errors import HeadraceError, PositionLost, guided, named
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
@@ -75,6 +76,8 @@ class DestinationStatus:
     rows: int = 0
     messages: int = 0
     transactions: int = 0
+    tables: TableTotals = field(default_factory=TableTotals)
+    """The rows by table."""
     events: int = 0
     bytes_received: int = 0
     bytes_published: int = 0

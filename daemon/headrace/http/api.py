@@ -23,6 +23,7 @@ from headrace.http.facts import Facts
 from headrace.http.health import describe, health, ready
 from headrace.http.history import History
 from headrace.http.metrics import Metrics
+from headrace.http.tables import describe_tables
 
 OPENAPI = "/api/v1/openapi.json"
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -154,7 +155,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "all metrics"}},
     )  # fmt: skip
     async def all_metrics() -> Response:
-        return Response(metrics.text(), media_type=_TEXT)
+        return Response(await metrics.text(), media_type=_TEXT)
 
     @app.get("/api/v1/destinations", summary="All destinations", responses=_OBJECT)
     async def destinations() -> Response:
@@ -172,6 +173,14 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         _known(statuses, name)
         return _page({"destination": name, "fields": ["time", "lag_seconds", "rows_per_second"],
                       "samples": history.of(name)})  # fmt: skip
+
+    @app.get(
+        "/api/v1/destinations/{name}/tables", summary="Rows confirmed of each table, the busiest first",
+        responses=_OBJECT | _answers(404),
+    )  # fmt: skip
+    async def tables(name: _Name) -> Response:
+        status = _known(statuses, name)
+        return _page({"destination": name, "limit": status.tables.limit, "tables": describe_tables(status)})
 
     @app.get("/api/v1/nodes", summary="All daemons, and what they run", responses=_OBJECT | _answers(503))
     async def nodes() -> Response:

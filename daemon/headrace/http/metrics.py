@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -54,6 +54,16 @@ class LoopDelay:
                 status.loop_delay = self.last
 
 
+class _Read(Collector):
+    """Metrics as they were at one moment."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Sequence[Metric]:
+        return self._metrics
+
+
 class Metrics(Collector):
     """Headrace's own metrics, read from the destinations' status objects whenever they are asked for, and those of the
     process (memory, CPU, open files)."""
@@ -67,9 +77,10 @@ class Metrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def text(self) -> bytes:
-        """Returns all of them in Prometheus' text format."""
-        return generate_latest(self._registry)
+    async def text(self) -> bytes:
+        """Returns all of them in Prometheus' text format. They are read at once. Only the printing is done in a thread:
+        it takes half a second for ten thousand tables, and changes would wait for it."""
+        return await asyncio.to_thread(generate_latest, _Read(list(self._registry.collect())))
 
     def collect(self) -> Iterator[Metric]:
         """Yields headrace's own."""
@@ -90,6 +101,7 @@ class Metrics(Collector):
         yield from self._cluster()
         yield self._round_trips()
         yield self._gaps()
+        yield from self._tables()
 
     def _fields(self) -> Iterator[Metric]:
         for field in FIELDS:
@@ -152,3 +164,29 @@ class Metrics(Collector):
             for reason, count in status.gaps.items():
                 counter.add_metric((destination, reason), count)
         return counter
+
+    def _tables(self) -> Iterator[Metric]:
+        rows = CounterMetricFamily(
+            "headrace_table_rows",
+            "Rows of a table published and confirmed, by what was done to them.",
+            labels=("destination", "database", "table", "operation"),
+        )
+        last = GaugeMetricFamily(
+            "headrace_table_last_change_timestamp_seconds",
+            "Commit time of the last confirmed row of a table, since 1970.",
+            labels=("destination", "database", "table"),
+        )
+        for destination, status in self._statuses.items():
+            for one in status.tables.all():
+                labels = (destination, one.schema, one.table)
+                last.add_metric(labels, one.commit_time_us / 1e6)
+                counts = {
+                    "insert": one.inserted,
+                    "update": one.updated,
+                    "delete": one.deleted,
+                    "snapshot": one.snapshot,
+                }
+                for operation, count in counts.items():
+                    rows.add_metric((*labels, operation), count)
+        yield rows
+        yield last

@@ -6,7 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from headrace.model import MessageBatch, Operation, Position, RowsChange, SchemaChange, TransactionMark, Unit
+from headrace.model import (
+    MessageBatch,
+    Operation,
+    Position,
+    RowsChange,
+    SchemaChange,
+    TableRows,
+    TransactionMark,
+    Unit,
+)
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import Header, KeyedFormat, Messages, ValueFormat
@@ -21,6 +30,7 @@ _BATCH_BYTES = 512 * 1024
 _BATCH_MESSAGES = 5_000
 _WIDEST = 8
 """How many times as much is collected at most, where messages go to many partitions."""
+_INSERT, _UPDATE = Operation.INSERT, Operation.UPDATE
 _SECOND = 2
 """In the id of the INSERT that half of an update became; the DELETE has none, and its tombstone 1."""
 
@@ -69,6 +79,8 @@ class MessageBuilder:
         # Each partition's part should be worth a request of its own.
         self._full_bytes = _BATCH_BYTES * min(projections.widest, _WIDEST)
         self._now_ms = 0
+        self._counted: list[TableProjection] = []
+        """Whose rows are counted."""
         self.clear()
 
     def clear(self) -> None:
@@ -78,6 +90,9 @@ class MessageBuilder:
         """Those that messages of their topic and partition may still go into."""
         self._size = self._count = 0
         """Bytes and messages of all of them."""
+        for projection in self._counted:
+            projection.counted = None
+        self._counted = []
 
     def full(self) -> bool:
         """Whether the batches should be taken before more goes in."""
@@ -90,6 +105,7 @@ class MessageBuilder:
     def take(self, position: Position, received: float) -> list[MessageBatch]:
         """The batches so far, one at least. The last moves the position, so each is to be confirmed in its turn."""
         batches = self._batches or [MessageBatch("", 0)]
+        batches[-1].tables = [one.counted for one in self._counted if one.counted is not None]
         self.clear()
         for batch in batches:
             batch.received = received
@@ -124,6 +140,7 @@ class MessageBuilder:
             headers += _of_rows(change)
         batch.values.append(value)
         batch.headers.append(headers)
+        self._count_rows(projection, change, 1)
         batch.rows += 1
         batch.commit_time_us = change.commit_time_us
         size = len(value) + _MESSAGE_OVERHEAD
@@ -135,6 +152,7 @@ class MessageBuilder:
         """`lone`: one message for it says all of the event, so it needs no row's number in its id."""
         batch = self._batch(projection.address(partition), partition)
         size, count = batch.size, len(batch.values)
+        self._count_rows(projection, change, len(change.rows))
         batch.rows += len(change.rows)
         batch.commit_time_us = change.commit_time_us
         firsts = self._add(batch, projection.whole(change), lone)
@@ -153,6 +171,7 @@ class MessageBuilder:
         base, where = self._named(change)
         rest = (where, self._epoch, *_of_rows(change))
         values, pos = self._values.encode_each(projection.whole(change), self._now_ms), change.pos
+        self._count_rows(projection, change, len(values))
         open_batches = {}
         for partition in dict.fromkeys(partitions):
             batch = self._batch(projection.address(partition), partition)
@@ -166,6 +185,22 @@ class MessageBuilder:
             batch.size += len(value) + _MESSAGE_OVERHEAD
         self._size += sum(map(len, values)) + _MESSAGE_OVERHEAD * len(values)
         self._count += len(values)
+
+    def _count_rows(self, projection: TableProjection, change: RowsChange, count: int) -> None:
+        """Called for each event, so it makes and looks up nothing where the table is counted already."""
+        rows = projection.counted
+        if rows is None:
+            rows = projection.counted = TableRows(projection.schema.schema, projection.schema.table)
+            self._counted.append(projection)
+        rows.commit_time_us = change.commit_time_us
+        if change.snapshot is not None:
+            rows.snapshot += count
+        elif change.operation is _INSERT:
+            rows.inserted += count
+        elif change.operation is _UPDATE:
+            rows.updated += count
+        else:
+            rows.deleted += count
 
     def _named(self, change: Change) -> tuple[bytes, Header]:
         """The beginning of the ids of a change's messages, and the header that says where it stands."""

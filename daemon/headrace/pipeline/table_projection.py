@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from headrace.errors import NotUnderstood
-from headrace.model import ABSENT, Operation, Row, RowsChange, TableSchema
+from headrace.model import ABSENT, Operation, Row, RowsChange, TableRows, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
 from headrace.rules.predicates import ColumnAbsent
@@ -67,6 +67,8 @@ class TableProjection:
         secret: bytes = b"",
     ) -> None:
         self.route, self.schema = route, schema
+        self.counted: TableRows | None = None
+        """What the message builder has of the table that nobody has taken; None: nothing."""
         self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps

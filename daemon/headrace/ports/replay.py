@@ -80,6 +80,11 @@ class Replay(ABC):
         """All messages from where the last call has ended, at first from the beginning, up to the end that the logs
         have when it is called. Raises SinkError."""
 
+    def share(self) -> float | None:
+        """Between two blocks of read(): about which part of all that this call gives was given, 0 to 1; None where that
+        is not known."""
+        return None
+
     @abstractmethod
     def notes(self) -> list[str]:
         """After read(): what is known to be missing at the beginning, a sentence each."""

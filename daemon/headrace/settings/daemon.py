@@ -91,6 +91,13 @@ class HttpSettings(Section):
     allow_plain: bool = Field(
         default=False, description="Whether commands are taken from other machines without TLS: the token is readable."
     )
+    tables: Int = Field(
+        default=200,
+        ge=0,
+        le=10_000,
+        description="Tables of a destination whose rows are counted each by itself, in metrics and the API; those that "
+        'come after them are counted together, as "(others)".',
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

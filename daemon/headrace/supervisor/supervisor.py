@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import structlog
 
 from headrace.destination.status import DestinationStatus
+from headrace.destination.table_totals import TableTotals
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.reload import Reloader
 from headrace.supervisor.supervised import END_LIMIT, ActorFactory, RestartPolicy, Supervised
@@ -55,7 +56,8 @@ class Supervisor:
             self._add(destination)
 
     def _add(self, settings: DestinationSettings) -> Supervised:
-        status = self.statuses.setdefault(settings.name, DestinationStatus(settings.name))
+        tables = TableTotals(self._settings.http.tables)
+        status = self.statuses.setdefault(settings.name, DestinationStatus(settings.name, tables=tables))
         status.begin_anew()
         made = self.running[settings.name] = Supervised(settings, status, self._factory, self._policy)
         return made

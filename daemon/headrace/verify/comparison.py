@@ -17,8 +17,9 @@ from headrace.verify.second_look import SecondLook
 from headrace.verify.table import TableNow
 from headrace.verify.views import TopicView, View
 
-Tell = Callable[[str, int], None]
-"""Is told of what (messages, documents or rows) how many more were read."""
+Tell = Callable[[str, int, int | None], None]
+"""Is told of what (messages, documents or rows) how many more were read; and of about how many, as far as that is
+known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,10 @@ async def compare(
         found.notes = view.notes()
         return found
     image = Image(limits.max_rows)
-    await view.load(image, lambda count: tell("messages" if isinstance(view, TopicView) else "documents", count))
-    found.consumer_rows = image.count()
-    look = await first_look(table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: tell("rows", n))
+    what = "messages" if isinstance(view, TopicView) else "documents"
+    await view.load(image, lambda count, total: tell(what, count, total))
+    known = found.consumer_rows = image.count()  # about as many as the source has
+    look = await first_look(table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: tell("rows", n, known))
     found.source_rows, found.looked_again = look.rows, len(look.pending)
     if look.pending:
         lost = await SecondLook(table, view, look.pending, await now_ms(), limits.settle).run()

@@ -10,7 +10,7 @@ from time import monotonic
 from headrace.verify.hashes import row_hash
 from headrace.verify.result import TableFound
 from headrace.verify.table import TableNow
-from headrace.verify.views import TopicView, hash_of
+from headrace.verify.views import Tell, TopicView, hash_of
 
 _POLL = 0.25
 _ROUNDS = 5
@@ -31,39 +31,47 @@ class Bag:
 
 
 async def compare_keyless(
-    table: TableNow, view: TopicView, found: TableFound, seconds: float, tell: Callable[[str, int], None]
+    table: TableNow,
+    view: TopicView,
+    found: TableFound,
+    seconds: float,
+    tell: Callable[[str, int, int | None], None],
 ) -> None:
     """Compares until both sides agree, or the consumer got nothing for `seconds`. Raises what table and view raise."""
     theirs = Bag()
-    await _read_on(view, theirs, lambda count: tell("messages", count))
+    await _read_on(view, theirs, lambda count, total: tell("messages", count, total))
     found.consumer_rows = theirs.rows
-    ours, rounds = await _read(table, tell), 0
+
+    def tell_rows(count: int) -> None:
+        tell("rows", count, theirs.rows)
+
+    ours, rounds = await _read(table, tell_rows), 0
     since = monotonic()
     while True:
         found.source_rows, found.consumer_rows = ours.rows, theirs.rows
         if ours == theirs:
             return
         if monotonic() - since >= seconds:
-            again = await _read(table, tell)
+            again = await _read(table, tell_rows)
             if again == ours or rounds >= _ROUNDS:
                 found.keyless_differs = True
                 return
             ours, rounds, since = again, rounds + 1, monotonic()
         await asyncio.sleep(min(_POLL, seconds))
-        if await _read_on(view, theirs, lambda _: None):
+        if await _read_on(view, theirs, lambda *_: None):
             since = monotonic()
 
 
-async def _read(table: TableNow, tell: Callable[[str, int], None]) -> Bag:
+async def _read(table: TableNow, tell: Callable[[int], None]) -> Bag:
     bag = Bag()
     async for rows in table.rows():
         for row in rows:
             bag.add(row.forms[0])
-        tell("rows", len(rows))
+        tell(len(rows))
     return bag
 
 
-async def _read_on(view: TopicView, bag: Bag, tell: Callable[[int], None]) -> bool:
+async def _read_on(view: TopicView, bag: Bag, tell: Tell) -> bool:
     """Takes what came; whether anything did."""
     came = False
     async for block in view.told(tell):

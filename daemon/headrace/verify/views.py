@@ -12,8 +12,8 @@ from headrace.verify.documents import DocumentNames
 from headrace.verify.hashes import GONE, INCOMPLETE, row_hash
 from headrace.verify.image import Image
 
-Tell = Callable[[int], None]
-"""Is told how many messages or documents were read."""
+Tell = Callable[[int, int | None], None]
+"""Is told how many more messages or documents were read; and of about how many, as far as that is known."""
 
 
 class News(NamedTuple):
@@ -52,11 +52,13 @@ class TopicView(View):
         self._replay, self._messages = replay, messages
         self._without_key = 0
 
-    async def told(self, tell: Tell = lambda _: None) -> AsyncIterator[list[RowTold]]:
+    async def told(self, tell: Tell = lambda *_: None) -> AsyncIterator[list[RowTold]]:
         """What the messages say that came since the last call, in order."""
+        given = 0
         async for block in self._replay.read():
             yield [one for message in block for one in self._messages.read(message)]
-            tell(len(block))
+            given, share = given + len(block), self._replay.share()
+            tell(len(block), round(given / share) if share else None)
 
     async def load(self, image: Image, tell: Tell) -> None:
         async for block in self.told(tell):
@@ -100,7 +102,7 @@ class IndexView(View):
             for one in block:
                 if (key := self._names.key_of(one.id)) is not None:
                     image.put(key, _hash_of_document(one), None)
-            tell(len(block))
+            tell(len(block), None)
 
     async def news(self, watched: Collection[bytes], before_ms: int) -> tuple[list[News], bool]:
         ids = {self._names.id_of(key): key for key in watched}

@@ -27,10 +27,14 @@ class JsonlReplay(Replay):
         self._keep_files = settings.keep_files
         self._done: dict[tuple[int, int], int] = {}
         """By device and number of a file: up to where it was read."""
+        self._given = self._all = 0
+        """Bytes that the present read() has given, and all of them."""
 
     async def read(self) -> AsyncIterator[Sequence[Published]]:
         try:
-            for identity, path, end in await asyncio.to_thread(self._look):
+            files = await asyncio.to_thread(self._look)
+            self._given, self._all = 0, sum(end - self._done.get(identity, 0) for identity, _, end in files)
+            for identity, path, end in files:
                 while (at := self._done.get(identity, 0)) < end:
                     lines, taken = await asyncio.to_thread(_lines, path, identity, at, end)
                     if taken < 0:  # it was rotated meanwhile, and has another path now
@@ -41,9 +45,13 @@ class JsonlReplay(Replay):
                     if not taken:
                         break
                     self._done[identity] = at + taken
+                    self._given += taken
                     yield [Published(line) for line in lines if line]
         except OSError as error:
             raise SinkError(f"{error.filename or self._path} can't be read: {error.strerror}") from error
+
+    def share(self) -> float | None:
+        return min(1.0, self._given / self._all) if self._all > 0 else None
 
     def _look(self) -> list[tuple[tuple[int, int], str, int]]:
         """Each file that is there, in the order in which they were written: who it is, where, and its size."""

@@ -33,17 +33,22 @@ class KafkaReplay(Replay):
         self._consumer: Any = None
         self._partitions: list[TopicPartition] = []
         self._notes: list[str] = []
+        self._given = self._all = 0
+        """Offsets that the present read() has passed, and all of them."""
 
     async def read(self) -> AsyncIterator[Sequence[Published]]:
         try:
             consumer = await self._open()
             # The end that read_committed knows is the last stable offset: all before it is decided.
             ends: dict[TopicPartition, int] = await consumer.end_offsets(self._partitions)
+            begins = {one: await self._position(one) for one in self._partitions}
+            self._given, self._all = 0, sum(max(0, ends[one] - begins[one]) for one in ends)
             left, moved = set(self._partitions), time.monotonic()
             while left := {one for one in left if await self._position(one) < ends[one]}:
                 found = await consumer.getmany(timeout_ms=200, max_records=_AT_ONCE)
-                for records in found.values():
-                    moved = time.monotonic()
+                for partition, records in found.items():
+                    moved, behind = time.monotonic(), records[-1].offset + 1
+                    self._given, begins[partition] = self._given + behind - begins[partition], behind
                     yield [_published(record) for record in records]
                 if time.monotonic() - moved > 2 * self._settings.request_timeout:
                     raise SinkError(
@@ -52,6 +57,9 @@ class KafkaReplay(Replay):
                     )
         except (KafkaError, OSError, TimeoutError) as error:
             raise await self._away(error) from error
+
+    def share(self) -> float | None:
+        return min(1.0, self._given / self._all) if self._all else None
 
     async def _open(self) -> Any:
         if self._consumer is not None:

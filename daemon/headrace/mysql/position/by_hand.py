@@ -9,6 +9,7 @@ from typing import Any
 from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position
 from headrace.mysql.position.move import Where, relocate
+from headrace.mysql.position.scan import Told
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -25,10 +26,11 @@ async def move_by_hand(
     history: Sequence[HistoryEntry],
     *,
     read_schemas: bool,
+    told: Told = lambda *_: None,
 ) -> Move:
     """The move on the first address of the source that can be reached. `entries` are those of the schema history,
     `history` is that of the position, newest first. `read_schemas`: what is known of tables counts no more there.
-    Raises SourceError and its kinds."""
+    `told` hears how far the scan of a file is. Raises SourceError and its kinds."""
     unreachable: list[SourceUnreachable] = []
     for address in addresses:
         try:
@@ -40,6 +42,7 @@ async def move_by_hand(
                 history_entries=entries,
                 last_pos=stored.last_pos,
                 trail=trail(history),
+                told=told,
             )
         except SourceUnreachable as error:
             unreachable.append(error)

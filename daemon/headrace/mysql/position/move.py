@@ -14,6 +14,7 @@ from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Inventory, take_inventory
+from headrace.mysql.position.scan import Told
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
@@ -55,18 +56,19 @@ async def relocate(
     history_entries: Sequence[dict[str, Any]] = (),
     last_pos: int = 0,
     trail: Sequence[Position] = (),
+    told: Told = lambda *_: None,
 ) -> Move:
     """Finds `where` on the source and makes the move there; nothing is written anywhere.
 
     `history_entries` are the stored entries of the schema history. `last_pos` counts where no position is stored.
     `trail` are earlier positions that the store still has, newest first, back to the last jump: the stream was read
     from one to the next, so between them the schema history is whole, and their `_pos` are those that were given out.
-    Raises PositionError when the source does not have the position, or
+    `told` hears how far the scan of a file is. Raises PositionError when the source does not have the position, or
     another SourceError.
     """
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
-        mover = _Mover(source, inventory, stored, reason, last_pos)
+        mover = _Mover(source, inventory, stored, reason, last_pos, told)
         boundary = await mover.resolve(where, connection)
     return await mover.move(boundary, history_entries, trail)
 
@@ -95,11 +97,17 @@ class _Mover:
     """One move on one source."""
 
     def __init__(
-        self, source: SourceSettings, inventory: Inventory, stored: Position | None, reason: str, last_pos: int
+        self,
+        source: SourceSettings,
+        inventory: Inventory,
+        stored: Position | None,
+        reason: str,
+        last_pos: int,
+        told: Told = lambda *_: None,
     ) -> None:
         self._inventory, self._stored, self._reason = inventory, stored, reason
         self._last_pos = stored.last_pos if stored is not None else last_pos
-        self._finder = PositionFinder(source, inventory)
+        self._finder = PositionFinder(source, inventory, told)
         self._notes: list[str] = []
         self._same_server = stored is not None and stored.server_uuid == inventory.server_uuid
         by_gtid = inventory.gtid_mode and stored is not None and stored.gtid_set

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable
 
 from headrace.errors import HeadraceError
 from headrace.mysql.events.cursor import EventCursor
@@ -178,6 +179,10 @@ class BinlogScan:
             self.on_boundary(end)
 
 
+Told = Callable[[str, int, int], object]
+"""Is told of which file how many bytes were read, and of how many."""
+
+
 class Probe:
     """Short dumps of one source, one after the other, under a server id of their own.
 
@@ -185,17 +190,18 @@ class Probe:
     probe's differs, so that commands and a running daemon do not end each other's.
     """
 
-    def __init__(self, source: SourceSettings) -> None:
-        self._source = source
+    def __init__(self, source: SourceSettings, told: Told = lambda *_: None) -> None:
+        self._source, self._told = source, told
         self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
-    async def run(self, scan: BinlogScan) -> None:
-        """Feeds a new `scan` from where it begins until it is over.
+    async def run(self, scan: BinlogScan, end: int = 0) -> None:
+        """Feeds a new `scan` from where it begins until it is over. `end` is the offset that it reads up to at most,
+        which is for who is told of it; 0: nobody is.
 
         Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
         """
-        limit = self._source.connect_timeout + 2 * LOOK_HEARTBEAT
+        limit, begin = self._source.connect_timeout + 2 * LOOK_HEARTBEAT, scan.cursor.end
         # Without annotations MariaDB leaves events out, and with them the positions between events.
         dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
         with contextlib.closing(scan):
@@ -209,3 +215,5 @@ class Probe:
                         if scan.over():
                             return  # damage behind what was looked for
                         raise
+                    if end and scan.cursor.file == scan.scanned:
+                        self._told(scan.scanned, scan.cursor.end - begin, end - begin)

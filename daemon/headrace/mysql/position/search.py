@@ -13,7 +13,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import scans
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
-from headrace.mysql.position.scan import Probe
+from headrace.mysql.position.scan import Probe, Told
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
 from headrace.settings.destination import SourceSettings
@@ -30,15 +30,15 @@ class PositionError(SourceError):
 
 
 class PositionFinder:
-    """Looks for positions in the binlogs of one source, as `inventory` lists them. Each method raises SourceError and
-    its kinds."""
+    """Looks for positions in the binlogs of one source, as `inventory` lists them; `told` hears how far the scan of a
+    file is. Each method raises SourceError and its kinds."""
 
-    def __init__(self, source: SourceSettings, inventory: Inventory) -> None:
+    def __init__(self, source: SourceSettings, inventory: Inventory, told: Told = lambda *_: None) -> None:
         self._inventory = inventory
         self._sound = replace(inventory, files=inventory.readable or inventory.files)
         """The same without files that lie before a hole, and the hole."""
         self._heads = FileHeads(source)
-        self._probe = Probe(source)
+        self._probe = Probe(source, told)
 
     def end(self) -> TransactionBoundary:
         """The end of the binlog."""
@@ -92,7 +92,7 @@ class PositionFinder:
         """What scans find first, of one file after the other from number `at` on; else the end of the binlog."""
         for binlog in self._sound.files[at:]:
             scan = make(binlog.name)
-            await self._probe.run(scan)
+            await self._probe.run(scan, binlog.size)
             if scan.found is not None:
                 return scan.found
             if scan.idle:
@@ -107,7 +107,7 @@ class PositionFinder:
         at, offset = self._inventory.index(boundary.file), boundary.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
             scan = scans.FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
-            await self._probe.run(scan)
+            await self._probe.run(scan, binlog.size)
             if scan.found is not None:
                 return scan.found.commit_time_us
             if scan.idle:
@@ -128,7 +128,7 @@ class PositionFinder:
         if offset == 4:
             return await self.start_of(file)
         scan = scans.At(file, offset)
-        await self._probe.run(scan)
+        await self._probe.run(scan, offset)
         if scan.found is not None:
             return scan.found if inventory.gtid_mode else replace(scan.found, gtids=None)
         if offset == scan.last and scan.left:  # behind the event that closes the file
@@ -157,7 +157,7 @@ class PositionFinder:
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
             return TransactionBoundary(file, 4)
         scan = scans.MariadbAt(file, wanted, state)
-        await self._probe.run(scan)
+        await self._probe.run(scan, self._inventory.size(file))
         if scan.found is None:
             raise PositionError(
                 f"no position in the source's binlogs has the GTID state {text}",
