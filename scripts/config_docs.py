@@ -172,7 +172,8 @@ def default_text(field: FieldInfo) -> str:
         return "the host name" if made is None else f"`{made}`"
     value = field.default
     if value is None:
-        return "none"
+        extra = field.json_schema_extra
+        return str(extra.get("default_is", "none")) if isinstance(extra, dict) else "none"
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     if isinstance(value, bool):

@@ -82,7 +82,7 @@ class Section(BaseModel):
 class TlsSection(Section):
     """The base of sections about a server that is talked to with or without TLS."""
 
-    tls: Literal["disabled", "preferred", "required"] = Field(
+    tls: Literal["disabled", "preferred", "required", "verified"] | None = Field(
         default="disabled",
         description="required: the connection is encrypted, and the server's certificate and name are checked.",
     )
@@ -108,10 +108,16 @@ class TlsSection(Section):
 class OptionalTls(TlsSection):
     """The base of sections about a MySQL server, which says by itself whether it can encrypt."""
 
-    tls: Literal["preferred", "required", "disabled"] = Field(
-        default="preferred", description="preferred: encrypted when the server can; required: or not at all."
+    tls: Literal["verified", "required", "preferred", "disabled"] | None = Field(
+        default=None,
+        description="verified: encrypted, and the server's certificate and name are checked, against tls_ca or the "
+        "system's CAs; required: encrypted, and checked only when tls_ca is given; preferred: the same when the server "
+        "can encrypt, else in clear; disabled: in clear. Default: preferred when the host is localhost, 127.0.0.0/8 or "
+        "::1; else verified.",
+        json_schema_extra={"default_is": "by the host"},
     )
     tls_ca: File = Field(
         default=None,
-        description="File of CA certificates; when given, the server's certificate and name are checked.",
+        description="File of CA certificates; when given, the server's certificate and name are checked. Default: with "
+        "verified the system's.",
     )

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from pathlib import Path
 
 
 class TlsFileError(Exception):
     """A file of the TLS settings can't be used; the text names its key, the file and why."""
+
+
+def tls_by_host(tls: str | None, host: str) -> str:
+    """Returns how a MySQL server is reached where `tls` may be left out: what crosses a network is checked. A name of
+    this machine other than localhost is one of another machine: what it stands for can change."""
+    if tls is not None:
+        return tls
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = host.lower() == "localhost"
+    return "preferred" if here else "verified"
 
 
 def client_context(

@@ -28,12 +28,16 @@ class RedisSeen(SeenStore):
         self._client: Redis | None = None
 
     async def open(self) -> None:
+        url = self._settings.url.get_secret_value()
+        # redis-py checks names since 6.0 only; a parameter of the URL goes before
+        tls = {"ssl_check_hostname": True} if url.startswith("rediss:") else {}
         client = self._client = self._client or Redis.from_url(
-            self._settings.url.get_secret_value(),
+            url,
             socket_timeout=self._settings.timeout,
             socket_connect_timeout=self._settings.timeout,
             retry=Retry(NoBackoff(), 0),
             client_name="headrace-consume",
+            **tls,
         )
         await self._call(client.mget([self._prefix]))
 

@@ -45,6 +45,16 @@ def test_what_init_writes_is_a_configuration_that_check_takes(mysql_site: Site, 
     assert "shop: ok      snapshot: the first start publishes about" in text, text
 
 
+def test_how_a_source_of_another_machine_is_reached_is_written(mysql_site: Site, tmp_path: Path) -> None:
+    mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    code, text = init(mysql_site, tmp_path, "--host", "0.0.0.0")
+    assert (code, 'tls = "required"' in text, list(tmp_path.iterdir())) == (1, True, []), text
+    assert init(mysql_site, tmp_path, "--host", "0.0.0.0", "--tls", "required")[0] == 0
+    assert '\ntls = "required"\n' in (tmp_path / "destinations" / "shop.toml").read_text()
+    code, text = run(tmp_path, "check", "--config", "headrace.toml")
+    assert "all is well" in text, text
+
+
 @pytest.mark.parametrize("sink", ["kafka:127.0.0.1:9092", "rabbitmq:127.0.0.1:5672", "jsonl:-"])
 def test_each_kind_of_sink_is_written_as_the_configuration_wants_it(
     mysql_site: Site, tmp_path: Path, sink: str, monkeypatch: pytest.MonkeyPatch
@@ -71,6 +81,8 @@ def test_no_file_is_replaced(mysql_site: Site, tmp_path: Path) -> None:
         (("--schema", "nosuch"), "the account sees no tables in nosuch"),
         (("--sink", "carrier-pigeon:home"), "'carrier-pigeon:home' is no sink"),
         (("--port", "1"), "can't be reached"),
+        (("--tls-ca", "/nowhere"), "--tls-ca: Value error, there is no file /nowhere"),
+        (("--tls", "disabled", "--tls-ca", "/etc/hosts"), 'tls_ca has no meaning with tls = "disabled"'),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(

@@ -21,6 +21,9 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 
 pytestmark = pytest.mark.server
 SECRET = "geheim-und-lang"
+ANOTHER = "0.0.0.0"
+"""Reaches this machine, and is not written as an address of it: settings take it for another machine's."""
+ROOT = {"user": "canal", "password": "canal"}
 SSL, PLUGIN_AUTH = 0x800, 0x80000
 
 
@@ -49,16 +52,15 @@ def account(server: Any) -> Any:
     server.sql("DROP USER guarded@'%'")
 
 
-async def login(port: int, account: dict[str, str], **more: Any) -> bool:
+async def login(port: int, account: dict[str, str], host: str = "127.0.0.1", **more: Any) -> bool:
     """Logs in; whether the connection is encrypted."""
-    settings = SourceSettings.model_validate({"host": "127.0.0.1", "port": port, **account, **more})
+    settings = SourceSettings.model_validate({"host": host, "port": port, **account, **more})
     async with await SourceConnection.open(address_of(settings)) as connection:
         return (await connection.query("SHOW STATUS LIKE 'Ssl_cipher'"))[0]["Value"] != ""
 
 
 async def test_a_login_is_encrypted_as_far_as_it_is_asked_for(mysql: Any) -> None:
-    root = {"user": "canal", "password": "canal"}
-    found = [await login(mysql.port, root, tls=tls) for tls in ("required", "preferred", "disabled")]
+    found = [await login(mysql.port, ROOT, tls=tls) for tls in ("required", "preferred", "disabled")]
     assert found == [True, True, False]
 
 
@@ -123,6 +125,50 @@ def test_a_server_without_tls_is_read_with_the_default(
         cursor.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)")
         cursor.execute("INSERT INTO shop.t VALUES (1)")
     eventually(lambda: [m["data"][0]["id"] for m in read_jsonl(out)] == ["1"])
+
+
+async def test_another_machine_s_certificate_is_checked_when_nothing_is_said_of_it(mysql: Any) -> None:
+    found = [await login(mysql.port, ROOT, host=ANOTHER, tls=tls) for tls in ("required", "preferred", "disabled")]
+    assert found == [True, True, False]
+    with Proxy("127.0.0.1", mysql.port) as proxy:
+        proxy.rewrite = lambda packet: packet
+        for more in ({}, {"tls": "verified"}):
+            with pytest.raises(SourceMisconfigured, match=r"is not trusted: .*(self.signed|local issuer)") as caught:
+                await login(proxy.port, ROOT, host=ANOTHER, **more)
+            for remedy in ('tls_ca = "..."', "ca.pem", 'tls = "required"', 'tls = "disabled"'):
+                assert remedy in caught.value.remedy
+        assert len(proxy.heard) > 100, "TLS was begun"
+        assert b"canal" not in proxy.heard
+
+
+async def test_another_machine_without_tls_is_refused_when_nothing_is_said_of_it(mysql: Any) -> None:
+    with Proxy("127.0.0.1", mysql.port) as proxy:
+        proxy.rewrite = without_tls
+        with pytest.raises(SourceMisconfigured, match="offers no TLS") as caught:
+            await login(proxy.port, ROOT, host=ANOTHER)
+        assert proxy.heard == b""
+    assert 'tls = "disabled"' in caught.value.remedy
+
+
+async def test_a_certificate_by_tls_ca_for_the_host_is_taken_and_for_none_other(stack: Any, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key, _ = authority.make("server", address=ANOTHER)
+    files = f"--ssl-ca={authority.path}", f"--ssl-cert={certificate}", f"--ssl-key={key}"
+    certified = stack.mysql(None, *files, name="certified", server_id=78)
+    assert await login(certified.port, ROOT, host=ANOTHER, tls_ca=authority.path)
+    for host in ("localhost", "127.0.0.1"):  # with tls_ca the default of this machine checks too
+        with pytest.raises(SourceMisconfigured, match=r"(Hostname|IP address) mismatch") as caught:
+            await login(certified.port, ROOT, host=host, tls_ca=authority.path)
+        assert f"made for {host}" in caught.value.remedy
+    with pytest.raises(SourceMisconfigured, match=r"is not trusted: self.signed certificate"):
+        await login(certified.port, ROOT, host=ANOTHER)
+
+
+def test_check_tells_once_that_a_certificate_is_not_trusted(mysql: Any, daemon: Callable[..., DaemonProcess]) -> None:
+    text = destination_toml(mysql, "shop", 'type = "null"', snapshot="initial")
+    status, printed = daemon(shop=text.replace(f'"{mysql.host}"', f'"{ANOTHER}"')).command("check")
+    assert status == 1
+    assert printed.count("is not trusted") == printed.count("shop: wrong ") == printed.count("tls_ca =") == 1, printed
 
 
 async def test_check_says_that_the_server_offers_no_tls(mysql: Any) -> None:

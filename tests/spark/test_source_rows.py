@@ -154,6 +154,14 @@ def test_ranges_of_a_key_have_each_row_once(
     source.close()
 
 
+def test_another_machine_s_certificate_is_checked_when_nothing_is_said_of_it(mysql: Any, spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    settings = settings_of(mysql).model_copy(update={"host": "0.0.0.0"})  # is not written as one of this machine
+    with pytest.raises(SourceError, match=r'Self signed certificates.*tls in \[source\], which is "verified" now'):
+        Source(settings, jvm)
+    Source(settings.model_copy(update={"tls": "required"}), jvm).close()
+
+
 def test_what_is_wrong_with_the_source_is_said_in_a_sentence(mysql: Any, spark: SparkSession) -> None:
     wrong = settings_of(mysql).model_copy(update={"password": SecretStr("hidden")})
     with pytest.raises(SourceError, match=r"can't be used: .*Look at host, port, user") as caught:

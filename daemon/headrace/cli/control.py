@@ -107,8 +107,12 @@ def _connection(settings: HttpSettings, host: str, port: int) -> http.client.HTT
 
     if settings.tls_certificate is None:
         return http.client.HTTPConnection(host, port, timeout=_ANSWER)
-    # The certificate is known, and made for a name by which this machine may not know itself.
-    context = ssl.create_default_context(cafile=str(settings.tls_certificate))
+    # The certificate is known, and made for a name by which this machine may not know itself. Of a chain only the
+    # first is the daemon's: its authority has signed others.
+    text = settings.tls_certificate.read_text("ascii", "replace")
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    first = f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"
+    context = ssl.create_default_context(cadata=first)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return http.client.HTTPSConnection(host, port, timeout=_ANSWER, context=context)

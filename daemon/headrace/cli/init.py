@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
@@ -45,7 +46,7 @@ host = {host}
 port = {port}
 user = {user}
 # Taken from the environment, or from a file given by --env-file.
-password = "${{{variable}}}"
+password = "${{{variable}}}"{tls}
 # Where to begin when no position is stored: the rows that the tables have are published, and all changes from now on.
 start = "latest"
 
@@ -82,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=3306, help="its port (default: %(default)s)")
     parser.add_argument("--user", help="the account on it")
     parser.add_argument("--password-env", metavar="NAME", help="variable with its password (default: DEST_PASSWORD)")
+    parser.add_argument(
+        "--tls",
+        choices=("verified", "required", "preferred", "disabled"),
+        help="how the source is reached (default: verified, and preferred on this machine; see docs/configuration.md)",
+    )
+    parser.add_argument("--tls-ca", metavar="FILE", type=Path, help="CA certificates of the source")
     parser.add_argument("--schema", action="append", metavar="NAME", help="a schema to publish; may be given again")
     parser.add_argument(
         "--sink", metavar="KIND:WHERE", help="kafka:HOST:PORT, rabbitmq:HOST:PORT or jsonl:PATH (default: jsonl:-)"
@@ -99,11 +106,13 @@ async def _init(given: argparse.Namespace) -> int:
     if files[1].exists():
         raise CommandRefused(f"{files[1]} is there already", remedy="give another name, or move it away")
     variable = given.password_env or f"{re.sub(r'[^A-Z0-9]', '_', given.name.upper())}_PASSWORD"
+    tls = {name: value for name in ("tls", "tls_ca") if (value := getattr(given, name)) is not None}
     source = _source(
         given.host or _ask("Host of the source", "--host"),
         given.port,
         given.user or _ask("Account on it", "--user"),
         os.environ.get(variable) or _ask(f"Password ({variable} is not set)", variable, secret=True),
+        tls,
     )
     schemas = await _schemas(source)
     chosen = given.schema or _choose(schemas)
@@ -122,6 +131,7 @@ async def _init(given: argparse.Namespace) -> int:
             port=source.port,
             user=_quoted(source.user),
             variable=variable,
+            tls="".join(f"\n{key} = {_quoted(str(getattr(source, key)))}" for key in tls),
             include=_quoted(",".join(f"{re.escape(one)}\\..*" for one in chosen)),
             name=_quoted(given.name),
             sink=sink,
@@ -160,12 +170,13 @@ def _choose(schemas: dict[str, int]) -> list[str]:
     return [one.strip() for one in names.split(",") if one.strip()]
 
 
-def _source(host: str, port: int, user: str, password: str) -> SourceSettings:
+def _source(host: str, port: int, user: str, password: str, tls: dict[str, Any]) -> SourceSettings:
     try:
-        return SourceSettings(host=host, port=port, user=user, password=SecretStr(password))
+        return SourceSettings(host=host, port=port, user=user, password=SecretStr(password), **tls)
     except ValidationError as error:
         first = error.errors()[0]
-        raise CommandRefused(f"--{first['loc'][0]}: {first['msg']}") from None
+        option = f"--{str(first['loc'][0]).replace('_', '-')}" if first["loc"] else "--tls-ca"
+        raise CommandRefused(f"{option}: {first['msg']}") from None
 
 
 async def _schemas(source: SourceSettings) -> dict[str, int]:

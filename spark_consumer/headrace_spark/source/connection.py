@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from headrace_common.tls import tls_by_host
 from headrace_documents.errors import ConsumerError
 from headrace_spark.kafka.kafka import java_reason
 from headrace_spark.settings.source import SourceSettings
@@ -36,13 +37,17 @@ class Source:
         try:
             self._connection = self._connect()
         except SourceError as error:
-            if settings.tls != "preferred" or _NO_TLS not in str(error):
+            if self._security != "preferred" or _NO_TLS not in str(error):
                 raise
             self._tls = {"sslMode": "disable"}
             self._connection = self._connect()
         # MySQL hides the primary keys that it makes itself; the messages have them.
         with suppress(SourceError):
             self._run("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
+
+    @property
+    def _security(self) -> str:
+        return tls_by_host(self._settings.tls, self._settings.host)
 
     @property
     def _where(self) -> str:
@@ -67,11 +72,11 @@ class Source:
             self._connection.close()
 
     def _tls_options(self) -> dict[str, str]:
-        if self._settings.tls == "disabled":
+        if self._security == "disabled":
             return {"sslMode": "disable"}
-        if self._settings.tls_ca is None:
-            return {"sslMode": "trust"}
-        return {"sslMode": "verify-full", "serverSslCert": str(self._settings.tls_ca.absolute())}
+        if self._settings.tls_ca is not None:
+            return {"sslMode": "verify-full", "serverSslCert": str(self._settings.tls_ca.absolute())}
+        return {"sslMode": "verify-full" if self._security == "verified" else "trust"}
 
     def _properties(self) -> dict[str, str]:
         settings = self._settings
@@ -94,7 +99,8 @@ class Source:
         except Exception as error:
             raise SourceError(
                 f"the source at {self._where} can't be used: {java_reason(error)}. Look at host, port, user, password "
-                "and tls in [source]"
+                f'and tls in [source], which is "{self._security}" now: "verified" needs a certificate for the host by '
+                'tls_ca or a CA that Java knows, "required" encrypts without a check, "disabled" does neither'
             ) from None
 
     def _run(self, sql: str) -> list[Record]:

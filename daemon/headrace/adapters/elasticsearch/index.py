@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -91,7 +92,8 @@ class ElasticsearchIndex(DocumentIndex):
             if access.api_key:
                 headers["authorization"] = f"ApiKey {access.api_key}"
             elif access.user:
-                headers["authorization"] = aiohttp.BasicAuth(access.user, access.password, "utf-8").encode()
+                account = f"{access.user}:{access.password}"
+                headers["authorization"] = f"Basic {base64.b64encode(account.encode()).decode()}"
             tls: ssl.SSLContext | bool = True
             if access.ca is not None:
                 tls = client_context("--index-ca", SinkRejected, access.ca)

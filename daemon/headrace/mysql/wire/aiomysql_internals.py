@@ -43,7 +43,8 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
             if self._tls_required:
                 raise LoginRefused(
                     "the server offers no TLS, or somebody on the way takes the offer out",
-                    'look at its tls_version; or set tls = "preferred", which goes without TLS when there is none',
+                    "have it offer TLS (look at its tls_version, ssl_cert and ssl_key); or set "
+                    'tls = "preferred", which goes without TLS when there is none, or tls = "disabled"',
                 )
             self._ssl_context = None
             self.client_flag &= ~CLIENT.SSL  # a server without TLS takes the flag for a bad handshake
@@ -63,7 +64,7 @@ class _GuardedConnection(aiomysql.Connection):  # type: ignore[misc]
             raise LoginRefused(
                 f"the server asks for the password by {plugin}, which gives it away unless the connection is encrypted "
                 "and the server's certificate is checked",
-                "give the account another plugin; or name tls_ca",
+                'give the account another plugin; or set tls = "verified"',
             )
 
 

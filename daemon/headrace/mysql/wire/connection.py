@@ -21,6 +21,7 @@ from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.tls import client_context
 from headrace_common.section import TlsFiles
+from headrace_common.tls import tls_by_host
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _SEND_ANNOTATIONS = 2
@@ -33,16 +34,22 @@ _LOOK_BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How a source is reached. `tls` is preferred, required or disabled; times in seconds."""
+    """How a source is reached. `tls` is verified, required, preferred or disabled, or None: by the host; times in
+    seconds."""
 
     host: str
     port: int
     user: str
     password: str
-    tls: str = "preferred"
+    tls: str | None = None
     tls_files: TlsFiles = (None, None, None)
     """CA, certificate and key."""
     connect_timeout: float = 10.0
+
+    @property
+    def security(self) -> str:
+        """`tls`, with None resolved."""
+        return tls_by_host(self.tls, self.host)
 
 
 def address_of(source: SourceSettings) -> Address:
@@ -111,7 +118,7 @@ class SourceConnection:
         try:
             async with asyncio.timeout(address.connect_timeout):
                 connection = await connect(
-                    tls_required=address.tls == "required",
+                    tls_required=address.security in ("required", "verified"),
                     host=address.host,
                     port=address.port,
                     user=address.user,
@@ -353,11 +360,11 @@ def refusal(errno: int, text: str, what: str, user: str) -> SourceError:
 
 
 def _tls_context(address: Address) -> ssl.SSLContext | None:
-    """The TLS settings: with a CA the server is verified, without one the traffic is only encrypted."""
-    if address.tls == "disabled":
+    """The TLS settings: where nobody asks for a check, and no CA is given, the traffic is only encrypted."""
+    if address.security == "disabled":
         return None
     context = client_context(f"MySQL at {address.host}:{address.port}", SourceMisconfigured, *address.tls_files)
-    if not address.tls_files[0]:
+    if address.security != "verified" and not address.tls_files[0]:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -365,8 +372,22 @@ def _tls_context(address: Address) -> ssl.SSLContext | None:
 
 def _refused(address: Address, error: pymysql.err.OperationalError) -> SourceError:
     where = f"{address.host}:{address.port}"
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return _not_trusted(address, error.__cause__)
     named = _failed(f"MySQL at {where} refuses user '{address.user}'", error, address.user)
     if isinstance(named, SourceMisconfigured):
         return named
     errno = error.args[0] if error.args else 0
     return SourceUnreachable(f"MySQL at {where} can't be reached: {error.args[-1]} (errno {errno})")
+
+
+def _not_trusted(address: Address, error: ssl.SSLCertVerificationError) -> SourceError:
+    """Neither the account nor its password has left then."""
+    mends = 'set tls_ca = "..." to the CA that signed it (MySQL keeps its own, ca.pem, in its data directory)'
+    if address.tls_files[0]:
+        mends = "give the server a certificate by the CA of tls_ca"
+    return SourceMisconfigured(
+        f"the certificate of MySQL at {address.host}:{address.port} is not trusted: {error.verify_message.rstrip('.')}",
+        remedy=f"{mends}, and made for {address.host} (those that MySQL makes by itself name no host); or set "
+        'tls = "required" without tls_ca, which encrypts and does not check; or tls = "disabled"',
+    )
