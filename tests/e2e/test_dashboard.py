@@ -51,7 +51,7 @@ async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_aler
     cluster = stack.kafka(brokers=1)
     execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(200))")
     execute("INSERT INTO t (name) VALUES " + ", ".join(["(REPEAT('a', 100))"] * 5000))
-    grow(50)  # for a snapshot that takes a while
+    grow(250)  # for a snapshot that takes a while
     sink = f'type = "kafka"\nbootstrap_servers = "{cluster.bootstrap_servers}"'
     process = daemon(shop=destination_toml(mysql, schema, sink, snapshot="initial", more=MORE))
     prometheus = stack.prometheus(
