@@ -178,7 +178,8 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         return _page(await nodes_of(facts))
 
     @app.get(
-        "/api/v1/events", summary="What changes, as server-sent events: `status` each second, `nodes` each ten or `unseen`",
+        "/api/v1/events",
+        summary="What changes, as server-sent events: `status` each second, `nodes` or `unseen` each ten",
         responses=_answers(503)
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
     )  # fmt: skip
