@@ -85,6 +85,10 @@ def test_the_token_is_for_the_daemon_s_user_alone_and_another_one_is_not_heard(
     monkeypatch.setenv("HEADRACE_TOKEN", "another-one-entirely")
     code, text = process.command("pause", "shop")
     assert (code, "does not know the token" in text) == (1, True), text
+    assert text.splitlines()[-1] == "see: docs/troubleshooting.md#http"
     monkeypatch.setenv("HEADRACE_TOKEN", file.read_text().strip())
     assert process.command("pause", "shop")[0] == 0
     process.wait_state("shop", "PAUSED")
+    code, text = process.command("snapshot", "cancel", "shop")
+    assert (code, "does not stream now: it is PAUSED" in text) == (1, True), text
+    assert text.splitlines()[-1] == "see: docs/troubleshooting.md#refused"

@@ -111,6 +111,16 @@ def test_each_state_and_each_reason_has_its_section_and_each_section_is_one_of_t
         assert told == ["What it means", "What to look at", "What to do"], heading
 
 
+def test_the_section_of_a_state_leads_to_those_of_its_reasons() -> None:
+    found = sections("docs/troubleshooting.md")
+    for reason in reasons() & found.keys():
+        shown = found[reason].strip().partition("\n\n")[0].partition(". ")[0]
+        with_states = re.findall(r"[A-Z_]{6,}", shown) if shown.startswith("Shown with") else []
+        with_states += ["POSITION_LOST"] if "[lost position](#position_lost)" in shown else []
+        for state in with_states:
+            assert f"[`{reason}`](#{reason})" in found[state], f"{state} does not lead to {reason}"
+
+
 def errors() -> list[type[HeadraceError]]:
     """Every class of errors of the daemon and its commands."""
     for module in pkgutil.walk_packages(headrace.__path__, "headrace."):

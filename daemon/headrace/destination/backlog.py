@@ -14,8 +14,8 @@ _CAUGHT_UP = 1.0
 """Below this lag it has caught up."""
 _EACH = 10.0
 """Seconds between two lines of the log."""
-_SPAN = 30.0
-"""Seconds that rates are measured over."""
+_SPAN = 10.0
+"""Seconds that rates are measured over: an outage that has just ended should not be among them for long."""
 _STREAMING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING, State.PAUSED})
 
 

@@ -188,7 +188,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
 
     @app.get(
         "/api/v1/events",
-        summary="What changes, as server-sent events: `status` each second, `nodes` each ten or `unseen`",
+        summary="What changes, as server-sent events: `status` each second, `nodes` or `unseen` each ten",
         responses=_answers(503)
         | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "a stream"}},
     )  # fmt: skip
