@@ -13,6 +13,7 @@ from headrace.adapters.rabbitmq.settings import RabbitMqSinkSettings
 from headrace.adapters.rabbitmq.sink import RabbitMqSink
 from headrace.lease import Lease
 from headrace.model import MessageBatch
+from headrace.ports.sink import SinkRouting
 
 LIMIT = 20.0
 
@@ -57,7 +58,7 @@ async def looking_at(url: str) -> AsyncIterator[Broker]:
         await asyncio.wait([asyncio.ensure_future(connection.close())], timeout=5)
 
 
-def sink_to(server: Any, **keys: Any) -> RabbitMqSink:
+def sink_to(server: Any, routing: SinkRouting | None = None, **keys: Any) -> RabbitMqSink:
     """A sink, not started."""
     given = {
         "type": "rabbitmq",
@@ -67,7 +68,7 @@ def sink_to(server: Any, **keys: Any) -> RabbitMqSink:
         "retry_delay": 0.2,
         "request_timeout": 10,
     }
-    return RabbitMqSink(RabbitMqSinkSettings.model_validate(given | keys), Lease())
+    return RabbitMqSink(RabbitMqSinkSettings.model_validate(given | keys), Lease(), routing=routing)
 
 
 def numbered(first: int, count: int, topic: str, body: bytes = b"{}") -> MessageBatch:

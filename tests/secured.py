@@ -91,13 +91,14 @@ def secured(stack: Stack, folder: Path) -> Iterator[Secured]:
         kafka.kill()
 
 
-async def restrict(bootstrap: str, topic: str, user: str, operation: int) -> None:
-    """Lets one account alone do one thing with a topic; `operation` by its number in AclOperation."""
+async def restrict(bootstrap: str, name: str, user: str, operation: int, kind: int = 2) -> None:
+    """Lets one account alone do one thing with a topic, or what else `kind` is; `operation` by its number in
+    AclOperation, `kind` in ResourceType."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        client, topics, literal, allow = client_of(admin), 2, 3, 3
-        rule = CreateAclsRequest_v1([(topics, topic, literal, f"User:{user}", "*", operation, allow)])
+        client, literal, allow = client_of(admin), 3, 3
+        rule = CreateAclsRequest_v1([(kind, name, literal, f"User:{user}", "*", operation, allow)])
         rule.prepare = lambda _: rule
         answer = await client.send(client.get_random_node(), rule)
         assert not answer.creation_responses[0][0], answer

@@ -249,6 +249,11 @@ class RabbitmqServer(Server):
         words = ", ".join(binary(text) for text in (user, vhost, configure, write, read))
         self._order(f'rabbit_auth_backend_internal:set_permissions({words}, <<"devstack">>)')
 
+    def allow_topics(self, user: str, vhost: str, exchange: str, write: str, read: str = ALL) -> None:
+        """Set which routing keys an account may use at a topic exchange: regular expressions."""
+        words = ", ".join(binary(text) for text in (user, vhost, exchange, write, read))
+        self._order(f'rabbit_auth_backend_internal:set_topic_permissions({words}, <<"devstack">>)')
+
     def set_memory_watermark(self, size: int) -> None:
         """Raise the memory alarm from that many bytes on, until the next start; it takes effect before this returns."""
         self._order(f"vm_memory_monitor:set_vm_memory_high_watermark({{absolute, {size}}})")

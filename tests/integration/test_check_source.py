@@ -213,6 +213,24 @@ def test_a_source_that_is_away_is_told_once_and_what_depends_on_it_is_not_looked
     assert "shop: ok      sink: " in printed
 
 
+def test_a_start_that_lacks_select_asks_for_the_captured_schemas_alone(
+    server: Any, daemon: Callable[..., DaemonProcess]
+) -> None:
+    monitor = "BINLOG MONITOR" if "maria" in server.sql("SELECT VERSION()")[0][0].lower() else "REPLICATION CLIENT"
+    server.sql(f"CREATE USER blind@'%' IDENTIFIED BY 'canal'; GRANT REPLICATION SLAVE, {monitor} ON *.* TO blind@'%'")
+    known = bool(server.sql("SHOW VARIABLES LIKE 'binlog_row_metadata'"))  # else names come from the tables alone
+    text = destination_toml(server, "shop", 'type = "null"').replace('user = "canal"', 'user = "blind"')
+    try:
+        if known:
+            server.sql("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+        process = daemon(one=text).start()
+        told = process.wait_state("one", "FAILED")["message"]
+        assert "GRANT SELECT ON `shop`.* TO 'blind'@'%';" in told
+        assert "SELECT ON *.*" not in told
+    finally:
+        server.sql("DROP USER blind@'%'" + ("; SET GLOBAL binlog_row_metadata = 'FULL'" if known else ""))
+
+
 def test_what_check_prints_as_sql_mends_all_of_it(
     server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from devstack import Stack
 from headrace.adapters.kafka import oauth
+from headrace.adapters.kafka.adapter import KafkaAdapter
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.sink import KafkaSink
 from headrace.adapters.kafka.state_topic import StateTopic
@@ -19,7 +20,7 @@ from headrace.errors import HeadraceError, SinkError, SinkRejected, StateStoreEr
 from headrace.lease import Lease
 from headrace.model import State
 from headrace.ports.finding import Level
-from headrace.ports.sink import SinkRouting
+from headrace.ports.sink import SinkRouting, SinkUse
 from tests import once
 from tests.certificates import Authority
 from tests.secured import PASSWORD, USER, Secured, TokenServer, restrict, secured, token_server
@@ -190,6 +191,30 @@ async def test_rights_on_a_topic_that_are_missing_are_named(broker: Secured) -> 
             assert f"Kafka does not let us use the topic {topic}" in one.sentence
             assert words in one.sentence
             assert f"--operation Write --topic {topic})" in one.remedy
+
+
+async def test_a_right_on_the_transactional_id_that_is_missing_is_named_and_nobody_is_fenced(broker: Secured) -> None:
+    write, describe, transactional_id = 4, 8, 5
+    settings = broker.settings("sasl", delivery="exactly_once")
+    for user, operation, may in ((USER, write, True), (USER, describe, False), ("somebody", write, False)):
+        name = once.new_name()
+        probe = KafkaAdapter().probe(settings, SinkUse(name, Lease()))
+        assert await probe.check() == [], "which nobody restricts"
+        await restrict(broker.plain, f"headrace-{name}", user, operation, transactional_id)
+        found = await KafkaAdapter().probe(settings, SinkUse(name, Lease())).check()
+        assert [one.level for one in found] == ([] if may else [Level.WRONG])
+        for one in found:
+            assert one.sentence == f"the brokers do not let us use the transactional id headrace-{name}"
+            assert f"--transactional-id headrace-{name})" in one.remedy
+    plain = KafkaAdapter().probe(broker.settings("sasl"), SinkUse(name, Lease()))
+    assert await plain.check() == [], "which has no transactions"
+    name = once.new_name()
+    async with once.run(settings.model_copy(update={"create_topics": True}), name) as one:
+        await (await one.publish(b"1", at=10))
+        assert await KafkaAdapter().probe(settings, SinkUse(name, Lease())).check() == []
+        await (await one.publish(b"2", at=20))
+        await one.sink.close()
+    assert await once.consumed(broker.plain, name) == [b"1", b"2"]
 
 
 # -- OAUTHBEARER ------------------------------------------------------------------------------------------------------

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from typing import Any
 
 import pytest
+from aio_pika.exceptions import ChannelNotFoundEntity
 
 from headrace.errors import SinkError, SinkRejected
 from headrace.model import MessageBatch
+from headrace.ports.finding import Level
+from headrace.ports.sink import SinkRouting
+from tests import versions
 from tests.rabbit import ids, last_words, looking_at, numbered, sink_to
 
 pytestmark = pytest.mark.server
+
+
+@pytest.fixture(params=versions.RABBITMQ)
+def server(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
@@ -252,3 +262,57 @@ async def test_a_parked_message_is_sent_again_beside_the_others(rabbitmq: Any, n
         await sink.close()
         found = ids(await broker.read(queue, lambda found: len(found) == 52))
     assert sorted(found) == [*range(51), 99]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "there"])
+async def test_an_account_that_may_not_declare_is_told_and_nothing_is_made_or_taken_away(
+    server: Any, name: str, there: bool
+) -> None:
+    user, queue = f"{name}-user", f"{name}-queue"
+    server.add_user(user, "secret")
+    account = {"user": user, "password": "secret", "exchange": name, "declare": True, "queue": queue}
+    if there:
+        made = sink_to(server, **account)
+        await made.start()
+        await made.close()
+    names = f"^({name}|{queue})$"
+    for rights, refused in (
+        ({"configure": "", "write": names, "read": names}, f"exchange '{name}'"),
+        ({"configure": f"^{name}$", "write": names, "read": names}, f"queue '{queue}'"),
+        ({"configure": names, "write": f"^{name}$", "read": names}, f"queue '{queue}'"),
+        ({"configure": names, "write": names, "read": ""}, f"exchange '{name}'"),
+        ({"configure": names, "write": f"^{queue}$", "read": names}, f"exchange '{name}'"),
+        ({"configure": names, "write": names, "read": names}, ""),
+    ):
+        server.allow(user, "/", **rights)
+        found = await sink_to(server, **account).check()
+        assert len(found) == bool(refused), found
+        for one in found:
+            assert re.search(f"ACCESS_REFUSED - .*access to {refused}", one.sentence)
+            assert f"set_permissions -p / {user}" in one.remedy
+    async with looking_at(server.url) as broker:
+        for what, called in (("exchange", name), ("queue", queue)):
+            channel = await broker.connection.channel()
+            missing = contextlib.nullcontext() if there else pytest.raises(ChannelNotFoundEntity)
+            with missing:
+                await getattr(channel, f"declare_{what}")(called, passive=True)
+
+
+async def test_topic_permissions_are_tried_with_the_keys_that_are_known(server: Any, name: str) -> None:
+    user = f"{name}-user"
+    server.add_user(user, "secret")
+    account = {"user": user, "password": "secret", "exchange": name}
+    async with looking_at(server.url) as broker:
+        await broker.queue(name, exchange=name)
+        server.allow_topics(user, "/", name, write=r"^shop\.")
+        assert await sink_to(server, SinkRouting(("shop.a", "shop.b")), **account).check() == []
+        (finding,) = await sink_to(server, SinkRouting(("shop.a", "crm.b")), **account).check()
+        assert finding.level is Level.WRONG
+        assert "access to topic 'crm.b' in exchange" in finding.sentence
+        assert f"set_topic_permissions -p / {user} {name}" in finding.remedy
+        for routing, more in ((None, {}), (SinkRouting(("shop.a",)), {"routing_key": "{schema}.{table}"})):
+            (finding,) = await sink_to(server, routing, **account, **more).check()
+            assert finding.level is Level.WARNING
+            assert "topic permissions hold for the account" in finding.sentence
+        server.allow_topics(user, "/", name, write=".*")
+        assert await sink_to(server, **account).check() == []

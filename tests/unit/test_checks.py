@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BinlogOff, GrantMissing, SourceMisconfigured
-from headrace.mysql.checks import granted, refuse_incomplete, role_findings, variable_findings
+from headrace.mysql.checks import Wanted, grant_findings, granted, refuse_incomplete, role_findings, variable_findings
 from headrace.mysql.role import Role
 from headrace.ports.finding import Finding, Level, wrong
 from headrace.settings.destination import SourceSettings
@@ -86,6 +86,42 @@ def test_rights_alone_that_are_missing_are_told_apart() -> None:
     assert type(caught.value) is SourceMisconfigured
 
 
+@pytest.mark.parametrize(
+    ("version", "right"),
+    [
+        ("9.7.4", "REPLICATION CLIENT"),
+        ("10.4.32-MariaDB", "REPLICATION CLIENT"),
+        ("10.5.1-MariaDB", "REPLICATION CLIENT"),
+        ("10.5.2-MariaDB", "BINLOG MONITOR"),
+        ("11.8.2-MariaDB", "BINLOG MONITOR"),
+    ],
+)
+def test_the_right_to_see_the_binlog_s_end_is_the_version_s_own(version: str, right: str) -> None:
+    variables = {**GOOD, "version": version}
+    found = grant_findings(["GRANT SELECT ON *.* TO `u`@`%`"], "u", "'u'@'%'", Wanted(), variables)
+    slave = ("GRANT REPLICATION SLAVE ON *.* TO 'u'@'%';",)
+    assert [one.sql for one in found] == [slave, (f"GRANT {right} ON *.* TO 'u'@'%';",), ()]
+    full = [f"GRANT SELECT, REPLICATION SLAVE, {right} ON *.* TO `u`@`%`"]
+    assert all(one.level is Level.OK for one in grant_findings(full, "u", "'u'@'%'", Wanted(), variables))
+
+
+@pytest.mark.parametrize(
+    ("schemas", "select", "wanted"),
+    [
+        (("shop", "crm"), "", ("GRANT SELECT ON `shop`.* TO 'u'@'%';", "GRANT SELECT ON `crm`.* TO 'u'@'%';")),
+        (("shop", "crm"), "shop", ()),  # the other one may be made later
+        ((), "", ("GRANT SELECT ON *.* TO 'u'@'%';",)),
+    ],
+)
+def test_a_start_asks_for_what_is_captured_and_for_no_more(
+    schemas: tuple[str, ...], select: str, wanted: tuple[str, ...]
+) -> None:
+    grants = ["GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`"]
+    grants += [f"GRANT SELECT ON `{select}`.* TO `u`@`%`"] if select else []
+    found = grant_findings(grants, "u", "'u'@'%'", Wanted(schemas=schemas), GOOD, any_schema=True)
+    assert found[-1].sql == wanted
+
+
 @pytest.mark.parametrize("metadata", ["MINIMAL", "NO_LOG", None])
 def test_without_full_metadata_the_schema_history_serves_and_full_is_advised_where_it_is_known(
     metadata: str | None,
@@ -155,7 +191,15 @@ def test_a_replica_whose_binlog_lacks_what_it_replicates_is_wrong(name: str) -> 
     assert all(f.level is Level.OK for f in roles(Role(False, False), {name: "OFF"})), "it matters on replicas only"
 
 
-@pytest.mark.parametrize(("version", "right"), [("9.7.4", "REPLICATION CLIENT"), ("10.11.18-MariaDB", "SLAVE MONITOR")])
+@pytest.mark.parametrize(
+    ("version", "right"),
+    [
+        ("9.7.4", "REPLICATION CLIENT"),
+        ("10.11.18-MariaDB", "SLAVE MONITOR"),
+        ("10.5.8-MariaDB", "REPLICATION SLAVE ADMIN"),
+        ("5.5.5-10.4.32-MariaDB-log", "REPLICATION CLIENT"),
+    ],
+)
 def test_a_role_that_can_t_be_seen_is_a_warning_with_its_grant(version: str, right: str) -> None:
     (finding,) = roles(Role(False, None, why_unknown="denied"), {"version": version})
     assert finding.level is Level.WARNING

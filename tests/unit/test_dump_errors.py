@@ -299,11 +299,16 @@ def test_a_refused_statement_says_which_grant_it_needs() -> None:
         error = query_error(1227, f"Access denied; you need (at least one of) {text}", "'SHOW ...' failed", "u")
         assert isinstance(error, GrantMissing)
         assert error.remedy == wanted
-    for table in ("'t1'", "`shop`.`t1`"):
+    for table, wanted in (
+        ("'t1'", "GRANT SELECT ON `SCHEMA`.* TO 'u'@'%';  -- the schema of the table t1"),
+        ("`shop`.`t1`", "GRANT SELECT ON `shop`.* TO 'u'@'%';"),
+    ):
         error = query_error(1142, f"SELECT command denied to user 'u'@'localhost' for table {table}", "'x' failed", "u")
         assert isinstance(error, GrantMissing)
-        assert error.remedy.startswith("GRANT SELECT ON *.* TO 'u'@'%';")
-        assert "t1" in error.remedy
+        assert error.remedy == wanted
+    error = query_error(1044, "Access denied for user 'u'@'%' to database 'shop'", "'x' failed", "u")
+    assert isinstance(error, GrantMissing)
+    assert error.remedy == "GRANT SELECT ON `shop`.* TO 'u'@'%';"
 
 
 QUERIES = [

@@ -25,6 +25,7 @@ class Server:
 
     def __init__(self, *, mariadb: bool = False, read_only: object = 0, **answers: Any) -> None:
         self.is_mariadb = mariadb
+        self.variables = {"version": "10.11.6-MariaDB" if mariadb else "9.7.4"}
         self._answers = {
             "SELECT": [{"r": read_only}],
             **{name.replace("_", " "): rows for name, rows in answers.items()},

@@ -24,7 +24,7 @@ from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
 from headrace.mysql.role import Role, refuse_role, require_logged, server_role
 from headrace.mysql.schema.states import reached
-from headrace.mysql.sql.dialect import dialect_of
+from headrace.mysql.sql.dialect import Dialect, dialect_of
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection, address_of
 from headrace.mysql.wire.dump_errors import BINLOG_ON
 from headrace.ports.finding import Finding, Level, failed, ok, warning, wrong
@@ -113,8 +113,7 @@ async def _identity(connection: SourceConnection, position: Position | None) -> 
 
 def variable_findings(variables: dict[str, str], *, row_image: str = "full") -> list[Finding]:
     """The server's settings that decide whether every change is in the binlog in full."""
-    version = variables.get("version", "")
-    setter = dialect_of(version, mariadb="mariadb" in version.lower()).setter
+    setter = _dialect(variables).setter
     log_bin = variables.get("log_bin", "OFF")
     if log_bin.upper() not in ("ON", "1"):
         return [wrong("log_bin", "the server writes no binlog", BINLOG_ON)]
@@ -154,25 +153,42 @@ def _metadata(variables: dict[str, str], setter: str) -> Finding:
     return warning(name, sentence, remedy, (f"{setter} binlog_row_metadata = 'FULL';",))
 
 
+def _dialect(variables: Mapping[str, str]) -> Dialect:
+    version = variables.get("version", "")
+    return dialect_of(version, mariadb="mariadb" in version.lower())
+
+
 def _for_good(setter: str) -> str:
     return "" if "PERSIST" in setter else ", and write it into my.cnf, for the time after a restart"
 
 
 async def _grants(connection: SourceConnection, user: str, wanted: Wanted) -> list[Finding]:
-    """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position; SELECT
-    for rows and for columns."""
     account, grants = await _account(connection), await _show_grants(connection)
+    return grant_findings(grants, user, account, wanted, connection.variables)
+
+
+def grant_findings(
+    grants: Sequence[str],
+    user: str,
+    account: str,
+    wanted: Wanted,
+    variables: Mapping[str, str],
+    *,
+    any_schema: bool = False,
+) -> list[Finding]:
+    """REPLICATION SLAVE for the dump; REPLICATION CLIENT (MariaDB: BINLOG MONITOR) for the server's position; SELECT
+    for rows and for columns, with `any_schema` on one of all schemas at least."""
     everywhere = granted(grants, "")
     findings = []
-    for right in ("REPLICATION SLAVE", "BINLOG MONITOR" if connection.is_mariadb else "REPLICATION CLIENT"):
+    for right in ("REPLICATION SLAVE", _dialect(variables).binlog_right):
         if {right, _ALL} & everywhere:
             findings.append(ok(right, f"{user} has {right}"))
         else:
             findings.append(wrong(right, f"{user} lacks {right}", sql=(f"GRANT {right} ON *.* TO {account};",)))
     lacking = [schema for schema in wanted.schemas if not {"SELECT", _ALL} & granted(grants, schema)]
-    if not wanted.schemas and not {"SELECT", _ALL} & granted(grants, None):
-        lacking = [""]
-    findings.append(_select(user, account, lacking, wanted, connection.variables))
+    if any_schema or not wanted.schemas:
+        lacking = [] if {"SELECT", _ALL} & granted(grants, None) else list(wanted.schemas) or [""]
+    findings.append(_select(user, account, lacking, wanted, variables))
     return findings
 
 
@@ -234,7 +250,7 @@ async def _server_id(
     except SourceError as error:
         return failed("server_id", error)
     if not seen:
-        right = "REPLICATION MASTER ADMIN" if connection.is_mariadb else "REPLICATION SLAVE"
+        right = _dialect(connection.variables).replicas_right
         sentence = f"our server id is {chosen}; whether another replica has it can't be seen"
         return warning("server_id", sentence, sql=(f"GRANT {right} ON *.* TO {await _account(connection)};",))
     if derived and chosen != server_id:
@@ -251,7 +267,7 @@ def role_findings(role: Role, source: SourceSettings, variables: dict[str, str],
         return [failed("role", error)]
     written = "read-only" if role.read_only else "writable"
     if role.replicates is None:
-        right = "SLAVE MONITOR" if "mariadb" in variables.get("version", "").lower() else "REPLICATION CLIENT"
+        right = _dialect(variables).replication_right
         sentence = f"the server is {written}; whether it replicates from another can't be seen, so no heartbeats"
         return [warning("role", sentence, sql=(f"GRANT {right} ON *.* TO {account};",))]
     if not role.replicates:
@@ -352,7 +368,11 @@ def refuse_incomplete(findings: list[Finding]) -> None:
         raise kind(sentences, remedy=" ".join(f.mends for f in missing if f.mends))
 
 
-async def require_complete(connection: SourceConnection, source: SourceSettings) -> None:
-    """The same checks on a connection that is about to stream."""
+async def require_complete(connection: SourceConnection, source: SourceSettings, schemas: Sequence[str] = ()) -> None:
+    """The same checks on a connection that is about to stream; `schemas` as in Wanted. One that the account may not
+    read can be one that is still to be made."""
     findings = variable_findings(connection.variables, row_image=source.row_image)
-    refuse_incomplete([*findings, *await _grants(connection, source.user, Wanted())])
+    account, grants = await _account(connection), await _show_grants(connection)
+    wanted = Wanted(schemas=tuple(schemas))
+    findings += grant_findings(grants, source.user, account, wanted, connection.variables, any_schema=True)
+    refuse_incomplete(findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,17 +73,23 @@ class ReadySource:
 
 
 async def make_ready(
-    settings: SourceSettings, stored: Position | None, reader: Reader | None = None, last_pos: int = 0
+    settings: SourceSettings,
+    stored: Position | None,
+    reader: Reader | None = None,
+    last_pos: int = 0,
+    *,
+    schemas: Sequence[str] = (),
 ) -> ReadySource:
     """Connects to one address, checks, and finds where to begin: at `stored`, or where the settings say.
 
     `last_pos` counts when no position is stored: numbers go on behind it. Without a `reader`, for a short look, the
-    server id is taken as it is. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
+    server id is taken as it is. `schemas` are those that are captured, where all are known by name. Raises
+    SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
     """
     connection = await SourceConnection.open(address_of(settings))
     try:
         variables = await connection.load_variables()
-        await require_complete(connection, settings)
+        await require_complete(connection, settings, schemas)
         role = await server_role(connection)
         refuse_role(role, settings)
         require_logged(role, variables)

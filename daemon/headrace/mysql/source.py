@@ -23,6 +23,7 @@ from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader
+from headrace.rules.patterns import named_schemas
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings, SourceSettings
 from headrace.settings.snapshot import SnapshotSourceSettings
@@ -53,6 +54,7 @@ class MysqlSource(Source):
     ) -> None:
         self._destination, self._node, self._captures, self._named = settings, daemon.node, captures, named
         self._options = DecoderOptions.of(settings, daemon)
+        self._schemas = named_schemas(settings.filter.include)
         self.settings = settings.source
         self._server_id = self._taken = 0
         """Ours at the source, and that for which it has just ended our dump; 0 for none."""
@@ -121,7 +123,7 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
     ) -> OpenSource:
-        ready = await make_ready(address, stored, self._reader(), last_pos)
+        ready = await make_ready(address, stored, self._reader(), last_pos, schemas=self._schemas)
         try:
             start, server = ready.start.position, ready.server
             # Those of a move that the opening made are stored only once it is open.
@@ -184,7 +186,7 @@ class MysqlSource(Source):
         """Goes on in place: what was read stays read, and the table schemas are known as of there. So at the same
         address only, and never past a divergence."""
         address = self.settings.model_copy(update={"on_diverged": "fail"})
-        ready = await make_ready(address, position, self._reader())
+        ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
         try:
             dump = await ready.dump(annotations=self._options.dml_queries)
         except BaseException:

@@ -34,7 +34,9 @@ class KafkaAdapter(SinkAdapter):
         """A plain sink, because a transactional producer would fence the active one."""
         from headrace.adapters.kafka.sink import KafkaSink
 
-        return KafkaSink(settings, use.lease, use.parking, use.routing)
+        exactly_once = settings.capabilities.exactly_once
+        looked_at = settings.transactional_id_of(use.destination) if exactly_once else ""
+        return KafkaSink(settings, use.lease, use.parking, use.routing, transactional_id=looked_at)
 
     def state_store(self, settings: KafkaSinkSettings, destination: str, lease: Lease | None = None) -> StateStore:
         from headrace.adapters.kafka.state import KafkaStore

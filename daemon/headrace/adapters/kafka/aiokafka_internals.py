@@ -16,10 +16,11 @@ from typing import Any
 import aiokafka
 from aiokafka import conn
 from aiokafka.conn import create_conn
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TransactionalIdAuthorizationFailed, for_code
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.api import Request, RequestStruct
 from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v5
+from aiokafka.protocol.transaction import EndTxnRequest
 from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -130,6 +131,14 @@ async def inspect_topic(client: Any, topic: str) -> TopicFacts:
     copies = [len(one["replicas"]) for one in found["partitions"]]
     operations = frozenset(bit for bit in range(32) if found["operations"] >> bit & 1) if known else None
     return TopicFacts(for_code(found["error_code"]), len(copies), min(copies, default=0), operations)
+
+
+async def may_write_transactions(client: Any, transactional_id: str) -> bool:
+    """Whether we may use a transactional id. Asks a broker to end a transaction of a producer that there can't be: the
+    broker looks at our rights first, then finds no such producer, and nothing is ended. Raises KafkaError."""
+    request = EndTxnRequest(transactional_id, -1, -1, False)
+    answer = await client.send(client.get_random_node(), request)
+    return for_code(answer.error_code) is not TransactionalIdAuthorizationFailed
 
 
 async def create_topic(client: Any, topic: str, partitions: int, copies: int, limit: float) -> tuple[int, str]:

@@ -79,6 +79,15 @@ def unconfirmed(topic: str, partition: int, largest: int, error: BaseException |
     return SinkError(f"Kafka did not confirm a batch for {where} ({describe(error)})")
 
 
+def no_transactions(transactional_id: str) -> SinkRejected:
+    """What a missing right on a transactional id leads to."""
+    return SinkRejected(
+        f"the brokers do not let us use the transactional id {transactional_id}",
+        remedy="allow Write and Describe on it (kafka-acls.sh --add --allow-principal User:... --operation Write "
+        f"--operation Describe --transactional-id {transactional_id}), or set [sink] transactional_id",
+    )
+
+
 def largest_of(batch: MessageBatch) -> int:
     """Bytes of the largest value."""
     return max(map(len, filter(None, batch.values)), default=0)

@@ -102,6 +102,10 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
             exactly_once=self.delivery == "exactly_once",
         )
 
+    def transactional_id_of(self, destination: str) -> str:
+        """The name that exactly once writes under."""
+        return self.transactional_id or f"headrace-{destination}"
+
     @model_validator(mode="after")
     def _check_sasl(self) -> Self:
         given, mechanism = self.model_fields_set, self.sasl_mechanism

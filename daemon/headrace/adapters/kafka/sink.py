@@ -10,14 +10,14 @@ from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
-from headrace.adapters.kafka.connection import problem_of, unreachable
+from headrace.adapters.kafka.connection import describe, problem_of, unreachable
 from headrace.adapters.kafka.oversize import Sizes
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import Topics
 from headrace.errors import Fenced, HeadraceError, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
-from headrace.ports.finding import Finding, failed
+from headrace.ports.finding import Finding, failed, wrong
 from headrace.ports.sink import MessageRefused, Parking, Sink, SinkRouting
 from headrace.tasks import confirmation, settle
 
@@ -32,8 +32,12 @@ class KafkaSink(Sink):
         lease: Lease,
         parking: Parking | None = None,
         routing: SinkRouting | None = None,
+        *,
+        transactional_id: str = "",
     ) -> None:
+        """`transactional_id`: the one that check() looks at, of a sink that stands in for one with transactions."""
         super().__init__(lease, parking)
+        self._transactional_id = transactional_id
         self._settings, self._routing = settings, routing or SinkRouting()
         self._topics = Topics(settings, self._routing.partitions)
         self._sizes = Sizes(settings, self._topics, self._routing, parking)
@@ -182,6 +186,17 @@ class KafkaSink(Sink):
         except SinkError as error:
             return [failed("sink", error)]
         try:
-            return await self._topics.findings(self._producer.client, self._routing.topics)
+            client = self._producer.client
+            return [*await self._rights(client), *await self._topics.findings(client, self._routing.topics)]
         finally:
             await self.close()
+
+    async def _rights(self, client: Any) -> list[Finding]:
+        if not self._transactional_id:
+            return []
+        try:
+            async with asyncio.timeout(self._settings.request_timeout):
+                may = await aiokafka_internals.may_write_transactions(client, self._transactional_id)
+        except (KafkaError, OSError, TimeoutError) as error:
+            return [wrong("sink", f"the rights on the transactional id can't be looked at ({describe(error)})")]
+        return [] if may else [failed("sink", producers.no_transactions(self._transactional_id))]

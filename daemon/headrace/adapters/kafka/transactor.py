@@ -39,7 +39,7 @@ class Transactor:
 
     def __init__(self, settings: KafkaSinkSettings, destination: str, lease: Lease) -> None:
         self.lease = lease
-        self.transactional_id = settings.transactional_id or f"headrace-{destination}"
+        self.transactional_id = settings.transactional_id_of(destination)
         self.topic = StateTopic(settings, destination)
         self.head = Head()
         """Of the state as it was read, or committed since."""
@@ -89,10 +89,7 @@ class Transactor:
                 remedy="lower it in [sink], or raise transaction.max.timeout.ms of the brokers",
             )
         if isinstance(error, errors.TransactionalIdAuthorizationFailed):
-            return SinkRejected(
-                f"the brokers do not let us use the transactional id {self.transactional_id}",
-                remedy="allow Write and Describe on it, or set [sink] transactional_id",
-            )
+            return producers.no_transactions(self.transactional_id)
         return await unreachable(self._settings, error)
 
     async def problem(self) -> str:

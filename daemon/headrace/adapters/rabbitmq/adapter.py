@@ -12,4 +12,4 @@ class RabbitMqAdapter(SinkAdapter):
     def sink(self, settings: RabbitMqSinkSettings, use: SinkUse) -> Sink:
         from headrace.adapters.rabbitmq.sink import RabbitMqSink
 
-        return RabbitMqSink(settings, use.lease, use.parking)
+        return RabbitMqSink(settings, use.lease, use.parking, use.routing)

@@ -8,7 +8,8 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aio_pika
@@ -34,6 +35,8 @@ _CONNECT_LIMIT = 10.0
 """Seconds for each server, until it has let us in."""
 _TURNS = 10
 """Of the event loop, in which the client's tasks end that it starts when it notices the end of a connection itself."""
+_OF_TOPIC = "access to topic"
+"""In the broker's words when a topic permission refuses a routing key."""
 _ACCESS_REFUSED, _NOT_FOUND, _LOCKED, _PRECONDITION_FAILED, _NOT_ALLOWED = 403, 404, 405, 406, 530
 
 
@@ -132,9 +135,10 @@ class BrokerConnection:
                 if settings.exchange:
                     await queue.bind(exchange, settings.binding)
 
-    async def try_publishing(self) -> None:
+    async def try_publishing(self, key: str = "") -> str:
         """Publishes a message in a transaction of AMQP and takes it back: the broker looks at our rights, and no queue
-        gets anything. An exchange that is still to be declared is left alone. Raises SinkError."""
+        gets anything. An exchange that is still to be declared is left alone. Without a routing `key` that is known,
+        returns why another one's was refused by a topic permission, "" when it was not. Raises SinkError."""
         connection, settings = self._connection, self._settings
         assert connection is not None
         try:
@@ -143,7 +147,7 @@ class BrokerConnection:
                     exchange = await channel.get_exchange(settings.exchange, ensure=False)
                     transaction = channel.transaction()
                     await transaction.select()
-                    await exchange.publish(aio_pika.Message(b""), "headrace-check")
+                    await exchange.publish(aio_pika.Message(b""), key or "headrace-check")
                     await transaction.rollback()
         except TimeoutError as error:
             raise SinkError(
@@ -152,8 +156,46 @@ class BrokerConnection:
             ) from error
         except (AMQPError, OSError, RuntimeError) as error:
             if settings.declare and _code(error) == _NOT_FOUND:
-                return
-            if "access to topic" in error_text(error):  # messages have other routing keys, which may be allowed
+                return ""
+            if not key and _OF_TOPIC in error_text(error):  # messages have others, which may be allowed
+                return error_text(error)
+            raise self._refusal(error) from error
+        return ""
+
+    async def try_declaring(self) -> None:
+        """Declares exchange and queue in a way that the broker refuses once it has looked at our rights, because of an
+        argument of the wrong type; and takes a binding away that is not there, which needs the rights to bind. So
+        nothing is made and nothing is lost. Raises SinkError."""
+        settings, no_name = self._settings, {"alternate-exchange": 1, "x-dead-letter-exchange": 1}
+        if settings.exchange:
+            await self._try(
+                lambda channel: channel.declare_exchange(
+                    settings.exchange, settings.exchange_type, durable=True, arguments=no_name
+                )
+            )
+        if not settings.queue:
+            return
+        arguments = queue_arguments(settings.queue_type) | no_name
+        await self._try(lambda channel: channel.declare_queue(settings.queue, durable=True, arguments=arguments))
+        if settings.exchange:
+
+            async def unbind(channel: Any) -> None:
+                queue = await channel.get_queue(settings.queue, ensure=False)
+                await queue.unbind(settings.exchange, f"headrace-check-{uuid.uuid4()}")
+
+            await self._try(unbind)
+
+    async def _try(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        """Raises SinkError when the broker refuses it for want of a right; each refusal ends its channel."""
+        assert self._connection is not None
+        limit = self._settings.request_timeout
+        try:
+            async with asyncio.timeout(limit), self._connection.channel(publisher_confirms=False) as channel:
+                await ask(channel)
+        except TimeoutError as error:
+            raise SinkError(f"RabbitMQ did not answer within {limit:g} s") from error
+        except (AMQPError, OSError, RuntimeError) as error:
+            if _code(error) in (_NOT_FOUND, _PRECONDITION_FAILED) or _OF_TOPIC in error_text(error):
                 return
             raise self._refusal(error) from error
 
@@ -199,12 +241,18 @@ class BrokerConnection:
             )
         remedies = {
             _NOT_FOUND: f"declare the exchange {settings.exchange} in {where}, or set [sink] declare = true",
-            _ACCESS_REFUSED: f"give {settings.user} the right to write to it, and with declare = true to configure it "
+            _ACCESS_REFUSED: f"give {settings.user} the right to write to it, and with declare = true to configure it, "
+            "and to read the exchange that a queue is bound to "
             f"(rabbitmqctl set_permissions -p {settings.virtual_host} {settings.user} ...)",
             _LOCKED: "another connection has it to itself",
             _PRECONDITION_FAILED: "it is there in another form: let [sink] exchange_type and queue_type fit it, or set "
             "declare = false; or the message is larger than the broker's max_message_size",
         }
+        if code == _ACCESS_REFUSED and _OF_TOPIC in text:
+            remedies[code] = (
+                f"give {settings.user} a topic permission for it (rabbitmqctl set_topic_permissions -p "
+                f"{settings.virtual_host} {settings.user} {settings.exchange} ...)"
+            )
         if isinstance(error, ChannelClosed) and code in remedies:
             return SinkRejected(f"RabbitMQ refuses to take messages ({text})", remedy=remedies[code])
         return SinkError(f"the connection to RabbitMQ is lost ({text})")

@@ -11,8 +11,8 @@ from headrace.errors import SinkError, SinkRejected
 from headrace.lease import Lease
 from headrace.model import MessageBatch
 from headrace.parking.confirming import ConfirmingSink
-from headrace.ports.finding import Finding, failed
-from headrace.ports.sink import Parking
+from headrace.ports.finding import Finding, failed, warning
+from headrace.ports.sink import Parking, SinkRouting
 
 if TYPE_CHECKING:
     from headrace.adapters.rabbitmq.connection import BrokerConnection
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 class RabbitMqSink(ConfirmingSink):
     """One connection with one channel in confirm mode, whose delivery tags are the tags of ConfirmingSink."""
 
-    def __init__(self, settings: RabbitMqSinkSettings, lease: Lease, parking: Parking | None = None) -> None:
+    def __init__(
+        self,
+        settings: RabbitMqSinkSettings,
+        lease: Lease,
+        parking: Parking | None = None,
+        routing: SinkRouting | None = None,
+    ) -> None:
         super().__init__(settings, lease, parking)
-        self._settings = settings
+        self._settings, self._routing = settings, routing or SinkRouting()
         self._connection: BrokerConnection | None = None
         self._encoder: Encoder
         self._last_returned = 0
@@ -75,19 +81,33 @@ class RabbitMqSink(ConfirmingSink):
         return "; ".join(map(str, await RabbitMqSink(self._settings, self._lease)._look(publish=False)))
 
     async def check(self) -> list[Finding]:
-        """Connects, looks for the exchange unless that is made at the start, and tries whether we may publish."""
+        """Connects, and tries whether we may declare what a start declares, and may publish; nothing is made."""
         return await self._look(publish=True)
 
     async def _look(self, *, publish: bool) -> list[Finding]:
         try:
             await self._open(declare=False)
             if publish and self._connection is not None:
-                await self._connection.try_publishing()
+                return await self._rights(self._connection)
         except SinkError as error:
             return [failed("sink", error)]
         finally:
             await self.close()
         return []
+
+    async def _rights(self, connection: BrokerConnection) -> list[Finding]:
+        if self._settings.declare:
+            await connection.try_declaring()
+        # Of the routing keys those are known that are a topic which is known before any table is.
+        known = self._routing.topics if self._settings.routing_key == "{topic}" else ()
+        for key in known:
+            await connection.try_publishing(key)
+        if known or not (why := await connection.try_publishing()):
+            return []
+        sentence = f"topic permissions hold for the account, and refuse a routing key ({why})"
+        return [
+            warning("sink", sentence, f"look whether they take all of routing_key = '{self._settings.routing_key}'")
+        ]
 
     async def _transmit(self, batch: MessageBatch, indexes: Sequence[int], first_tag: int) -> None:
         connection = self._connection

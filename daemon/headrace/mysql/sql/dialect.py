@@ -11,6 +11,8 @@ _REAL_AS_FLOAT = 1
 _FOREIGN_MODES = 256 | 512 | 1024 | 2048 | 4096
 """MariaDB's POSTGRESQL, ORACLE, MSSQL, DB2 and MAXDB, in which some types mean others."""
 
+_MARIADB_DIVIDED, _MARIADB_SLAVE_MONITOR = 100502, 100509
+
 CODECS = {
     **dict.fromkeys(("utf8mb4", "utf8mb3"), "utf-8"),
     **{name: name for name in ("ascii", "gbk", "gb18030", "big5", "cp850", "cp852", "cp866", "gb2312")},
@@ -47,6 +49,23 @@ class Dialect:
     def setter(self) -> str:
         """What begins a statement that sets a global variable for good, as far as the server can."""
         return "SET GLOBAL" if self.mariadb or self.version < 80000 else "SET PERSIST"
+
+    @property
+    def binlog_right(self) -> str:
+        """The privilege to see where the binlog ends. MariaDB divided REPLICATION CLIENT in 10.5.2."""
+        return "BINLOG MONITOR" if self.mariadb and self.version >= _MARIADB_DIVIDED else "REPLICATION CLIENT"
+
+    @property
+    def replication_right(self) -> str:
+        """The privilege to see whether the server replicates from another."""
+        if not self.mariadb or self.version < _MARIADB_DIVIDED:
+            return "REPLICATION CLIENT"
+        return "SLAVE MONITOR" if self.version >= _MARIADB_SLAVE_MONITOR else "REPLICATION SLAVE ADMIN"
+
+    @property
+    def replicas_right(self) -> str:
+        """The privilege to see the server's replicas."""
+        return "REPLICATION MASTER ADMIN" if self.mariadb and self.version >= _MARIADB_DIVIDED else "REPLICATION SLAVE"
 
     @property
     def shows_widths(self) -> bool:

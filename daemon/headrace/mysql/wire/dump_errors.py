@@ -29,6 +29,7 @@ _POSITIONS = re.compile(
 )
 _PRIVILEGES = re.compile(r"\(at least one of\) the (?P<names>[A-Z_, ]+?) privilege")
 _TABLE = re.compile(r"(?P<right>[A-Z]+) command denied to user .* for table (?P<table>\S+)")
+_SCHEMA = re.compile(r"to database '(?P<schema>[^']+)'")
 _MISSING = re.compile(r"missing transactions are '(?P<gtids>[^']*)")
 _MARIADB_GTID = re.compile(r"start from GTID (?P<gtid>[\d-]+), which is not in the")
 _NOT_FOUND = re.compile(r"File '(?P<file>[^']*)' not found \(Errcode: 2\b")
@@ -240,7 +241,6 @@ BINLOG_ON = "in my.cnf: [mysqld] log_bin = mysql-bin, server_id = 1; then restar
 
 
 _OTHERWISE = {
-    1044: "GRANT SELECT ON *.* TO '{user}'@'%';",
     1130: "CREATE USER '{user}'@'%' IDENTIFIED BY '<password>'; and its grants, for the host that the text names",
     3118: "ALTER USER '{user}'@'%' ACCOUNT UNLOCK;",
 }
@@ -254,7 +254,11 @@ def grant_for(errno: int, text: str, user: str) -> str:
         right = next((name for name in names if name != "SUPER"), "SUPER")
         return f"GRANT {right} ON *.* TO '{user}'@'%';"
     if errno == 1142 and (table := _TABLE.search(text)) is not None:
-        return f"GRANT {table['right']} ON *.* TO '{user}'@'%';  -- or on {table['table'].strip(chr(39))} alone"
+        schema, _, name = table["table"].replace("`", "").strip("'").rpartition(".")  # MySQL does not say the schema
+        about = "" if schema else f"  -- the schema of the table {name}"
+        return f"GRANT {table['right']} ON `{schema or 'SCHEMA'}`.* TO '{user}'@'%';{about}"
+    if errno == 1044 and (schema_said := _SCHEMA.search(text)) is not None:
+        return f"GRANT SELECT ON `{schema_said['schema']}`.* TO '{user}'@'%';"
     return _OTHERWISE.get(errno, "").format(user=user)
 
 
