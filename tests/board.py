@@ -52,7 +52,8 @@ def _panel(panel: Mapping[str, Any], found: Sequence[Series]) -> str:
     if panel["type"] == "timeseries":
         body = _chart(series, unit, width - 14, height - 50)
     else:
-        last = [(_label(one), one["values"][-1][1]) for one in series if one["values"]]
+        now = max((one["values"][-1][0] for one in series if one["values"]), default=0)
+        last = [(_label(one), one["values"][-1][1]) for one in series if one["values"] and one["values"][-1][0] == now]
         body = "".join(f"<p>{html.escape(name)} {value}" for name, value in last)
     return f'<div class="panel" style="{where}"><b>{html.escape(panel["title"])}</b>{body}</div>'
 

@@ -24,7 +24,13 @@ pytestmark = [pytest.mark.server, pytest.mark.long]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PICTURES = "HEADRACE_PICTURES"
 """A variable of the environment that names a folder: docs/images/{dashboard,alerts}.png are made with it."""
-MORE = '[heartbeat]\ninterval = "500ms"\n'
+MORE = """[heartbeat]
+interval = "500ms"
+[message]
+format = "debezium"
+debezium.schemas = false
+"""
+"""A message a row, which takes a while."""
 PER_TRANSACTION = 50
 
 
@@ -51,7 +57,7 @@ async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_aler
     cluster = stack.kafka(brokers=1)
     execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(200))")
     execute("INSERT INTO t (name) VALUES " + ", ".join(["(REPEAT('a', 100))"] * 5000))
-    grow(250)  # for a snapshot that takes a while
+    grow(120)  # for a snapshot that takes a while
     sink = f'type = "kafka"\nbootstrap_servers = "{cluster.bootstrap_servers}"'
     process = daemon(shop=destination_toml(mysql, schema, sink, snapshot="initial", more=MORE))
     prometheus = stack.prometheus(
@@ -84,7 +90,7 @@ async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_aler
         cluster.kill()
         write_until(lambda: told(prometheus.url)["HeadraceNotHealthy"] == "firing", 240)
         groups = ask(prometheus.url, "rules")["groups"]
-        grow(250)  # for a backlog that takes a while
+        grow(120)  # for a backlog that takes a while
         cluster.start()
         process.wait_state("shop", "STREAMING", 60)
         eventually(lambda: asked('headrace_backlog_eta_seconds{destination="shop"} > 0'), 120)

@@ -93,6 +93,17 @@ def test_it_grows_while_no_run_knows_what_the_source_has() -> None:
     assert lag.seconds == 0.0
 
 
+def test_what_waits_for_a_sink_that_ended_the_run_is_lag_of_publishing() -> None:
+    flow = Flow()
+    lag, wall = running(flow, 3600)
+    lag.end()
+    lag.sink_away = True
+    wall.now += 20
+    assert [round(one) for one in (lag.seconds, lag.reading, lag.publishing)] == [20, 0, 20]
+    lag.begin(Flow(reading=False, confirming=False))
+    assert round(lag.reading) == 20, "what came meanwhile has to be read"
+
+
 def test_a_statement_s_own_time_in_the_future_hides_nothing_for_long() -> None:
     flow = Flow(reading=False, confirming=False)
     lag, wall = running(flow, 5)

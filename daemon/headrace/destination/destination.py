@@ -144,7 +144,10 @@ class Destination:
                 self.status.fenced += 1
                 raise
             except SinkError as error:
-                self._sink_away = error.retriable
+                self._sink_away = self.status.lag.sink_away = error.retriable
+                raise
+            except HeadraceError:
+                self.status.lag.sink_away = False
                 raise
             finally:
                 self.status.give_up()

@@ -29,6 +29,9 @@ class Lag:
         self._wall = wall
         self._flow: Flow | None = None
         self._read, self._confirmed = _Done(), _Done()
+        self._reading_at_end = 0.0
+        self.sink_away = False
+        """Whether the last run ended because of the sink: what waits since then waits for it."""
 
     def stored(self, commit_time_us: int) -> None:
         """A position is stored behind the change of this commit time; 0 where there was none."""
@@ -36,12 +39,12 @@ class Lag:
 
     def begin(self, flow: Flow) -> None:
         """A run streams from there."""
-        self._flow = flow
+        self._flow, self.sink_away = flow, False
 
     def end(self) -> None:
         """The run is over. What the source gets from here on is not known: the lag grows until the next run knows."""
         self.look()
-        self._flow = None
+        self._flow, self._reading_at_end = None, self._read.behind(self._wall())
 
     def forget(self) -> None:
         """Somebody else runs the destination."""
@@ -72,8 +75,10 @@ class Lag:
     @property
     def reading(self) -> float:
         """The part of it that reading is behind."""
-        seconds = self.seconds
-        return min(seconds, self._read.behind(self._wall()))
+        behind = self._read.behind(self._wall())
+        if self._flow is None and self.sink_away:
+            behind = min(behind, self._reading_at_end)
+        return min(self.seconds, behind)
 
     @property
     def publishing(self) -> float:
