@@ -26,7 +26,7 @@ from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, PositionLost, SinkError, SplitBrain, StateStoreError
+from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
