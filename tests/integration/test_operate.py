@@ -85,6 +85,10 @@ def test_the_token_is_for_the_daemon_s_user_alone_and_another_one_is_not_heard(
     monkeypatch.setenv("HEADRACE_TOKEN", "another-one-entirely")
     code, text = process.command("pause", "shop")
     assert (code, "does not know the token" in text) == (1, True), text
-    monkeypatch.setenv("HEADRACE_TOKEN", file.read_text().strip())
+    monkeypatch.setenv("HEADRACE_TOKEN", "se-\n-cret")
+    code, text = process.command("pause", "shop")
+    assert (code, "the token holds characters that no header may have" in text) == (1, True), text
+    assert "cret" not in text
+    monkeypatch.setenv("HEADRACE_TOKEN", file.read_text())  # with the end of its line
     assert process.command("pause", "shop")[0] == 0
     process.wait_state("shop", "PAUSED")
