@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--json", action="store_true", help="as JSON, with nothing left out")
 
-    move = add("set", "move the position of a destination that is not running", position_set.move)
+    move = add("set", "move the position of a destination", position_set.move)
     move.add_argument("where", type=_where, metavar="WHERE", help=WHERE)
     move.add_argument(
         "--read-schemas",
