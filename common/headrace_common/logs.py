@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import structlog
+
+from headrace_common.printable import printable
 
 _KINDS = 1000
 """Kinds of lines that are remembered; beyond them all begin anew."""
@@ -37,9 +40,8 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
         ]
     else:
         last = [
-            structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=30
-            )
+            _printable,
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=_traceback, pad_event_to=30),
         ]
     handler = logging.StreamHandler(stream)
     handler.addFilter(Repeats())
@@ -66,6 +68,17 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+
+
+def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A name of a table or a server's own words may hold what a terminal would do; in JSON they can't."""
+    return {key: printable(one) if isinstance(one, str) else one for key, one in event.items()}
+
+
+def _traceback(out: TextIO, error: Any) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, error)
+    out.write(printable(text.getvalue()))
 
 
 class Repeats(logging.Filter):
@@ -110,7 +123,7 @@ def for_commands() -> Iterator[None]:
     nothing below them is told."""
     before = structlog.get_config()
     structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        processors=[structlog.processors.add_log_level, _printable, structlog.dev.ConsoleRenderer(colors=False)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,

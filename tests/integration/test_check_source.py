@@ -147,6 +147,18 @@ async def test_the_grant_names_the_schemas_that_the_filter_names(server: Any) ->
         server.sql("DROP USER lean@'%'")
 
 
+@pytest.mark.parametrize("server", versions.SINCE_57, indirect=True)
+async def test_a_grant_names_an_account_with_a_quote_as_the_server_reads_it(server: Any) -> None:
+    server.sql("CREATE USER `o'dd`@'%' IDENTIFIED BY 'canal'")
+    try:
+        finding = (await look(server, "o'dd"))["REPLICATION SLAVE"]
+        assert finding.sql == ("GRANT REPLICATION SLAVE ON *.* TO 'o''dd'@'%';",)
+        server.sql(finding.sql[0])
+        assert (await look(server, "o'dd"))["REPLICATION SLAVE"].level is Level.OK
+    finally:
+        server.sql("DROP USER `o'dd`@'%'")
+
+
 async def test_a_clock_that_differs_is_a_warning(server: Any) -> None:
     before = server.sql("SELECT @@global.init_connect")[0][0]
     try:

@@ -45,6 +45,12 @@ def test_what_init_writes_is_a_configuration_that_check_takes(mysql_site: Site, 
     assert "shop: ok      snapshot: the first start publishes about" in text, text
 
 
+def test_a_schema_may_have_no_table_yet(mysql_site: Site, tmp_path: Path) -> None:
+    assert init(mysql_site, tmp_path)[0] == 0
+    code, text = run(tmp_path, "config", "check", "--config", "headrace.toml")
+    assert (code, text) == (0, "headrace.toml: the configuration is right; destinations: shop\n")
+
+
 def test_how_a_source_of_another_machine_is_reached_is_written(mysql_site: Site, tmp_path: Path) -> None:
     mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY)")
     code, text = init(mysql_site, tmp_path, "--host", "0.0.0.0")
@@ -78,19 +84,20 @@ def test_no_file_is_replaced(mysql_site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--schema", "nosuch"), "the account sees no tables in nosuch"),
+        (("--schema", "nosuch"), "the account sees no schema nosuch"),
         (("--sink", "carrier-pigeon:home"), "'carrier-pigeon:home' is no sink"),
         (("--port", "1"), "can't be reached"),
         (("--tls-ca", "/nowhere"), "--tls-ca: Value error, there is no file /nowhere"),
         (("--tls", "disabled", "--tls-ca", "/etc/hosts"), 'tls_ca has no meaning with tls = "disabled"'),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
+def test_what_is_wrong_is_one_sentence_with_its_section_and_nothing_is_written(
     mysql_site: Site, tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
     mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY)")
     code, text = init(mysql_site, tmp_path, *more)
     assert code == 1
     assert said in text
-    assert len(text.strip().splitlines()) == 1, text
+    _sentence, section = text.strip().splitlines()
+    assert section.startswith("see: docs/troubleshooting.md#"), text
     assert list(tmp_path.iterdir()) == []

@@ -86,7 +86,11 @@ def test_the_token_is_for_the_daemon_s_user_alone_and_another_one_is_not_heard(
     code, text = process.command("pause", "shop")
     assert (code, "does not know the token" in text) == (1, True), text
     assert text.splitlines()[-1] == "see: docs/troubleshooting.md#http"
-    monkeypatch.setenv("HEADRACE_TOKEN", file.read_text().strip())
+    monkeypatch.setenv("HEADRACE_TOKEN", "se-\n-cret")
+    code, text = process.command("pause", "shop")
+    assert (code, "the token holds characters that no header may have" in text) == (1, True), text
+    assert "cret" not in text
+    monkeypatch.setenv("HEADRACE_TOKEN", file.read_text())  # with the end of its line
     assert process.command("pause", "shop")[0] == 0
     process.wait_state("shop", "PAUSED")
     code, text = process.command("snapshot", "cancel", "shop")

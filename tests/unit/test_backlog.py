@@ -83,7 +83,7 @@ def test_a_backlog_that_does_not_become_less_has_no_end(
     assert status.backlog_eta == 0.0
 
 
-@pytest.mark.parametrize("state", [State.STALLED, State.FAILED, State.STARTING])
+@pytest.mark.parametrize("state", [State.STALLED, State.FAILED, State.STARTING, State.PAUSED])
 def test_a_destination_that_does_not_stream_catches_up_with_nothing(
     backlog: Backlog, status: DestinationStatus, clock: Clock, state: State
 ) -> None:
@@ -93,3 +93,32 @@ def test_a_destination_that_does_not_stream_catches_up_with_nothing(
         backlog.look()
     assert said == []
     assert not backlog.catching_up
+
+
+def test_nothing_is_caught_up_with_while_the_sink_confirms_nothing(
+    backlog: Backlog, status: DestinationStatus, clock: Clock
+) -> None:
+    """The outage has lines of its own, and these would deny it."""
+    said: list[Any] = []
+    for second in range(60):
+        if second == 15:
+            status.trouble("sink", "Kafka can't be reached")
+        if second == 45:
+            status.clear("sink")
+        behind(status, clock, 100 + second)
+        with capture_logs() as lines:
+            backlog.look()
+        said += [second for one in lines if one["event"] == "catching up"]
+        clock.now += 1
+    assert said == [0, 10, 45, 55]
+
+
+def test_what_was_written_since_the_last_checkpoint_has_no_time_to_its_end(
+    backlog: Backlog, status: DestinationStatus, clock: Clock
+) -> None:
+    behind(status, clock, 0.1)
+    for size in (5000, 4900):
+        backlog.look()
+        backlog.measured(size)
+        clock.now += 15
+    assert (status.backlog_bytes, status.backlog_eta) == (4900, None)

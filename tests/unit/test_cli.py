@@ -309,6 +309,21 @@ def test_console_logs_and_levels(log_stream: io.StringIO) -> None:
     assert "a=1" in line
 
 
+def test_names_and_words_of_others_can_not_command_the_terminal_that_shows_the_log(log_stream: io.StringIO) -> None:
+    logs.configure("console", "info", log_stream)
+    structlog.get_logger("headrace.x").warning("skipped", table="a\x1b[31mRED\x07", cause="said \x1b]0;owned\x07")
+    logging.getLogger("aiokafka").error("the server said %s", "\x9b31m\u202eexe")
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        structlog.get_logger("headrace.x").exception("broken")
+    text = log_stream.getvalue()
+    assert all(one.isprintable() for one in text.splitlines()), text
+    assert r"table=a\x1b[31mRED\x07" in text
+    assert r"\x9b31m\u202eexe" in text
+    assert r"ValueError: \x1b[2J" in text
+
+
 def test_the_version_is_told_without_the_daemons_libraries() -> None:
     code = "import sys; from headrace.cli.main import main\ntry: main(['--version'])\nfinally: print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,6 +1,7 @@
 """Health and metrics over a real socket."""
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
+from headrace.http import server as server_module
 from headrace.http.facts import Facts
 from headrace.http.metrics import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
@@ -231,3 +233,54 @@ async def test_who_has_not_proved_his_lock_is_not_ready_and_who_has_lost_it_not_
     shop.lease.lose("gone")
     assert (await get(url + "/readyz?destination=shop"))[0] == 503
     assert 'headrace_active{destination="shop"} 0.0' in str((await get(url + "/metrics"))[2])
+
+
+async def opened(url: str, *said: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    for part in said:
+        writer.write(part)
+        await writer.drain()
+    return reader, writer
+
+
+async def test_a_connection_that_brings_no_whole_request_ends(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    for said in (b"", b"GET /livez HTTP/1.1\r\nhost:"):
+        reader, writer = await opened(url, said)
+        async with asyncio.timeout(3):
+            assert await reader.read() == b""
+        writer.close()
+    reader, writer = await opened(url, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert await reader.readuntil(b"}\n") != b"", "one request was answered"
+    writer.write(b"GET /livez HTTP/1.1\r\n")
+    async with asyncio.timeout(3):  # less than uvicorn's own time for a connection without a request
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_an_answer_that_takes_longer_is_not_cut(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 0.2)
+    reader, writer = await opened(url, b"GET /api/v1/events HTTP/1.1\r\nhost: x\r\n\r\n")
+    began, events = time.monotonic(), 0
+    async with asyncio.timeout(20):
+        while time.monotonic() - began < 1 or events < 2:
+            line = await reader.readline()
+            assert line
+            events += line.startswith(b"data:")
+    writer.close()
+
+
+async def test_so_many_connections_are_held_and_those_beyond_end_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CONNECTIONS", 5)
+    held = [await opened(url) for _ in range(5)]
+    reader, beyond = await opened(url)
+    with contextlib.suppress(ConnectionResetError):
+        async with asyncio.timeout(3):
+            assert await reader.read() == b""
+    held[0][1].close()
+    await held[0][1].wait_closed()
+    assert (await get(url + "/livez"))[0] == 200
+    for _, writer in (*held, (reader, beyond)):
+        writer.close()

@@ -40,6 +40,16 @@ def test_progress_is_shown_where_somebody_sees_it_and_stands_in_nobody_s_way(
     assert plain == ("" if terminal == "both" else "NAME  STATE\nshop  STREAMING\n")
 
 
+@pytest.mark.parametrize("terminal", ["both", "none"])
+def test_a_hostile_name_in_a_table_is_shown_and_not_obeyed(tmp_path: Path, terminal: str) -> None:
+    made = f"""{AT_ONCE}
+terminal.show_table(("TABLE", "COLUMNS"), [("a\\x1b]0;owned\\x07订单", "2")])
+"""
+    said = shown(made, terminal=terminal, output=tmp_path / "out") + (tmp_path / "out").read_text()
+    assert r"a\x1b]0;owned\x07订单" in said
+    assert "\x07" not in said
+
+
 def test_what_is_counted_has_one_line_with_its_share_where_that_is_known_its_rate_and_the_time_left(
     tmp_path: Path,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.cli.common import print_json
 from headrace.errors import named
 from headrace.ports.finding import Finding, Level
+from headrace_common.printable import printable
 
 
 class Report:
@@ -31,10 +32,10 @@ class Report:
         about = destination or subject
         if subject.startswith("standby"):
             about = f"{destination}, {subject}"
-        print(f"{about}: {finding.level:<7} {finding.name}: {finding.sentence}")
+        print(printable(f"{about}: {finding.level:<7} {finding.name}: {finding.sentence}"))
         for mends in (*finding.sql, finding.remedy):
             if mends:
-                print(f"{' ' * len(about)}          -> {mends}")
+                print(printable(f"{' ' * len(about)}          -> {mends}"))
 
     def end(self) -> int:
         """Prints the rest; the exit status."""

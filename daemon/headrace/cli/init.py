@@ -118,8 +118,8 @@ async def _init(given: argparse.Namespace) -> int:
     chosen = given.schema or _choose(schemas)
     if missing := [one for one in chosen if one not in schemas]:
         raise CommandRefused(
-            f"the account sees no tables in {', '.join(missing)}",
-            remedy=f"it sees {', '.join(schemas) or 'none'}; grant it SELECT on the others",
+            f"the account sees no schema {', '.join(missing)}",
+            remedy=f"it sees {', '.join(schemas) or 'none'}; make it, or grant the account SELECT on it",
         )
     sink = _sink(
         given.sink or _ask("Sink (kafka:HOST:PORT, rabbitmq:HOST:PORT, jsonl:PATH)", "--sink", default="jsonl:-")
@@ -161,7 +161,7 @@ def _ask(question: str, option: str, *, default: str = "", secret: bool = False)
 def _choose(schemas: dict[str, int]) -> list[str]:
     if not schemas:
         raise CommandRefused(
-            "the account sees no tables", remedy="grant it SELECT on the schemas that are to be published"
+            "the account sees no schemas", remedy="grant it SELECT on the schemas that are to be published"
         )
     if not sys.stdin.isatty():
         return list(schemas)
@@ -183,8 +183,9 @@ async def _schemas(source: SourceSettings) -> dict[str, int]:
     """The schemas that the account sees, with their number of tables. Raises SourceError."""
     async with await SourceConnection.open(address_of(source)) as connection:
         rows = await connection.query(
-            "SELECT table_schema AS s, COUNT(*) AS c FROM information_schema.tables"
-            " WHERE table_type = 'BASE TABLE' GROUP BY table_schema ORDER BY table_schema"
+            "SELECT schema_name AS s, COUNT(table_name) AS c FROM information_schema.schemata LEFT JOIN"
+            " information_schema.tables ON table_schema = schema_name AND table_type = 'BASE TABLE'"
+            " GROUP BY schema_name ORDER BY schema_name"
         )
     return {str(row["s"]): int(row["c"]) for row in rows if str(row["s"]).lower() not in _OURS}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.errors import ConfigError, HeadraceError, Refusal, named
+from headrace_common.printable import printable
 
 if TYPE_CHECKING:
     import asyncio
@@ -89,10 +90,10 @@ def _guarded(call: Callable[[], int], destination: str = "") -> int:
         leave_stdout()
         return 1
     except ConfigError as error:
-        print(*error.problems, f"see: {error.help}", sep="\n", file=sys.stderr)
+        print(*map(printable, error.problems), f"see: {error.help}", sep="\n", file=sys.stderr)
         return 2
     except HeadraceError as error:
-        print(f"headrace: {named(str(error), destination)}", f"see: {error.help}", sep="\n", file=sys.stderr)
+        print(f"headrace: {printable(named(str(error), destination))}", f"see: {error.help}", sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

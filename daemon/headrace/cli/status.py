@@ -92,6 +92,8 @@ def _rows(page: dict[str, Any], before: dict[str, Any], seconds: float) -> list[
         rate = f"{max(0, now['rows'] - last['rows']) / seconds:,.0f}" if last and seconds else "-"
         position, standby = now["position"], now["state"] == "STANDBY"
         about = now["message"] or (f"run by {now['holder']}" if now["holder"] else "")
+        if now["state"] == "STARTING" and now["last_error"]:  # between two attempts nothing else says why
+            about = f"last error: {now['last_error']}"
         rows.append(
             (
                 name,

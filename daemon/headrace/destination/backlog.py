@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
+from headrace.destination.outage import SINK
 from headrace.destination.parts import Context
 from headrace.model import State
 
@@ -16,7 +17,7 @@ _EACH = 10.0
 """Seconds between two lines of the log."""
 _SPAN = 10.0
 """Seconds that rates are measured over: an outage that has just ended should not be among them for long."""
-_STREAMING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING, State.PAUSED})
+_STREAMING = frozenset({State.STREAMING, State.DEGRADED, State.SNAPSHOTTING})
 
 
 class Backlog:
@@ -47,23 +48,30 @@ class Backlog:
             (_, before, received), seconds = seen[0], now - seen[0][0]
             status.backlog_rate = (status.bytes_received - received) / seconds
             shrinks = (before - behind) / seconds
-            if shrinks > 0 or not behind:
-                status.backlog_eta = behind / shrinks if behind else 0.0
+            if not behind:
+                status.backlog_eta = 0.0
+            elif shrinks > 0 and self.catching_up:  # else it is what was written since the last checkpoint
+                status.backlog_eta = behind / shrinks
 
     def look(self) -> None:
         """Tells the beginning, the course and the end of catching up."""
-        status, now, lag = self._status, time.monotonic(), self._status.lag.seconds
+        now, lag = time.monotonic(), self._status.lag.seconds
         if not self._since:
-            if lag >= _BEHIND and status.state in _STREAMING:
+            if lag >= _BEHIND and self._flows:
                 self._since = self._told_at = now
                 self._seen.clear()
                 self._tell("catching up", lag)
         elif lag < _CAUGHT_UP:
             self._log.info("caught up", seconds=round(now - self._since, 1))
             self._since = 0.0
-        elif now - self._told_at >= _EACH and status.state in _STREAMING:
+        elif now - self._told_at >= _EACH and self._flows:
             self._told_at = now
             self._tell("catching up", lag)
+
+    @property
+    def _flows(self) -> bool:
+        """Whether the backlog can become less. A sink that confirms nothing is an outage, which is told by itself."""
+        return self._status.state in _STREAMING and SINK not in self._status.troubles
 
     def forget(self) -> None:
         """Somebody else runs the destination."""

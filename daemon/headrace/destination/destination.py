@@ -89,7 +89,10 @@ class Destination:
             if position is None or self.status.state is State.STANDBY:
                 backlog.forget()
                 continue
+            behind = backlog.catching_up
             backlog.look()
+            if behind and not backlog.catching_up:
+                looked = 0.0  # what was measured last is not true any more
             each = _LOOK_AT_BACKLOG if backlog.catching_up else _LOOK_AT_BINLOGS
             if position.file != file or now - looked > each:
                 file, looked = position.file, now

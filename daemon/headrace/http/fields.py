@@ -207,7 +207,7 @@ FIELDS = (
         "backlog.eta_seconds",
         _rounded("backlog_eta", 1),
         "backlog_eta_seconds",
-        "Time until nothing is left of the backlog; none while it does not become less.",
+        "Time until nothing is left of the backlog; none unless it catches up.",
     ),
     _gauge("parked.messages", "Messages that the sink refused and those behind them, to be sent again."),
     _gauge("parked.bytes", "Bytes of these messages."),

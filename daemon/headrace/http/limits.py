@@ -10,8 +10,10 @@ import orjson
 
 LARGEST = 64 * 1024
 """Bytes of a request's body."""
-_PATIENCE = 10.0
-"""Seconds that it may take."""
+PATIENCE = 10.0
+"""Seconds that it may take, and its headers."""
+CONNECTIONS = 256
+"""At one time."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -71,7 +73,7 @@ async def _body(receive: Receive) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 message = await receive()
                 parts.append(message.get("body", b""))
@@ -81,4 +83,4 @@ async def _body(receive: Receive) -> bytes:
                 if not message.get("more_body"):
                     return b"".join(parts)
     except TimeoutError:
-        raise _Refused(408, f"the request did not come within {_PATIENCE:g} s") from None
+        raise _Refused(408, f"the request did not come within {PATIENCE:g} s") from None

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Iterator
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace import tasks
 from headrace.errors import HeadraceError
@@ -19,7 +20,7 @@ from headrace.http.api import make_app
 from headrace.http.events import Events
 from headrace.http.facts import Facts, Options
 from headrace.http.history import History
-from headrace.http.limits import limited
+from headrace.http.limits import CONNECTIONS, PATIENCE, limited
 from headrace.http.metrics import LoopDelay, Metrics
 
 _REMEDIES = {
@@ -43,6 +44,39 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Connection(H11Protocol):
+    """Has so long to bring a whole request, and ends at once when it is one too many: sources and sinks need
+    descriptors too."""
+
+    _end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
+        else:
+            self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        if self.cycle and not self.cycle.response_complete:
+            self._rest()
+        elif self._end is None:
+            self._end = self.loop.call_later(PATIENCE, self.transport.close)
+
+    def _rest(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
 
 
 class HttpServer:
@@ -73,6 +107,8 @@ class HttpServer:
         config = uvicorn.Config(
             limited(app),
             interface="asgi3",
+            http=_Connection,
+            ws="none",
             lifespan="off",
             proxy_headers=False,
             log_config=None,

@@ -39,7 +39,12 @@ def daemon_token(settings: HttpSettings) -> str:
 
 def command_token(settings: HttpSettings, environment: str) -> str:
     """For a command: `environment` is what HEADRACE_TOKEN says, which comes first. Raises TokenError."""
-    if token := environment or settings.token.get_secret_value():
+    if token := environment.strip() or settings.token.get_secret_value():
+        if not (token.isascii() and token.isprintable()):  # http.client would show it when it refuses it
+            raise TokenError(
+                "the token holds characters that no header may have",
+                remedy="look at HEADRACE_TOKEN and [http] token: it is letters, digits and signs of ASCII, on one line",
+            )
         return token
     try:
         known = _read(settings.token_file)

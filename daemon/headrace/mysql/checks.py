@@ -237,7 +237,7 @@ def _fits(where: str, schema: str) -> bool:
 async def _account(connection: SourceConnection) -> str:
     """The account that the server took us for, as a GRANT names it."""
     name, _, host = str((await connection.query("SELECT CURRENT_USER() AS u"))[0]["u"]).rpartition("@")
-    return f"'{name}'@'{host}'"
+    return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (name, host))
 
 
 async def _server_id(
