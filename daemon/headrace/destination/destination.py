@@ -114,8 +114,9 @@ class Destination:
         """Returns once a sink that could not be reached can be."""
         sink, away = self._parts.probe_sink(), False
         while True:
-            if await sink.problem():
+            if problem := await sink.problem():
                 away = True
+                self._outage.goes_on(problem)
             elif away:
                 return
             await asyncio.sleep(_LOOK_AT_SINK)
