@@ -169,6 +169,8 @@ class Destination:
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
                     await first({"halt": halt.wait(), "requests": self.requests.some()})
                 else:
+                    if self.status.reason == "operator":  # resumed: what cannot begin must not look like a pause
+                        self.status.enter(State.STARTING)
                     await self._run_until(halt)
 
     async def _paused(self) -> str:
