@@ -18,7 +18,7 @@ from headrace.mysql.checks import Wanted, check_source
 from headrace.mysql.position.inventory import take_inventory
 from headrace.mysql.wire.connection import ReplicaName, SourceConnection, address_of
 from headrace.ports.finding import Finding, Level
-from headrace.settings.destination import SourceSettings
+from headrace.settings.destination import HeartbeatSettings, SourceSettings
 from headrace.settings.load import derive_server_id
 from tests import versions
 from tests.once import until
@@ -200,6 +200,25 @@ async def test_a_position_that_is_purged_soon_or_was_is_told(stack: Stack) -> No
             assert f"#{'gtids_purged' if gtids else 'position_purged'}" in found.remedy
         finally:
             server.kill()
+
+
+async def test_without_gtids_a_start_that_reads_tables_needs_a_row_of_its_own(stack: Stack) -> None:
+    server = stack.mysql(None, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", name="without-gtids")
+    server.sql(
+        "CREATE USER lean@'%' IDENTIFIED BY 'canal';"
+        "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO lean@'%'; DROP DATABASE IF EXISTS headrace"
+    )
+    reads = Wanted(reads_rows=True, heartbeat=HeartbeatSettings(enabled=False))
+    assert "watermark" not in await look(server, "lean"), "what reads no table needs none"
+    finding = (await look(server, "lean", reads))["watermark"]
+    assert finding.level is Level.WRONG
+    assert "'lean'@'%' may not write into headrace.watermark" in finding.sentence
+    for statement in finding.sql:
+        server.sql(statement)
+    assert (await look(server, "lean", reads))["watermark"].level is Level.OK
+    server.sql("DROP TABLE headrace.watermark")
+    finding = (await look(server, "lean", reads))["watermark"]
+    assert (finding.level, "does not exist yet" in finding.sentence) == (Level.OK, True)
 
 
 async def test_a_position_of_another_server_is_told(mariadb: Any) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.proxy import Proxy
 from tests.site import Site
-from tests.support import DaemonProcess, eventually, read_jsonl
+from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
 
@@ -39,10 +40,38 @@ def test_a_paused_destination_publishes_nothing_also_after_a_restart_of_the_daem
     lag = process.wait("shop", lambda status: status["lag_seconds"] > 1)
     assert lag["state"] == "PAUSED"
     assert names(out) == ["before"]
+    before = process.health()[1]["destinations"]["shop"]["position"]
+    code, text = process.command("position", "reset", "shop", "--yes")
+    assert (code, "the pause is stored with its position" in text) == (1, True), text
+    assert process.terminate() == 0
+    code, text = process.command("position", "reset", "shop", "--yes")
+    assert (code, "the pause is stored with its position" in text) == (1, True), text
+    process.start()
+    assert process.wait_state("shop", "PAUSED")["position"] == before
     assert process.command("resume", "shop") == (0, "shop: goes on\n")
     eventually(lambda: names(out) == ["before", "meanwhile"])
     process.wait("shop", lambda status: status["state"] == "STREAMING" and status["lag_seconds"] == 0)
     assert process.terminate() == 0
+
+
+def test_what_is_resumed_and_can_t_begin_is_not_shown_as_paused(
+    mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
+) -> None:
+    with Proxy(mysql_site.server.host, mysql_site.server.port) as proxy:
+        sink = f'type = "jsonl"\npath = "{out}"'
+        process = daemon(shop=destination_toml(proxy, mysql_site.schema, sink)).start()
+        process.wait_state("shop", "STREAMING")
+        assert process.command("pause", "shop")[0] == 0
+        process.wait_state("shop", "PAUSED")
+        proxy.freeze()
+        assert process.command("resume", "shop")[0] == 0
+        # The source does not answer, for connect_timeout: meanwhile a monitor must not take it for well.
+        status = process.wait("shop", lambda status: status["state"] != "PAUSED", 5)
+        assert (status["state"], status["healthy"], status["message"]) == ("STARTING", False, "")
+        proxy.thaw()
+        process.wait_state("shop", "STREAMING")
+    resumed = [one for one in map(json.loads, process.log.read_text().splitlines()) if "resumed" in one["event"]]
+    assert [bool(one["by"]) for one in resumed] == [True]
 
 
 def test_a_restart_loses_and_doubles_nothing(

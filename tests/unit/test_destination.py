@@ -10,6 +10,8 @@ import pytest
 from headrace.destination import destination as module
 from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SinkError, SourceUnreachable
 from headrace.model import Gap, Position, State
+from headrace.ports.source import Retention
+from headrace.tasks import beside
 from tests.destinations import STORED, DestinationSite
 from tests.made_binlog import SID
 from tests.streams import START, HeldSink, error_packet, three, until
@@ -177,6 +179,34 @@ async def test_only_what_others_write_ends_a_wait(store: Any, monkeypatch: pytes
     await site.put()
     async with asyncio.timeout(1):
         await waiting
+
+
+async def test_a_source_that_is_reached_again_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_AT_BINLOGS", 0.0)
+    monkeypatch.setattr(module, "_LOOK_AT_BACKLOG", 0.0)
+    site, looks = DestinationSite(store, monkeypatch), 0
+    await site.put()
+    site.status.position, away = STORED, True
+
+    async def retention(position: Position) -> Retention:
+        nonlocal looks
+        looks += 1
+        if away:
+            raise SourceUnreachable("away")
+        return Retention()
+
+    monkeypatch.setattr(site.actor._source, "retention", retention)
+    site.answers = [SourceUnreachable("away")]
+    with pytest.raises(SourceUnreachable) as failure:
+        await site.actor.run(site.stop)
+    site.status.fail(failure.value)
+    async with beside({"observe": site.actor.observe()}):
+        waiting = asyncio.create_task(site.actor.changed())
+        await until(lambda: looks > 0)
+        assert not waiting.done()
+        away = False
+        async with asyncio.timeout(5):
+            await waiting
 
 
 async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_stored_before(

@@ -22,6 +22,7 @@ from headrace.cli.common import (
     time_text,
 )
 from headrace.cli.terminal import progress
+from headrace.destination.operator import PAUSED, RESUME_FIRST
 from headrace.lease import Term
 from headrace.model import Gap, Position
 from headrace.mysql.position.by_hand import move_by_hand
@@ -81,6 +82,8 @@ async def reset(settings: Settings, given: argparse.Namespace) -> int:
         if stored.position is None:
             print(f"{name}: no position is stored; it begins by [source] start ({start})")
             return 0
+        if stored.position.paused:
+            raise CommandRefused(PAUSED, remedy=RESUME_FIRST)
         to = f"nothing stored: it begins by [source] start ({start})"
         print(_shown(name, _position_text(stored.position), to, None))
         if not await confirmed(given.yes):

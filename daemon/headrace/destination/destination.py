@@ -47,7 +47,7 @@ _LOOK_AT_SINK = 1.0
 _LOOK_AT_BINLOGS = 15.0
 """Seconds between two looks at what the source still has."""
 _LOOK_AT_BACKLOG = 3.0
-"""The same while it catches up."""
+"""The same while it catches up, and while the source can't be reached."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
@@ -74,6 +74,8 @@ class Destination:
         )
         self._sink_away = False
         """Whether the last run ended because of the sink."""
+        self._source_back = asyncio.Event()
+        """A source that could not be reached when its binlogs were looked at was reached again."""
         self._outage = SinkOutage(self._context, self._unconfirmed)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
@@ -93,29 +95,40 @@ class Destination:
             backlog.look()
             if behind and not backlog.catching_up:
                 looked = 0.0  # what was measured last is not true any more
-            each = _LOOK_AT_BACKLOG if backlog.catching_up else _LOOK_AT_BINLOGS
+            each = _LOOK_AT_BACKLOG if backlog.catching_up or watch.away else _LOOK_AT_BINLOGS
             if position.file != file or now - looked > each:
-                file, looked = position.file, now
+                file, looked, away = position.file, now, watch.away
                 backlog.measured(await watch.look(position))
+                if watch.away:
+                    self._source_back.clear()
+                elif away:
+                    self._source_back.set()
 
     async def changed(self) -> None:
         """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
-        service is back, or the sink whose failure was the last; or once something is asked for."""
+        service is back, or the source or the sink whose failure was the last; or once something is asked for."""
         works: dict[str, Work] = {
             "written": self._written(),
             "lock service": self._lock.recovered(),
             "requests": self.requests.some(),
         }
+        if self.status.reason == "source":
+            works["source"] = self._reached_again()
         if self._sink_away:
             works["sink"] = self._sink_back()
         await first(works)
+
+    async def _reached_again(self) -> None:
+        await self._source_back.wait()
+        self._source_back.clear()
 
     async def _sink_back(self) -> None:
         """Returns once a sink that could not be reached can be."""
         sink, away = self._parts.probe_sink(), False
         while True:
-            if await sink.problem():
+            if problem := await sink.problem():
                 away = True
+                self._outage.goes_on(problem)
             elif away:
                 return
             await asyncio.sleep(_LOOK_AT_SINK)
@@ -168,6 +181,8 @@ class Destination:
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
                     await first({"halt": halt.wait(), "requests": self.requests.some()})
                 else:
+                    if self.status.reason == "operator":  # resumed: what cannot begin must not look like a pause
+                        self.status.enter(State.STARTING)
                     await self._run_until(halt)
 
     async def _paused(self) -> str:

@@ -16,6 +16,9 @@ from headrace.ports.state import WHOLE_HISTORY, StateChange, Stored
 from headrace.settings.values import start_text
 from headrace.times import time_text
 
+PAUSED = "the destination is paused, and the pause is stored with its position"
+"""Why a position is not taken away."""
+RESUME_FIRST = "headrace resume DESTINATION; or give it a position with headrace position set, which keeps the pause"
 _LIMIT = 60.0
 """Seconds that a request may wait for the end of a run, and take."""
 
@@ -47,12 +50,12 @@ class Operator:
         """Stores that the destination is paused; it stays so until resume(), whichever daemon runs it. Raises
         RequestRefused, Fenced or StateStoreError."""
         await self._requests.ask(
-            lambda: self._set_paused(f"{who} at {time_text(time.time_ns() // 1000)}"), limit=_LIMIT
+            lambda: self._set_paused(who, f"{who} at {time_text(time.time_ns() // 1000)}"), limit=_LIMIT
         )
 
-    async def resume(self) -> None:
+    async def resume(self, who: str) -> None:
         """Goes on from where pause() ended it. Raises as pause() does."""
-        await self._requests.ask(lambda: self._set_paused(""), limit=_LIMIT)
+        await self._requests.ask(lambda: self._set_paused(who, ""), limit=_LIMIT)
 
     async def restart(self) -> None:
         """Ends the run that is under way in order; the next begins at once. Raises RequestRefused."""
@@ -76,6 +79,8 @@ class Operator:
     ) -> tuple[dict[str, Any], Position | None, tuple[dict[str, Any], ...], Gap]:
         start = f"[source] start ({self._start})"
         if not to:
+            if stored.position is not None and stored.position.paused:
+                raise RequestRefused(PAUSED, remedy=RESUME_FIRST)
             before = str(stored.position or "")
             gap = Gap("operator", before, start, at_us=time.time_ns() // 1000)
             shown = {"from": before or "nothing stored", "to": f"nothing stored: it begins by {start}"}
@@ -105,7 +110,7 @@ class Operator:
         self._log.warning("the position was moved by an operator", gap=str(gap), by=who)
         return shown
 
-    async def _set_paused(self, paused: str) -> None:
+    async def _set_paused(self, who: str, paused: str) -> None:
         stored = await self._load()
         if stored.position is None:
             raise RequestRefused("no position is stored yet, and the pause is stored with it")
@@ -115,4 +120,4 @@ class Operator:
         await self._checkpointer.begin_epoch(store, self._lock.term, meanwhile="it was being paused or resumed")
         change = StateChange(replace(stored.position, paused=paused), actor="operator", details={"paused": paused})
         await self._checkpointer.store_now(store, change)
-        self._log.warning("paused by an operator" if paused else "resumed by an operator", by=paused)
+        self._log.warning("paused by an operator" if paused else "resumed by an operator", by=who)

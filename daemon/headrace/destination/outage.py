@@ -37,6 +37,14 @@ class SinkOutage:
             elif not publisher.suspended and (problem := await publisher.sink.problem()):
                 self._note(since, problem)
 
+    def goes_on(self, problem: str) -> None:
+        """The same between two runs, which end soon when the sink is away. Why the last one ended was told already."""
+        if self._since:
+            self._note(self._since, problem)
+        else:
+            self._told_at = time.monotonic()
+            self._since = self._unconfirmed.oldest or self._told_at
+
     def _note(self, since: float, problem: str) -> None:
         now = time.monotonic()
         self._status.trouble(SINK, f"{problem}; reading waits once its buffer is full, and nothing is lost")

@@ -18,7 +18,7 @@ from headrace.errors import (
 )
 from headrace.model import Position
 from headrace.mysql.events.gtid import GtidSet
-from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, SCHEMA, setup_statements
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, SCHEMA, WATERMARK_SQL, setup_statements
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import retention, take_inventory
 from headrace.mysql.replicas import Reader, choose_server_id, is_derived, replicas
@@ -36,6 +36,10 @@ _BEATS = (
     " VALUES ('', 0, '', 0, 0)",
     "EXPLAIN UPDATE headrace.heartbeat SET epoch = 0, node = '', sequence = 0, beat_us = 0"
     " WHERE destination = '' AND epoch <= 0",
+)
+_BARRIER = (
+    "EXPLAIN INSERT INTO headrace.watermark (destination, number) VALUES ('', 1)"
+    " ON DUPLICATE KEY UPDATE number = number + 1"
 )
 _GRANT = re.compile(
     r"GRANT (?P<rights>.+?) ON (?:\*|(?P<quote>[`'\"])(?P<schema>.+?)(?P=quote))\.[*`'\"]", re.IGNORECASE
@@ -78,6 +82,8 @@ async def check_source(
             role = await server_role(connection)
             findings += role_findings(role, source, variables, await _account(connection))
             findings.append(await _heartbeat(connection, role, wanted.heartbeat))
+            if wanted.reads_rows and await _reads_behind_a_row(connection, source, role):
+                findings.append(await _watermark(connection))
             findings.append(await _clock(connection))
             if wanted.position is not None and _is_ok(findings, "log_bin"):
                 findings += await _retention(connection, source, wanted.position)
@@ -309,6 +315,33 @@ async def _heartbeat(connection: SourceConnection, role: Role, settings: Heartbe
         sentence = f"{account} may not write heartbeats into headrace.heartbeat"
         return warning(name, sentence, sql=setup_statements(account))
     return ok(name, "heartbeats can be written into headrace.heartbeat")
+
+
+async def _reads_behind_a_row(connection: SourceConnection, source: SourceSettings, role: Role) -> bool:
+    """Whether tables are read behind a row of ours; a server that may not be written to is refused anyway."""
+    if connection.is_mariadb or connection.has_gtids or source.snapshot_source is not None:
+        return False
+    return not role.replicates and not role.read_only
+
+
+async def _watermark(connection: SourceConnection) -> Finding:
+    """Whether that row can be written; without it no table is ever read."""
+    name, account = "watermark", await _account(connection)
+    sentence, remedy = f"{account} may not write into headrace.watermark", 'or set [source] snapshot = "never"'
+    try:
+        await connection.query(_BARRIER)
+    except QueryFailed as error:
+        if error.errno not in (NO_DATABASE, NO_TABLE):
+            return wrong(name, f"headrace.watermark can't be written: {error.args[0]}")
+        if {"CREATE", _ALL} & granted(await _show_grants(connection), SCHEMA):
+            return ok(name, "headrace.watermark does not exist yet: the first reading of tables creates it")
+        sentence = "there is no table headrace.watermark"
+    except GrantMissing:
+        pass
+    else:
+        return ok(name, "headrace.watermark can be written: tables are read behind a row of it, without GTIDs")
+    why = "behind a row of it tables are read, without GTIDs"
+    return wrong(name, f"{sentence}: {why}", remedy, setup_statements(account, WATERMARK_SQL))
 
 
 async def _clock(connection: SourceConnection) -> Finding:

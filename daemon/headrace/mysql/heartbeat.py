@@ -19,6 +19,12 @@ CREATE_SQL = (
     " beat_us BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 )
 """What makes the table."""
+WATERMARK_SQL = (
+    CREATE_SQL[0],
+    "CREATE TABLE IF NOT EXISTS headrace.watermark (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
+    " number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
+)
+"""What makes the table behind whose rows tables are read without GTIDs."""
 NO_DATABASE, NO_TABLE = 1049, 1146
 """What a server says of a table that is not made yet."""
 

@@ -209,7 +209,7 @@ class Supervised:
         if action == "pause":
             await actor.operator.pause(who)
         elif action == "resume":
-            await actor.operator.resume()
+            await actor.operator.resume(who)
         else:
             await actor.operator.restart()
         return {"done": True}

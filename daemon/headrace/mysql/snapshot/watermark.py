@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from headrace.errors import GrantMissing, SourceError
 from headrace.mysql import heartbeat
-from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE
+from headrace.mysql.heartbeat import NO_DATABASE, NO_TABLE, WATERMARK_SQL
 from headrace.mysql.wire.connection import QueryFailed, SourceConnection
 
-CREATE_SQL = (
-    heartbeat.CREATE_SQL[0],
-    "CREATE TABLE IF NOT EXISTS headrace.watermark (destination VARCHAR(190) NOT NULL PRIMARY KEY,"
-    " number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
-)
-"""What makes the table."""
 _NO_COLUMN = 1054
 _WRITE = (
     "INSERT INTO headrace.watermark (destination, number) VALUES (%s, 1) ON DUPLICATE KEY UPDATE number = number + 1"
@@ -29,13 +23,13 @@ async def write_watermark(connection: SourceConnection, destination: str, user: 
         except QueryFailed as error:
             if error.errno not in (NO_DATABASE, NO_TABLE):
                 raise
-        for statement in CREATE_SQL:
+        for statement in WATERMARK_SQL:
             await connection.query(statement)
         await connection.change(_WRITE, (destination,))
     except GrantMissing as error:
         raise GrantMissing(
             f"tables are read behind a row that our account may not write in headrace.watermark: {error.args[0]}",
-            remedy=heartbeat.setup_sql(f"'{user}'@'%'", CREATE_SQL),
+            remedy=heartbeat.setup_sql(f"'{user}'@'%'", WATERMARK_SQL),
         ) from error
     except QueryFailed as error:
         if error.errno != _NO_COLUMN:
