@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 _KINDS = 1000
 """Kinds of lines that are remembered; beyond them all begin anew."""
@@ -72,13 +72,13 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
 
 def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A name of a table or a server's own words may hold what a terminal would do; in JSON they can't."""
-    return {key: printable(one) if isinstance(one, str) else one for key, one in event.items()}
+    return {key: printable_lines(one) if isinstance(one, str) else one for key, one in event.items()}
 
 
 def _traceback(out: TextIO, error: Any) -> None:
     text = io.StringIO()
     structlog.dev.plain_traceback(text, error)
-    out.write(printable(text.getvalue()))
+    out.write(printable_lines(text.getvalue()))
 
 
 class Repeats(logging.Filter):

@@ -1,13 +1,28 @@
-"""Text of others, such as names of tables and what servers say, for a terminal."""
+"""Text of others, such as names of tables and what servers say, for a terminal: nothing in it may move the cursor, or
+turn the direction of its lines."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal does in place of showing it, or shows in another order; all but tab and the end of a line."""
+_HARMLESS = re.compile(r"[ -~]*")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """The text with such characters written as in a string of Python."""
-    return _COMMANDS.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
+    """The text with control characters, marks of direction and what has no glyph as \\u and its number, as JSON has
+    them."""
+    if _HARMLESS.fullmatch(text):
+        return text
+    return "".join(_escape(one) if unicodedata.category(one) in _HIDDEN else one for one in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text that may have several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2))

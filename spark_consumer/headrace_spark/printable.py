@@ -1,27 +1,11 @@
-"""Texts from messages for a terminal: nothing in them may move its cursor, or turn the direction of its lines."""
+"""Values of messages for a terminal."""
 
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from typing import Any
 
-_HARMLESS = re.compile(r"[ -~]*")
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def printable(text: str) -> str:
-    """The text with control characters, marks of direction and what has no glyph as \\u and its number, as JSON has
-    them."""
-    if _HARMLESS.fullmatch(text):
-        return text
-    return "".join(_escape(one) if unicodedata.category(one) in _HIDDEN else one for one in text)
-
-
-def _escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2))
+from headrace_common.printable import printable, printable_lines
 
 
 def printable_json(value: Any) -> str:
@@ -38,7 +22,7 @@ def pretty(data: bytes | None) -> str:
         whole = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         whole = data.decode("utf-8", "backslashreplace")
-    return "\n".join(printable(line) for line in whole.split("\n"))
+    return printable_lines(whole)
 
 
 def shortened(text: str, most: int) -> str:

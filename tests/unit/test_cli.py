@@ -319,9 +319,9 @@ def test_names_and_words_of_others_can_not_command_the_terminal_that_shows_the_l
         structlog.get_logger("headrace.x").exception("broken")
     text = log_stream.getvalue()
     assert all(one.isprintable() for one in text.splitlines()), text
-    assert r"table=a\x1b[31mRED\x07" in text
-    assert r"\x9b31m\u202eexe" in text
-    assert r"ValueError: \x1b[2J" in text
+    assert r"table=a\u001b[31mRED\u0007" in text
+    assert r"\u009b31m\u202eexe" in text
+    assert r"ValueError: \u001b[2J" in text
 
 
 def test_the_version_is_told_without_the_daemons_libraries() -> None:

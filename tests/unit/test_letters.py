@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from headrace_common.printable import printable
 from headrace_spark.cli.dead_letters import kind_of, line
 from headrace_spark.letters.letterbox import runs
 from headrace_spark.letters.letters import (
@@ -20,7 +21,7 @@ from headrace_spark.letters.letters import (
     own_headers,
     subject,
 )
-from headrace_spark.printable import pretty, printable, printable_json
+from headrace_spark.printable import pretty, printable_json
 from tests.canal_messages import START, change, row
 
 OWN: list[Header] = [("headrace-id", b"a"), ("headrace-pos", None)]

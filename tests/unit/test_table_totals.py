@@ -54,6 +54,16 @@ def counted(made: MessageBuilder) -> dict[str, tuple[int, int, int, int]]:
 
 
 @pytest.mark.parametrize("rows_per_message", [0, 1])
+def test_rows_whose_message_can_not_be_made_are_not_counted(rows_per_message: int) -> None:
+    made = builder(rows_per_message=rows_per_message)
+    t = TableSchema("shop", "t", (COLUMNS[0], Column("x", "double", 8)), (0,))
+    made.emit(change(t, Operation.INSERT, (1, 0.5)))
+    with pytest.raises(ValueError, match="no number"):
+        made.emit(change(t, Operation.INSERT, (2, float("nan")), (3, 1.5)))
+    assert counted(made) == {"t": (1, 0, 0, 0)}
+
+
+@pytest.mark.parametrize("rows_per_message", [0, 1])
 def test_the_rows_of_each_table_are_counted_by_what_was_done_to_them(rows_per_message: int) -> None:
     made, t, u = builder(rows_per_message=rows_per_message), schema("t"), schema("u")
     made.emit(change(t, Operation.INSERT, (1, "a"), (2, "b"), (3, "c")))

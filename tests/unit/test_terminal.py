@@ -46,7 +46,7 @@ def test_a_hostile_name_in_a_table_is_shown_and_not_obeyed(tmp_path: Path, termi
 terminal.show_table(("TABLE", "COLUMNS"), [("a\\x1b]0;owned\\x07订单", "2")])
 """
     said = shown(made, terminal=terminal, output=tmp_path / "out") + (tmp_path / "out").read_text()
-    assert r"a\x1b]0;owned\x07订单" in said
+    assert r"a\u001b]0;owned\u0007订单" in said
     assert "\x07" not in said
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.cli.common import print_json
 from headrace.errors import named
 from headrace.ports.finding import Finding, Level
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 
 class Report:
@@ -32,10 +32,10 @@ class Report:
         about = destination or subject
         if subject.startswith("standby"):
             about = f"{destination}, {subject}"
-        print(printable(f"{about}: {finding.level:<7} {finding.name}: {finding.sentence}"))
+        print(printable_lines(f"{about}: {finding.level:<7} {finding.name}: {finding.sentence}"))
         for mends in (*finding.sql, finding.remedy):
             if mends:
-                print(printable(f"{' ' * len(about)}          -> {mends}"))
+                print(printable_lines(f"{' ' * len(about)}          -> {mends}"))
 
     def end(self) -> int:
         """Prints the rest; the exit status."""

@@ -16,7 +16,7 @@ import orjson
 
 from headrace import times
 from headrace.errors import ConfigError, Refusal
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 if TYPE_CHECKING:  # help needs none of it, and is to come at once
     from headrace.cli.wiring import Wiring
@@ -151,7 +151,7 @@ def operator() -> str:
 
 def aligned(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> str:
     """Returns rows of cells as a text with columns."""
-    rows = [tuple(map(printable, row)) for row in rows]
+    rows = [tuple(map(printable_lines, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(f"{indent}{row}".rstrip() for row in padded)

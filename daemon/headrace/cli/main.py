@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.errors import ConfigError, HeadraceError, Refusal, named
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,10 +90,15 @@ def _guarded(call: Callable[[], int], destination: str = "") -> int:
         leave_stdout()
         return 1
     except ConfigError as error:
-        print(*map(printable, error.problems), f"see: {error.help}", sep="\n", file=sys.stderr)
+        print(*map(printable_lines, error.problems), f"see: {error.help}", sep="\n", file=sys.stderr)
         return 2
     except HeadraceError as error:
-        print(f"headrace: {printable(named(str(error), destination))}", f"see: {error.help}", sep="\n", file=sys.stderr)
+        print(
+            f"headrace: {printable_lines(named(str(error), destination))}",
+            f"see: {error.help}",
+            sep="\n",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         return 130

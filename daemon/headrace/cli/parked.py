@@ -29,7 +29,7 @@ from headrace.errors import ConfigError
 from headrace.ports.parking import ParkedContent, ParkedEntry, ParkingState, ParkingStore
 from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings, Settings
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 DESCRIPTION = (
     "Messages that the sink refused wait where [parking] says, with those behind them that are about the same rows. "
@@ -199,7 +199,7 @@ def _chosen(entries: list[ParkedEntry], given: argparse.Namespace) -> list[Parke
 def _line(entry: ParkedEntry) -> str:
     about = ", ".join(entry.unit.tables) + (f" {', '.join(entry.unit.keys)}" if entry.unit.keys else "")
     when = "by hand" if entry.state is ParkingState.NEEDS_OPERATOR else f"due {time_text(entry.due_us)}"
-    return printable(
+    return printable_lines(
         f"{entry.number:>8}  {entry.state:<7}  {entry.attempts:>3} attempts  {when}  {entry.topic}"
         f"[{entry.partition}]  {about}  {entry.id}  {entry.reason}"
     )

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.common import aligned
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 _SOON = 1.0
 """Seconds after which work shows how far it is."""
@@ -36,7 +36,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table
     for header in headers:
         made.add_column(header, overflow="fold")
     for row in rows:
-        made.add_row(*(one if isinstance(one, Text) else Text(printable(one)) for one in row))
+        made.add_row(*(one if isinstance(one, Text) else Text(printable_lines(one)) for one in row))
     return made
 
 

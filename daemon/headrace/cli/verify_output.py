@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.cli.terminal import Work
 from headrace.errors import Refusal
 from headrace.verify.result import SHOWN, RangeFound, TableFound
-from headrace_common.printable import printable
+from headrace_common.printable import printable_lines
 
 _RANGES_SHOWN = 20
 
@@ -30,9 +30,9 @@ class Told:
 
 def print_table(one: TableFound, extra: Path | None) -> None:
     """Prints what was found of a table, for people. `extra` is the file that gets the keys of rows too many."""
-    print(printable(f"{one.table}: {_sentence(one)}"), flush=True)
+    print(printable_lines(f"{one.table}: {_sentence(one)}"), flush=True)
     for note in one.notes:
-        print(printable(f"  note: {note}"))
+        print(printable_lines(f"  note: {note}"))
     _print_ranges(one)
     if one.extra:
         _print_extra(one, extra)
@@ -51,8 +51,8 @@ def _sentence(one: TableFound) -> str:
 def _print_ranges(one: TableFound) -> None:
     for found in one.ranges[:_RANGES_SHOWN]:
         keys = f"{found.first} to {found.last}: {_counts(found)} of {found.rows:,}; such as {_some(found.keys)}"
-        print(printable(f"  keys {keys}"))
-        print(printable(f"    {found.command}"))
+        print(printable_lines(f"  keys {keys}"))
+        print(printable_lines(f"    {found.command}"))
     if len(one.ranges) > _RANGES_SHOWN:
         print(f"  and {len(one.ranges) - _RANGES_SHOWN:,} ranges more; --json has all")
     if one.incomplete:
@@ -79,7 +79,7 @@ def _counts(found: RangeFound) -> str:
 
 
 def _some(keys: Sequence[str]) -> str:
-    return printable(", ".join(keys[:SHOWN])) + (" ..." if len(keys) > SHOWN else "")
+    return printable_lines(", ".join(keys[:SHOWN])) + (" ..." if len(keys) > SHOWN else "")
 
 
 def write_extra(path: Path, tables: Sequence[TableFound]) -> None:

@@ -152,10 +152,10 @@ class MessageBuilder:
         """`lone`: one message for it says all of the event, so it needs no row's number in its id."""
         batch = self._batch(projection.address(partition), partition)
         size, count = batch.size, len(batch.values)
+        firsts = self._add(batch, projection.whole(change), lone)  # or it raises, and nothing is counted
         self._count_rows(projection, change, len(change.rows))
         batch.rows += len(change.rows)
         batch.commit_time_us = change.commit_time_us
-        firsts = self._add(batch, projection.whole(change), lone)
         if self._units:
             self._add_units(batch, projection, change, firsts)
         if self._tag is not None:

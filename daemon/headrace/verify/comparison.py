@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.verify.first_look import first_look
 from headrace.verify.hashes import GONE
@@ -49,7 +50,7 @@ async def compare(
         return found
     image = Image(limits.max_rows)
     what = "messages" if isinstance(view, TopicView) else "documents"
-    await view.load(image, lambda count, total: tell(what, count, total))
+    await view.load(image, partial(tell, what))
     known = found.consumer_rows = image.count()  # about as many as the source has
     look = await first_look(table, image, Ranges(limits.range_rows), limits.max_rows, lambda n: tell("rows", n, known))
     found.source_rows, found.looked_again = look.rows, len(look.pending)

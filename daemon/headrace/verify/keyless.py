@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 
 from headrace.verify.hashes import row_hash
@@ -39,7 +40,7 @@ async def compare_keyless(
 ) -> None:
     """Compares until both sides agree, or the consumer got nothing for `seconds`. Raises what table and view raise."""
     theirs = Bag()
-    await _read_on(view, theirs, lambda count, total: tell("messages", count, total))
+    await _read_on(view, theirs, partial(tell, "messages"))
     found.consumer_rows = theirs.rows
 
     def tell_rows(count: int) -> None:

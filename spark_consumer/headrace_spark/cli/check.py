@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace_common.printable import printable
 from headrace_documents.elastic import bulk as elastic
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ConsumerError, TransportError
@@ -12,7 +13,7 @@ from headrace_spark.checks.contents import Wanted, check_messages
 from headrace_spark.checks.finding import Findings
 from headrace_spark.cli.common import Commands, add_command
 from headrace_spark.kafka import kafka
-from headrace_spark.printable import printable, printable_json
+from headrace_spark.printable import printable_json
 from headrace_spark.proposal.sample import Sample
 from headrace_spark.settings.settings import Settings, load_settings
 

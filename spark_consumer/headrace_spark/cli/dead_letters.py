@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from headrace_common.printable import printable
 from headrace_spark.cli.common import Commands, add_command
 from headrace_spark.letters.letters import Letter, own_headers
-from headrace_spark.printable import pretty, printable, printable_json, shortened
+from headrace_spark.printable import pretty, printable_json, shortened
 from headrace_spark.settings.settings import load_settings
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from headrace_common.printable import printable
 from headrace_documents.documents import index_name
 from headrace_documents.errors import MessageError
 from headrace_documents.indexes.types import Property, TypeRules, field_type
-from headrace_spark.printable import printable
 from headrace_spark.proposal.sample import Sample, Table
 
 _SHARD = re.compile(r"(.*?[^\d_.-])([_.-]?)(\d+)")
