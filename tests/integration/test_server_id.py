@@ -81,14 +81,15 @@ class Foreign(threading.Thread):
             cursor.execute("SET @master_heartbeat_period=500000000, @source_heartbeat_period=500000000")
             if uuid:
                 cursor.execute(f"SET @slave_uuid='{uuid}'")
+            # At the end: what earlier tests have written is not for every client.
             cursor.execute("SHOW BINARY LOGS")
-            file = cursor.fetchall()[-1][0]
+            file, end = cursor.fetchall()[-1][:2]
         if registers:
             name = host.encode()
             body = struct.pack("<IB", server_id, len(name)) + name + b"\0\0" + struct.pack("<HII", 33, 0, 0)
             self._connection._execute_command(0x15, body)
             self._connection._read_ok_packet()
-        self._connection._execute_command(0x12, struct.pack("<IHI", 4, 0, server_id) + file.encode())
+        self._connection._execute_command(0x12, struct.pack("<IHI", end, 0, server_id) + file.encode())
         self.start()
 
     def run(self) -> None:

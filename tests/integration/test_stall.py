@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -110,9 +111,13 @@ def test_a_source_that_answers_nothing_is_stalled_within_stall_after_and_nothing
     mysql.freeze()
     try:
         began = time.monotonic()
-        seen = process.wait("shop", lambda s: (s["state"], s["reason"]) == ("STALLED", "source"), 20)
+        # The next attempt may begin at once, and says by itself that nobody answers: so the log, where nothing is gone.
+        failed = re.compile(r'"state": "(\w+)", "error": "([^"]*)"')
+        eventually(lambda: bool(failed.search(process.log.read_text())), 20, process.log.read_text)
         assert time.monotonic() - began < 15
-        assert "no byte came" in seen["last_error"]
+        state, error = failed.findall(process.log.read_text())[0]
+        assert (state, "no byte came" in error) == ("STALLED", True)
+        assert process.wait("shop", lambda s: not s["healthy"])["reason"] == "source"
         assert process.health()[0] == 503
     finally:
         mysql.thaw()
