@@ -75,6 +75,7 @@ class Foreign(threading.Thread):
     def __init__(self, server: Any, server_id: int, *, host: str = "", uuid: str = "", registers: bool = True) -> None:
         super().__init__(daemon=True)
         self.error: Exception | None = None
+        self._reads = threading.Event()
         self._connection: Any = pymysql.connect(**server.connection("canal"))
         with self._connection.cursor() as cursor:
             cursor.execute("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32'")
@@ -91,11 +92,13 @@ class Foreign(threading.Thread):
             self._connection._read_ok_packet()
         self._connection._execute_command(0x12, struct.pack("<IHI", end, 0, server_id) + file.encode())
         self.start()
+        assert self._reads.wait(10), self.error  # before that the server does not show it as a reader
 
     def run(self) -> None:
         try:
             while True:
                 self._connection._read_packet()
+                self._reads.set()
         except Exception as error:
             self.error = error
 
