@@ -29,13 +29,21 @@ class SinkOutage:
         """Looks until it is cancelled."""
         while True:
             await asyncio.sleep(_LOOK)
-            oldest, now = self._unconfirmed.oldest, time.monotonic()
-            since = max(oldest, self._unconfirmed.confirmed_at) if oldest else now
-            if now - since <= _QUIET:
-                if self._since:
-                    self._end(now)
-            elif not publisher.suspended and (problem := await publisher.sink.problem()):
-                self._note(since, problem)
+            if not self.look() and not publisher.suspended and (problem := await publisher.sink.problem()):
+                self._note(self._waits_since(time.monotonic()), problem)
+
+    def look(self) -> bool:
+        """Whether the sink confirms what it is given; an outage is over then."""
+        now = time.monotonic()
+        if now - self._waits_since(now) > _QUIET:
+            return False
+        if self._since:
+            self._end(now)
+        return True
+
+    def _waits_since(self, now: float) -> float:
+        oldest = self._unconfirmed.oldest
+        return max(oldest, self._unconfirmed.confirmed_at) if oldest else now
 
     def goes_on(self, problem: str) -> None:
         """The same between two runs, which end soon when the sink is away. Why the last one ended was told already."""

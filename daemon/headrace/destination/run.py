@@ -317,6 +317,7 @@ class Run:
             self._control.look()
             if not self._failing:
                 await self._stalls.look(self._source)
+            self._outage.look()  # so that its end is no state of its own
             oldest = self._status.oldest_unconfirmed_at = self._unconfirmed.oldest
             if not self._failing and not self._publisher.suspended and self._told.events:
                 self._stalls.judge(oldest, self._unconfirmed.confirmed_at)
