@@ -455,3 +455,15 @@ class MessageBatch:
     """What kind of message each is, for sinks that have tags."""
     commit_time_us: int = 0
     """Commit time of the last message; 0 when the batch has none."""
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all values."""
+        known = getattr(self.values, "total", None)  # of a column that native code has filled
+        return known if known is not None else sum(len(value) for value in self.values if value)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest value."""
+        known = getattr(self.values, "largest", None)
+        return known if known is not None else max(map(len, filter(None, self.values)), default=0)

@@ -28,6 +28,7 @@ from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
 from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SplitBrain, StateStoreError
 from headrace.model import Gap, Position, State
+from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import Heartbeat, OpenSource
@@ -240,7 +241,13 @@ class Destination:
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
                 epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
-                builder = make_builder(self._settings, self._parts.new_format(), source.start.server_uuid, epoch)
+                builder = make_builder(
+                    self._settings,
+                    self._parts.new_format(),
+                    source.start.server_uuid,
+                    epoch,
+                    find(self._daemon.native).module,
+                )
                 merge = SnapshotMerge(
                     begin.snapshots,
                     builder.captures,

@@ -73,6 +73,8 @@ class Run:
         self._blocked_until = 0.0
         self._opened_at = time.monotonic()
         self._version = source.version
+        if builder.native is not None:
+            builder.native.accepts = lambda: not merge.tables  # which see the rows of the stream
         self._source = source.stream(
             Receiver(
                 rows=merge.rows,
@@ -85,6 +87,7 @@ class Run:
                 begin=builder.tick,
                 full=builder.full,
                 between=lambda: merge.busy and merge.wants(self._source, rows=self._credit >= _TURN / 2),
+                native=builder.native,
             )
         )
         self._merge, merge.wake = merge, self._source.wake
@@ -304,7 +307,7 @@ class Run:
         status.transactions += batch.transactions
         for rows in batch.tables:
             status.tables.add(rows)
-        status.bytes_published += sum(len(value) for value in batch.values if value)
+        status.bytes_published += batch.value_bytes
 
     async def _watch(self) -> None:
         """Tells a stall from lag, and that somebody else runs the destination. Raises SourceSilent or Fenced."""

@@ -12,6 +12,7 @@ from headrace.mysql.events.event_types import STATEMENTS, TABLE_MAP, Does, handl
 from headrace.mysql.events.gtid_event import GtidReader
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.events.xa import GroupSpool
+from headrace.mysql.native_reader import NativeReader
 from headrace.mysql.rows import RowsReader
 from headrace.mysql.schema.comparison import SchemaComparison
 from headrace.mysql.schema.described import DescribedTables
@@ -89,7 +90,7 @@ class Decoder:
 
         def on_skipped(kind: int, data: bytes, at: int, stop: int) -> None:
             if kind == TABLE_MAP:
-                maps.tables.clear()  # rows behind it must not be taken for those of a table that had its number before
+                maps.forget_numbers()  # rows behind it are not those of a table that had its number before
             transactions.on_skipped(kind, data, at, stop)
             if kind in STATEMENTS and history is not None:
                 history.doubt("a statement was passed over", cursor.file, cursor.event_start, transactions.last_pos)
@@ -98,6 +99,9 @@ class Decoder:
                     receiver.altered(None, ())
 
         self.cutter = EventCutter(cursor, table, skipped=on_skipped, spool=options.spool, largest=options.max_event)
+        if receiver.native is not None:
+            native = NativeReader(receiver.native, cursor, transactions, statements, options)
+            self.cutter.native = maps.native = native
         self.feed, self.position = self.cutter.feed, transactions.position
         self.refresh = maps.refresh
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import structlog
 
@@ -47,6 +47,20 @@ class Table:
     """Whether what its columns are is known from the schema history alone."""
     told: RowSchema | None = None
     """Set for those of them whose rows are told: heartbeats and signals."""
+    native: Any = None
+    """What native code makes its rows with; None where it does not know how."""
+    native_made: bool = False
+    """Whether it was asked."""
+
+
+class KnownTables(Protocol):
+    """What native code is told of tables."""
+
+    def note(self, number: bytes, body: bytes, table: Table) -> None: ...
+
+    def forget(self, number: bytes) -> None: ...
+
+    def clear(self) -> None: ...
 
 
 class TableMaps:
@@ -68,11 +82,18 @@ class TableMaps:
         """Of the tables whose rows bring no names: the id that they had when they were last compared."""
         self._maps: dict[bytes, Table] = {}
         """By their bytes without the table id, which changes with every reopening of the table."""
+        self.native: KnownTables | None = None
 
     def on_format(self, data: bytes, at: int, stop: int) -> None:
         """FORMAT_DESCRIPTION."""
-        self.tables.clear()  # every transaction describes its tables anew
+        self.forget_numbers()  # every transaction describes its tables anew
         self._ids.clear()  # the server may have been started anew, and then ids begin anew
+
+    def forget_numbers(self) -> None:
+        """Rows are taken for no table before it is described anew."""
+        self.tables.clear()
+        if self.native is not None:
+            self.native.clear()
 
     def on_table_map(self, data: bytes, at: int, stop: int) -> None:
         body, transactions = data[at + 6 : stop], self._transactions
@@ -83,14 +104,26 @@ class TableMaps:
             else:
                 table = self._new(body)
         number = data[at : at + 6]
-        if table.nameless and not transactions.passing and self._ids.get(table.name) != number:
-            assert table.row_schema is not None
-            known = table.row_schema.schema
-            if self._described.compared((known.schema, known.table)):
-                self._ids[table.name] = number
+        settled = not transactions.passing
+        if table.nameless and settled and self._ids.get(table.name) != number:
+            settled = self._compared(table, number)
         self.tables[number] = table
+        if self.native is not None and settled and table.name:
+            self.native.note(number, body, table)
         if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
+
+    def _compared(self, table: Table, number: bytes) -> bool:
+        """Whether a table whose rows bring no names may have a new id; until it may, it is asked for again. Raises
+        SchemaNeeded."""
+        assert table.row_schema is not None
+        known = table.row_schema.schema
+        if not self._described.compared((known.schema, known.table)):
+            return False
+        if self.native is not None and (former := self._ids.get(table.name)) is not None:
+            self.native.forget(former)
+        self._ids[table.name] = number
+        return True
 
     def forget(self) -> None:
         """Tables have other schemas now."""
@@ -100,6 +133,8 @@ class TableMaps:
     def refresh(self) -> None:
         """Takes tables from the history anew."""
         self._maps.clear()
+        if self.native is not None:
+            self.native.clear()
 
     def _new(self, body: bytes) -> Table:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 from headrace.model import (
     MessageBatch,
@@ -16,6 +17,7 @@ from headrace.model import (
     TransactionMark,
     Unit,
 )
+from headrace.pipeline.native_output import Builder, NativeOutput
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import Header, KeyedFormat, Messages, ValueFormat
@@ -43,6 +45,7 @@ class MessageBuilder:
 
     `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
     several topics fill beside each other, so that a topic with a message a transaction does not cut up the others.
+    `native`: headrace-native, which makes what it knows how to make. `two_numbers`: an updated row takes two.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class MessageBuilder:
         one_log: bool = False,
         units: bool = False,
         tag: Template | None = None,
+        native: Any = None,
+        two_numbers: bool = False,
     ) -> None:
         self._format, self._projections = fmt, projections
         self.captures = projections.captures
@@ -81,6 +86,20 @@ class MessageBuilder:
         self._now_ms = 0
         self._counted: list[TableProjection] = []
         """Whose rows are counted."""
+        self.native: NativeOutput | None = None
+        if native is not None and not units and tag is None:
+            self.native = NativeOutput(
+                native,
+                fmt,
+                projections,
+                Builder(self._batch, self._room, self._grew),
+                rows_per_message=rows_per_message,
+                server_uuid=server_uuid,
+                epoch=epoch,
+                overhead=_MESSAGE_OVERHEAD,
+                one_log=one_log,
+                two_numbers=two_numbers,
+            )
         self.clear()
 
     def clear(self) -> None:
@@ -93,6 +112,16 @@ class MessageBuilder:
         for projection in self._counted:
             projection.counted = None
         self._counted = []
+        if self.native is not None:
+            self.native.clear()
+
+    def _room(self) -> tuple[int, int]:
+        """Bytes and messages that go in before the batches should be taken."""
+        return max(1, self._full_bytes - self._size), max(1, _BATCH_MESSAGES - self._count)
+
+    def _grew(self, size: int, count: int) -> None:
+        self._size += size
+        self._count += count
 
     def full(self) -> bool:
         """Whether the batches should be taken before more goes in."""
@@ -101,11 +130,14 @@ class MessageBuilder:
     def tick(self) -> None:
         """Sets the time that the next messages carry; called a chunk, not a message."""
         self._now_ms = time.time_ns() // 1_000_000
+        if self.native is not None:
+            self.native.now_ms = self._now_ms
 
     def take(self, position: Position, received: float) -> list[MessageBatch]:
         """The batches so far, one at least. The last moves the position, so each is to be confirmed in its turn."""
         batches = self._batches or [MessageBatch("", 0)]
-        batches[-1].tables = [one.counted for one in self._counted if one.counted is not None]
+        tables = [one.counted for one in self._counted if one.counted is not None]
+        batches[-1].tables = tables if self.native is None else tables + self.native.settle()
         self.clear()
         for batch in batches:
             batch.received = received
@@ -275,10 +307,10 @@ class MessageBuilder:
                 continue
             # All rows before it are confirmed first, and all behind it wait, because they lie in other partitions.
             for target in targets:
-                self._open.clear()
+                self._close_batches()
                 copy = b"%b.%d" % (id_, target[1]) if len(targets) > 1 else id_
                 self._put_few(target, messages, copy, change, _unit_of(change)).barrier = True
-            self._open.clear()
+            self._close_batches()
 
     def emit_mark(self, mark: TransactionMark) -> None:
         """Formats the begin or end of a transaction."""
@@ -311,14 +343,22 @@ class MessageBuilder:
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
+    def _close_batches(self) -> None:
+        """What follows goes into others."""
+        self._open.clear()
+        if self.native is not None:
+            self.native.close_batches()
+
     def _batch(self, topic: str, partition: int) -> MessageBatch:
         """The open batch of a topic's partition."""
         target = (topic, 0 if self._one_log else partition)
         batch = self._open.get(target)
         if batch is None:
             if self._one_log:  # what follows has to stand behind what is there, and the next behind it
-                self._open.clear()
-            batch = self._open[target] = MessageBatch(topic, partition)
+                self._close_batches()
+            native = self.native
+            batch = MessageBatch(topic, partition) if native is None else native.new_batch(topic, partition)
+            self._open[target] = batch
             self._batches.append(batch)
         return batch
 
@@ -379,9 +419,10 @@ def _put(
         id_of = id_ if numbers is None else b"%b.%d" % (id_, numbers[row])
         if again:
             id_of += b"/%d" % again
-        batch.headers.append([("headrace-id", id_of), ("headrace-pos", b"%d" % (pos + row)), *where])
+        headers = [("headrace-id", id_of), ("headrace-pos", b"%d" % (pos + row)), *where]
         if i in messages.headers:
-            batch.headers[-1].append(messages.headers[i])
+            headers.append(messages.headers[i])
+        batch.headers.append(headers)
     batch.values += messages.values
     if batch.keys is not None:
         batch.keys += messages.keys
@@ -390,9 +431,13 @@ def _put(
 
 
 def make_builder(
-    settings: DestinationSettings, fmt: ValueFormat | KeyedFormat, server_uuid: str, epoch: int
+    settings: DestinationSettings,
+    fmt: ValueFormat | KeyedFormat,
+    server_uuid: str,
+    epoch: int,
+    native: Any = None,
 ) -> MessageBuilder:
-    """What turns the destination's changes into messages."""
+    """What turns the destination's changes into messages, with headrace-native where there is one."""
     sink = settings.sink.capabilities
     return MessageBuilder(
         fmt,
@@ -403,4 +448,6 @@ def make_builder(
         one_log=sink.one_log,
         units=sink.parks or sink.retries,
         tag=sink.tag,
+        native=native,
+        two_numbers=bool(settings.route.partition_hash),
     )

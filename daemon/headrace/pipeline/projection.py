@@ -79,6 +79,7 @@ class Projections:
                 database=schema.schema if self._default.canal_hash_database else None,
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
+                kept=None if masked else self._kept(schema),
             )
         except ValueError as error:
             raise NotUnderstood(

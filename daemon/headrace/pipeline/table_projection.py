@@ -65,8 +65,10 @@ class TableProjection:
         database: str | None = None,
         hidden_key: bool = False,
         secret: bytes = b"",
+        kept: Sequence[int] | None = (),
     ) -> None:
-        self.route, self.schema = route, schema
+        """`kept`: the columns of `source` that are published as they are, by number; None where values are changed."""
+        self.route, self.source, self.schema, self.kept = route, source, schema, kept
         self.counted: TableRows | None = None
         """What the message builder has of the table that nobody has taken; None: nothing."""
         self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
@@ -82,6 +84,7 @@ class TableProjection:
         self.family = family(route)
         self._spread: Callable[[Sequence[Row]], list[int]] | None = None
         """The partitions of rows."""
+        self._named_key, self._canal_hash = key_bytes is not None, canal_hash
         if route.spreads:
             n, key = route.partitions, self._key
             if canal_hash:
@@ -90,6 +93,20 @@ class TableProjection:
             else:
                 self._spread = lambda rows: kafka_partitions(map(key, rows), n)
         self.simple = self._spread is None and keeps is None
+
+    def native_key(self) -> tuple[Any, ...] | None:
+        """What native code hashes to find a row's partition: the name of the way, and its columns in `source`; None
+        when it can't, or partitions depend on more."""
+        if self._keeps is not None or self._canal_hash:
+            return None
+        if self._named_key:
+            return ("record",)
+        return ("text", self._columns[0]) if len(self._columns) == 1 else ("list", list(self._columns))
+
+    @property
+    def deciding_columns(self) -> list[int]:
+        """Those of `source` that say where a row goes and which it is."""
+        return sorted({*self._columns, *self.source.keys})
 
     @property
     def hides_key(self) -> bool:

@@ -36,9 +36,25 @@ class Messages:
         self.rows.append(row)
 
 
+@dataclass(frozen=True, slots=True)
+class NativeTable:
+    """How native code prints the rows of a table schema. The tuples begin with a name: see `native/src/specs.rs`."""
+
+    columns: Sequence[tuple[str, tuple[Any, ...]]]
+    """Of each: its name as JSON with a colon, and the style of its values."""
+    format: tuple[Any, ...]
+
+
 class Format(ABC):
     """One message format: a ValueFormat or a KeyedFormat. It may keep what it works out a table schema; it keeps
     nothing a row."""
+
+    number: int = 0
+    """Of the last message, in a format that numbers them. Native code counts on from it."""
+
+    def native(self, schema: TableSchema) -> NativeTable | None:
+        """How native code makes the messages about a table's rows; None when it can't."""
+        return None
 
     @abstractmethod
     def schema_change(self, change: SchemaChange, now_ms: int) -> list[Messages]:

@@ -60,6 +60,38 @@ class Signal:
         return found
 
 
+class NativeRows(ABC):
+    """Makes the messages of rows in native code. All of it is called from within ChangeStream.read()."""
+
+    output: Any
+    """What native code writes to."""
+
+    @abstractmethod
+    def new_reader(self, passed: bytes) -> Any:
+        """A reader of events, to which those with the numbers `passed` mean nothing."""
+
+    @abstractmethod
+    def table(self, schema: TableSchema, layouts: Sequence[tuple[Any, ...] | None]) -> Any | None:
+        """What makes the rows of a table, whose columns stand in a row image as `layouts` say; None when native code
+        does not know how."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether nobody else has to see the rows."""
+
+    @abstractmethod
+    def begin(self) -> tuple[int, int]:
+        """The reader is about to run; after how many bytes and messages it is to stop."""
+
+    @abstractmethod
+    def open(self, slot: int) -> Any:
+        """The batch for the messages of a topic's partition. Called while the reader runs."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The reader has stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """Who takes what a stream gives. All of it is called from within read(), in the order of the binlog, and must be
@@ -82,6 +114,8 @@ class Receiver:
     """Whether read() is to return before it gives more. Asked after each few events."""
     between: Callable[[], bool] = lambda: False
     """Whether read() is to return as soon as it is between two transactions. Asked once each read()."""
+    native: NativeRows | None = None
+    """Makes messages of rows in native code; what it does not know goes to `rows`."""
 
 
 @dataclass(frozen=True, slots=True)

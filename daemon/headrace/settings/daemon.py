@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from headrace.native import Choice
 from headrace.settings.values import readable
 from headrace_common.section import Folder, Int, NewFile, Seconds, SecondsOrOff, Section
 from headrace_common.values import parse_host_port
@@ -25,6 +26,10 @@ class DaemonSettings(Section):
     )
     event_loop: Literal["auto", "asyncio", "uvloop"] = Field(
         default="auto", description="auto: uvloop when it is installed, which is faster; asyncio: Python's own."
+    )
+    native: Choice = Field(
+        default="auto",
+        description="auto: native code for what is done a row at a time, when headrace-native is installed; off: none.",
     )
     drain_timeout: Seconds = Field(
         default=10.0, description="How long a stop waits for confirmation of what is in flight."

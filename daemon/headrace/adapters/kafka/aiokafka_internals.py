@@ -14,9 +14,10 @@ from itertools import repeat
 from typing import Any
 
 import aiokafka
-from aiokafka import conn
+from aiokafka import codec, conn
 from aiokafka.conn import create_conn
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TransactionalIdAuthorizationFailed, for_code
+from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.api import Request, RequestStruct
 from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v5
@@ -36,6 +37,14 @@ CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
 _TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 """What aiokafka's sender runs in tasks of their own, which end with it only when they come to their end."""
+_TRANSACTIONAL = 0x10
+"""The bit of a record batch's attributes."""
+_COMPRESS: dict[int, Callable[[bytes], bytes]] = {
+    1: codec.gzip_encode,
+    2: codec.snappy_encode,
+    3: codec.lz4_encode,
+    4: codec.zstd_encode,
+}
 Header = tuple[str, bytes]
 
 
@@ -214,6 +223,44 @@ def fill(
         count += 1
     part._relative_offset = count
     return parts
+
+
+class _NativePart(BatchBuilder):  # type: ignore[misc]
+    """A record batch of messages that native code keeps in columns; written when it is sent, as aiokafka's builder
+    would have written it."""
+
+    def __init__(self, producer: Any, columns: Any, run: tuple[int, int, int], when: int) -> None:
+        """`run` are the first message, the end, and the bytes of all."""
+        accumulator, transactions = producer._message_accumulator, producer._txn_manager
+        transactional = transactions is not None and transactions.transactional_id is not None
+        super().__init__(run[2], 0, is_transactional=transactional)
+        self._columns, self._run, self._when = columns, run, when
+        self._compression, self._transactional = accumulator._compression_type, _TRANSACTIONAL * transactional
+        self._relative_offset = run[1] - run[0]
+        self._state = (-1, -1, 0)
+        self._buffer: bytes | None = None
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        self._state = producer_id, producer_epoch, base_sequence
+
+    def _build(self) -> bytes:
+        self.close()
+        if self._buffer is None:
+            first, end, _ = self._run
+            records, attributes = self._columns.records(first, end), self._transactional | self._compression
+            if self._compression:
+                records = _COMPRESS[self._compression](records)
+            self._buffer = self._columns.record_batch(records, attributes, end - first, self._when, *self._state)
+        return self._buffer
+
+    def size(self) -> int:
+        return self._run[2] if self._buffer is None else len(self._buffer)
+
+
+def fill_native(producer: Any, limit: int, when: int, columns: Any) -> list[Any]:
+    """The same of a batch whose columns native code has filled."""
+    own = producer._message_accumulator._batch_size
+    return [_NativePart(producer, columns, run, when) for run in columns.runs(min(own, limit or own))]
 
 
 def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:

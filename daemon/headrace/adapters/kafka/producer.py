@@ -49,6 +49,8 @@ def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[An
     """Record batches of the messages, in order; a message that is larger than a record batch has one of its own.
     `limit`: what the topic takes, where that is known."""
     when = batch.commit_time_us // 1000 or time.time_ns() // 1_000_000
+    if (columns := getattr(batch.values, "batch", None)) is not None:  # native code has made them
+        return aiokafka_internals.fill_native(producer, limit, when, columns)
     return aiokafka_internals.fill(producer, limit, when, batch.keys, batch.values, batch.headers)
 
 
@@ -90,4 +92,4 @@ def no_transactions(transactional_id: str) -> SinkRejected:
 
 def largest_of(batch: MessageBatch) -> int:
     """Bytes of the largest value."""
-    return max(map(len, filter(None, batch.values)), default=0)
+    return batch.largest

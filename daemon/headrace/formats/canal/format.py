@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from headrace.formats.canal.text import Texts, quoted
+from headrace.formats.canal.text import Texts, has_fixed_decimals, quoted
 from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, DdlKind, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import Messages, ValueFormat, per_schema
+from headrace.ports.format import Messages, NativeTable, ValueFormat, per_schema
 
 _INDEX_SQL_TYPES = {"enum": 4, "set": -7}
 """java.sql.Types of ENUM and SET when their numbers are published: INTEGER and BIT, as in Canal."""
@@ -31,6 +31,11 @@ class _Table(RowText):
         self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
         pk = _json(keys) if keys else "null"
         self.tail = f',"pkNames":{pk},"sql":"","sqlType":{_json(numbers)},"table":{_json(schema.table)},"ts":'
+
+    @property
+    def constants(self) -> tuple[str, str, str]:
+        """What stands between the parts of a message that change."""
+        return self.middle, self.types, self.tail
 
     def old(self, before: Row, after: Row) -> str:
         """The old values of the columns that changed, as far as they are known."""
@@ -52,10 +57,14 @@ def _json(value: object) -> str:
 class CanalFormat(ValueFormat):
     """One message a rows event, or one a row. `id` counts messages since the destination's start."""
 
+    _compat = False
+    """Whether messages have exactly Canal's fields."""
+
     def __init__(self, binary: str = "base64", enum_index: bool = False) -> None:
         texts = Texts(binary)
         self._table = per_schema(lambda schema: _Table(schema, texts, enum_index, self._keys(schema)))
-        self._id = 0
+        self._binary = binary
+        self.number = 0
 
     def _keys(self, schema: TableSchema) -> Sequence[int]:
         """The numbers of the columns that pkNames has."""
@@ -63,14 +72,14 @@ class CanalFormat(ValueFormat):
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         table = self._table(change.schema)
-        self._id += 1
+        self.number += 1
         rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
         if change.before is None:
             old = "null"
         else:
             old = f"[{','.join(map(table.old, change.before, change.rows))}]"
         return (
-            f'{{"data":[{rows}],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":{self._id}'
+            f'{{"data":[{rows}],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":{self.number}'
             f'{table.types}{old}{table.tail}{now_ms},"type":"{change.operation}","_pos":"{change.pos}"}}'
         ).encode()
 
@@ -80,8 +89,8 @@ class CanalFormat(ValueFormat):
         head = f'],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":'
         tail = f'{table.tail}{now_ms},"type":"{change.operation}","_pos":"'
         row = table.partial_row if change.partial else table.row
-        types, pos, number = table.types, change.pos, self._id + 1
-        self._id += len(change.rows)
+        types, pos, number = table.types, change.pos, self.number + 1
+        self.number += len(change.rows)
         if change.before is None:
             return [
                 f'{{"data":[{row(r)}{head}{number + i}{types}null{tail}{pos + i}"}}'.encode()
@@ -92,6 +101,13 @@ class CanalFormat(ValueFormat):
             f'{{"data":[{row(r)}{head}{number + i}{types}[{old(b, r)}]{tail}{pos + i}"}}'.encode()
             for i, (b, r) in enumerate(zip(change.before, change.rows, strict=True))
         ]
+
+    def native(self, schema: TableSchema) -> NativeTable | None:
+        if any(has_fixed_decimals(column) for column in schema.columns):
+            return None
+        table = self._table(schema)
+        style = ("text", self._binary)
+        return NativeTable([(name, style) for name in table.names], ("canal", *table.constants, self._compat))
 
     def split(self, value: bytes, room: int) -> list[tuple[int, bytes]]:
         """All values of rows are texts, so reading and writing them again changes none."""
@@ -130,10 +146,10 @@ class CanalFormat(ValueFormat):
     def _bare(
         self, schema: str, table: str, kind: str, ddl: bool, sql: str, of: SchemaChange | TransactionMark, now_ms: int
     ) -> bytes:
-        self._id += 1
+        self.number += 1
         return (
             f'{{"data":null,"database":{quote(schema)},"es":{of.commit_time_us // 1000},"gtid":"{of.gtid}"'
-            f',"id":{self._id},"isDdl":{"true" if ddl else "false"},"mysqlType":null,"old":null,"pkNames":null'
+            f',"id":{self.number},"isDdl":{"true" if ddl else "false"},"mysqlType":null,"old":null,"pkNames":null'
             f',"sql":{quote(sql)},"sqlType":null,"table":{quote(table)},"ts":{now_ms},"type":"{kind}","_pos":"{of.pos}"}}'
         ).encode()
 
@@ -153,6 +169,8 @@ _Change = TypeVar("_Change", bound=RowsChange | SchemaChange | TransactionMark)
 
 class CompatFormat(CanalFormat):
     """Exactly Canal's fields: no `_pos`, `es` in whole seconds, statements about rights as `isDdl`, its `pkNames`."""
+
+    _compat = True
 
     def _keys(self, schema: TableSchema) -> Sequence[int]:
         """Canal has them in the order of the table's columns, and none for a unique key."""

@@ -72,6 +72,11 @@ class Texts:
         return self.text_of  # as for ENUM and SET: labels, or numbers when asked for
 
 
+def has_fixed_decimals(column: Column) -> bool:
+    """Whether a column is a FLOAT(m,d) or DOUBLE(m,d)."""
+    return _DECIMALS.match(column.mysql_type) is not None
+
+
 def quoted(value: Any) -> str:
     """A value whose text needs no escape."""
     return f'"{value}"'

@@ -12,10 +12,10 @@ from headrace import __version__
 from headrace.formats.debezium import schemas
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
-from headrace.formats.debezium.types import field_of
+from headrace.formats.debezium.types import field_of, native_style
 from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
-from headrace.ports.format import KeyedFormat, Messages, per_schema
+from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and the create that a changed primary key becomes."""
@@ -69,6 +69,23 @@ class DebeziumFormat(KeyedFormat):
             f',"table":{quote(table) if table else "null"},"server_id":{origin.server_id}'
             f',"gtid":{quote(gtid) if gtid else "null"},"file":{quote(origin.file)},"pos":{origin.offset},"row":',
             f',"thread":{origin.thread or "null"},"query":null}}',
+        )
+
+    def native(self, schema: TableSchema) -> NativeTable | None:
+        styles = [native_style(column, self._settings) for column in schema.columns]
+        known = [style for style in styles if style is not None]
+        if len(known) < len(styles) or self._settings.transaction_topic:
+            return None
+        table = self._table(schema)
+        source = (
+            f'{{"version":"{__version__}","connector":"mysql","name":{quote(self._settings.name)},"ts_ms":',
+            f',"db":{quote(schema.schema)}',
+            f',"table":{quote(schema.table)}',
+        )
+        heads = table.value_head, table.key_head, table.tail
+        return NativeTable(
+            list(zip(table.names, known, strict=True)),
+            ("debezium", *heads, *source, self._settings.tombstones, list(schema.keys)),
         )
 
     # -- rows -----------------------------------------------------------------------------------------------------

@@ -47,6 +47,32 @@ def field_of(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printe
     return _OF_ONE_FORM.get(kind, ({"type": "string"}, _text))
 
 
+def native_style(column: Column, settings: DebeziumSettings) -> tuple[Any, ...] | None:
+    """How native code prints a column's values, as field_of() does; None when it can't."""
+    kind, text = column.kind, ("text", "base64")
+    if kind in _INTS and kind == "bigint" and column.unsigned:
+        return ("unscaled",) if settings.bigint_unsigned == "precise" else ("wrapped",)
+    if kind in _INTS or kind in ("float", "double"):
+        return ("number",)
+    if kind == "decimal":
+        return {"string": text, "double": ("real",)}.get(settings.decimal, ("unscaled",))
+    if kind == "bit":
+        return ("truth",) if column.length <= 1 else ("bits", (column.length + 7) // 8)
+    if kind == "date":
+        return "days", _zero(column, "0")
+    if kind == "datetime":
+        return "since", 1 if _is_fine(column, settings) else 1000, _zero(column, "0")
+    if kind == "time":
+        return "since", 1 if _is_fine_time(column, settings) else 1000, ""
+    if kind == "timestamp":
+        return "zoned", _zero(column, _ZONED_ZERO)
+    if kind in _BYTES:
+        return "text", "base64" if settings.binary == "bytes" else settings.binary
+    if kind == "year":
+        return ("year",)
+    return text if kind in _TEXTS or kind in ("enum", "set", "json") else None
+
+
 def _named(kind: str, name: str, **parameters: str) -> Schema:
     schema: Schema = {"type": kind, "name": name, "version": 1}
     if parameters:
@@ -151,6 +177,9 @@ def micros_of_day(text: str) -> int:
     return sign * (total * 1_000_000 + int(f"{fraction:0<6}"))
 
 
+_ZONED_ZERO = '"1970-01-01T00:00:00Z"'
+
+
 def _zero(column: Column, epoch: str) -> str:
     """What stands for a date that is none."""
     return "null" if column.nullable else epoch
@@ -167,10 +196,21 @@ def _date(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     return _named("int32", "org.apache.kafka.connect.data.Date" if connect else "io.debezium.time.Date"), text
 
 
+def _is_fine(column: Column, settings: DebeziumSettings) -> bool:
+    """Whether a DATETIME is told in microseconds."""
+    return column.length > 3 and settings.time_precision != "connect"
+
+
+def _is_fine_time(column: Column, settings: DebeziumSettings) -> bool:
+    """The same of a TIME."""
+    mode = settings.time_precision
+    return mode == "adaptive_time_microseconds" or (mode == "adaptive" and column.length > 3)
+
+
 def _datetime(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     zero = _zero(column, "0")
     connect = settings.time_precision == "connect"
-    fine = column.length > 3 and not connect
+    fine = _is_fine(column, settings)
     name = "MicroTimestamp" if fine else "Timestamp"
     unit = 1 if fine else 1000
 
@@ -185,14 +225,14 @@ def _datetime(column: Column, settings: DebeziumSettings) -> tuple[Schema, Print
 
 def _time(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
     mode = settings.time_precision
-    if mode == "adaptive_time_microseconds" or (mode == "adaptive" and column.length > 3):
+    if _is_fine_time(column, settings):
         return _named("int64", "io.debezium.time.MicroTime"), lambda value: str(micros_of_day(value))
     name = "org.apache.kafka.connect.data.Time" if mode == "connect" else "io.debezium.time.Time"
     return _named("int32", name), lambda value: str(int(micros_of_day(value) / 1000))
 
 
 def _timestamp(column: Column, settings: DebeziumSettings) -> tuple[Schema, Printer]:
-    zero, schema = _zero(column, '"1970-01-01T00:00:00Z"'), _named("string", "io.debezium.time.ZonedTimestamp")
+    zero, schema = _zero(column, _ZONED_ZERO), _named("string", "io.debezium.time.ZonedTimestamp")
     return schema, lambda value: zero if value.startswith("0000") else f'"{value[:10]}T{value[11:]}Z"'
 
 

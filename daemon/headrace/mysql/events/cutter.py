@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 from zlib import crc32
 
 from headrace.errors import BinlogCorrupt, NotUnderstood, SourceEnded
@@ -28,6 +28,9 @@ _LARGE = 0xFFFFFF
 _MORE_ROOM = "raise [source] max_event, when there is the memory: an event takes several times its size"
 _SLICE_SECONDS = 0.008
 _PIECE = 1 << 20
+_FEW = 4
+"""Events in one run of native code, below which it is not worth the way."""
+_MOST_TURNS = 64
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
 _from_bytes = int.from_bytes
 _ALL_OR_NOTHING = frozenset({ev.TABLE_MAP, *ev.ROWS})
@@ -48,6 +51,17 @@ class _NewFile(Exception):
     """Raised by the cutter's own handlers: the cursor has moved, or events end otherwise from here on."""
 
 
+class NativeEvents(Protocol):
+    """Reads events in native code, as far as it knows them."""
+
+    def ready(self) -> bool:
+        """Whether all is as usual, so that run() may be called."""
+
+    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
+        """Reads packets from `at` on. Returns where it stopped; how many events it read; how many bytes the next
+        packet has at least, 0 while there may be a whole one; and whether Python has to look at that one."""
+
+
 class SchemaNeeded(Exception):
     """Raised by a handler that can't read its event before the schema of a table is known; it is given again."""
 
@@ -61,6 +75,18 @@ def rotated_to(data: bytes, at: int, stop: int) -> tuple[str, int]:
     """File and offset that a ROTATE event leads to."""
     (offset,) = struct.unpack_from("<Q", data, at)
     return data[at + 8 : stop].decode(), offset
+
+
+def _after(turns: int, enough: Callable[[], bool]) -> Callable[[], bool]:
+    """A function that says so when `enough` does, and after so many calls."""
+    left = turns
+
+    def asked() -> bool:
+        nonlocal left
+        left -= 1
+        return left <= 0 or enough()
+
+    return asked
 
 
 class EventCutter:
@@ -95,6 +121,10 @@ class EventCutter:
         self.events, self.need, self.whole = 0, 4, False
         self.eager = False
         """Whether feed() asks after each event whether it is to stop."""
+        self.native: NativeEvents | None = None
+        """What reads usual events in native code."""
+        self._turns = 1
+        """Events that Python reads before native code is tried again."""
         self._inner: list[EnterInner] = []
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
@@ -114,6 +144,8 @@ class EventCutter:
                     return at, more
             if self._large is not None:
                 return self._continue_large(self._large, data, at)
+            if self.native is not None:
+                return self._feed_native(self.native, data, at, enough)
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
@@ -135,10 +167,33 @@ class EventCutter:
         if self._large is not None:
             self._large.close()
 
-    def _feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+    def _feed_native(self, native: NativeEvents, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+        """Native code reads what is usual, and in between Python an event that is not. Where that is each event, native
+        code is tried less often."""
+        deadline = time.monotonic() + _SLICE_SECONDS
+        while native.ready():
+            at, count, need, stopped = native.run(data, at, eager=self.eager)
+            self.events += count
+            if need:
+                self.need = need
+                return at, False
+            if not stopped:
+                self.need = 4
+                return at, len(data) - at >= 4
+            self._turns = min(_MOST_TURNS, 2 * self._turns) if count < _FEW else 1
+            start = at
+            at, more = self._feed(data, at, _after(self._turns, enough), each=True)
+            if not more or at == start or self._inner or self._large is not None:
+                return at, more
+            if enough() or time.monotonic() > deadline:
+                return at, more
+        return self._feed(data, at, enough)
+
+    def _feed(self, data: bytes, at: int, enough: Callable[[], bool], *, each: bool = False) -> tuple[int, bool]:
+        """`each`: whether `enough` is asked after each event."""
         size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
         cursor, deadline = self._cursor, time.monotonic() + _SLICE_SECONDS
-        count, asks = 0, 0 if self.eager else 15
+        count, asks = 0, 0 if each or self.eager else 15
         while True:
             high, checked = cursor.high, cursor.checksums
             try:
@@ -181,6 +236,7 @@ class EventCutter:
                     count += 1
                     if not count & asks and (enough() or time.monotonic() > deadline):
                         self.events += count
+                        self.need = 4  # that of the packet before is none of the next one's
                         return at, size - at >= 4
                 self.events += count
                 if size - at >= 5 and data[at + 4]:

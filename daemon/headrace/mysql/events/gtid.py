@@ -63,6 +63,16 @@ class GtidSet:
         else:
             self._merge(source, gno, gno)
 
+    def add_range(self, source: str, first: int, last: int) -> None:
+        """Adds transactions that follow each other."""
+        self.add(source, first)
+        if last > first:
+            intervals = self._sets[source]
+            if intervals[-1][1] == first:
+                intervals[-1][1] = last
+            else:
+                self._merge(source, first, last)
+
     def minus(self, other: GtidSet) -> GtidSet:
         """The transactions that are in here and not in `other`."""
         result = GtidSet()

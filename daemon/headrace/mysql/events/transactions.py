@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
@@ -354,6 +355,70 @@ class Transactions:
         self._last_file, self._last_start = self._cursor.file, self.start
         self.events_done = self.own_events = 0
         self.count += 1
+
+    # -- native code ----------------------------------------------------------------------------------------------
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but the usual is to be expected: native code knows no more."""
+        return not (
+            self.holding
+            or self.passing
+            or self._in_xa
+            or self._may_have_ended
+            or self._awaited
+            or self._skip_to is not None
+            or self._resume is not None
+            or self._mark is not None
+            or (self.in_group and self.skip_events)
+        )
+
+    def given_over(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Where the stream is and the group under way, as native code goes on from."""
+        cursor = self._cursor
+        if not self.in_group:
+            self.skip_events = 0  # as begin() would
+        place = cursor.high, cursor.end, self.in_group, self.inside, self.captured_rows
+        group = self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us
+        return (
+            (*place, self.start, self.events_done, self.last_pos),
+            (*group, self.server_id, self.thread_id, self.own_events, self.gtid, self._key is not None),
+        )
+
+    def taken_back(
+        self,
+        place: tuple[int, int, int, bool, bool, bool, int, int, int],
+        group: tuple[int, int, int, int, int, int, int | None],
+        gtid: tuple[str, Key | None] | None,
+        executed: Sequence[tuple[str, int, int]],
+        count: int,
+    ) -> None:
+        """The same when native code has stopped: `executed` are intervals of transactions that ended meanwhile, by
+        their source, `count` how many did."""
+        cursor = self._cursor
+        (
+            cursor.start,
+            cursor.end,
+            cursor.time,
+            self.in_group,
+            self.inside,
+            self.captured_rows,
+            self.start,
+            self.events_done,
+            self.last_pos,
+        ) = place
+        self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us = group[:4]
+        self.server_id, self.thread_id, last_start = group[4:]
+        if gtid is not None:
+            self.gtid, self._key = gtid
+        if last_start is not None:
+            self._last_file, self._last_start = cursor.file, last_start
+        if executed:
+            if self.gtids is None:
+                self.gtids = GtidSet()
+            for source, first, last in executed:
+                self.gtids.add_range(source, first, last)
+        self.count += count
 
     # -- what is passed over --------------------------------------------------------------------------------------
 

@@ -176,10 +176,21 @@ def codec_of(charset: str) -> Codec:
     raise UnknownType(f"character set {charset} is not decoded")
 
 
+def single_byte_characters(charset: str) -> str | None:
+    """The 256 characters of a character set of one byte a character, U+FFFE for a code that has none; None for all
+    other character sets."""
+    name = _ALIASES.get(charset, charset)
+    if name == "ascii":
+        return "".join(map(chr, range(128))) + _NONE * 128
+    if name not in _SINGLE:
+        return None
+    python, own = _SINGLE[name]
+    return "".join(own.get(code) or _plain(code, python) for code in range(256))
+
+
 def _single(name: str) -> Callable[[bytes], str]:
     """A character set of one byte a character, by a table of 256 characters."""
-    python, own = _SINGLE[name]
-    table = "".join(own.get(code) or _plain(code, python) for code in range(256))
+    table = single_byte_characters(name)
 
     def decode(raw: bytes) -> str:
         return charmap_decode(raw, "strict", table)[0]  # type: ignore[arg-type]  # a str serves as the map

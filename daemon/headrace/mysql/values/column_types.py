@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
-from headrace.mysql.values.charsets import WIDTHS, UnknownType, codec_of
+from headrace.mysql.values.charsets import WIDTHS, UnknownType, codec_of, single_byte_characters
 from headrace.mysql.values.jsonb import json_text
 from headrace_common import numbers
 
@@ -31,13 +31,17 @@ METADATA_SIZE = {
 }
 
 
+Layout = tuple[Any, ...]
+"""A name, and what it needs: see `native/src/specs.rs`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """How a column stands in a row image.
 
     `shape` "fixed": `code` is its struct code, `size` its bytes. `shape` "var": `code` is that of the length before
     it, `size` the bytes of that length, 3 being read byte by byte. `post` turns the raw field into the value; None
-    when it is the value. `codec` is set for text.
+    when it is the value. `codec` is set for text. `layout` says all of it to native code, when that knows the type.
     """
 
     shape: Literal["fixed", "var"]
@@ -45,6 +49,7 @@ class Field:
     size: int
     post: values.Post | None = None
     codec: str = ""
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +85,35 @@ def field_of(kind: int, meta: int, column: Column, options: ValueOptions = DEFAU
     UnknownType."""
     if kind in _INTS:
         code, size = _INTS[kind]
-        return Field("fixed", code.upper() if column.unsigned else code, size)
+        layout = ("int", size, not column.unsigned)
+        return Field("fixed", code.upper() if column.unsigned else code, size, layout=layout)
     if kind == INT24:
-        return Field("fixed", "3s", 3, values.little_int if column.unsigned else values.int24)
+        post = values.little_int if column.unsigned else values.int24
+        return Field("fixed", "3s", 3, post, layout=("int", 3, not column.unsigned))
     if kind == FLOAT:
-        return Field("fixed", "f", 4, numbers.float32)
+        return Field("fixed", "f", 4, numbers.float32, layout=("float",))
     if kind == DOUBLE:
-        return Field("fixed", "d", 8)
+        return Field("fixed", "d", 8, layout=("double",))
     if kind == YEAR:
-        return Field("fixed", "B", 1, values.year_text)
+        return Field("fixed", "B", 1, values.year_text, layout=("year",))
     if kind == NEWDECIMAL:
         precision, scale = meta & 0xFF, meta >> 8
         size = values.decimal_size(precision, scale)
-        return Field("fixed", f"{size}s", size, values.decimal_text(precision, scale))
+        text = values.decimal_text(precision, scale)
+        return Field("fixed", f"{size}s", size, text, layout=("decimal", precision, scale))
     if kind == BIT:
         size = (meta >> 8) + (1 if meta & 0xFF else 0)
-        return Field("fixed", f"{size}s", size, values.big_int)
+        return Field("fixed", f"{size}s", size, values.big_int, layout=("bit", size))
     if kind == ENUM:
         code = {1: "B", 2: "H"}[meta]
-        return Field("fixed", code, meta, None if options.enum_index else values.enum_label(column.labels))
+        if options.enum_index:
+            return Field("fixed", code, meta, layout=("int", meta, False))
+        return Field("fixed", code, meta, values.enum_label(column.labels), layout=("enum", meta, column.labels))
     if kind == SET:
-        return Field(
-            "fixed", f"{meta}s", meta, values.little_int if options.enum_index else values.set_labels(column.labels)
-        )
+        if options.enum_index:
+            return Field("fixed", f"{meta}s", meta, values.little_int, layout=("int", meta, False))
+        labels = values.set_labels(column.labels)
+        return Field("fixed", f"{meta}s", meta, labels, layout=("set", meta, column.labels))
     if kind in (DATE, DATETIME2, TIMESTAMP2, TIME2):
         return _temporal_field(kind, meta, options)
     if kind in (DATETIME, TIMESTAMP, TIME):
@@ -116,17 +127,20 @@ def _zone(options: ValueOptions) -> ZoneInfo | None:
 
 def _temporal_field(kind: int, meta: int, options: ValueOptions) -> Field:
     if kind == DATE:
-        return Field("fixed", "3s", 3, values.date_text)
+        return Field("fixed", "3s", 3, values.date_text, layout=("date",))
     if meta > 6:
         raise UnknownType(f"a temporal column has {meta} fractional digits")
+    layout: Layout | None
     if kind == TIMESTAMP2:
-        base, post = 4, values.timestamp2(meta, _zone(options))
+        base, post, layout = 4, values.timestamp2(meta, _zone(options)), ("timestamp", meta)
+        if options.time_zone != "UTC":
+            layout = None
     elif kind == DATETIME2:
-        base, post = 5, values.datetime2(meta)
+        base, post, layout = 5, values.datetime2(meta), ("datetime", meta)
     else:
-        base, post = 3, values.time2(meta)
+        base, post, layout = 3, values.time2(meta), ("time", meta)
     size = base + (meta + 1) // 2
-    return Field("fixed", f"{size}s", size, post)
+    return Field("fixed", f"{size}s", size, post, layout=layout)
 
 
 def _old_temporal_field(kind: int, column: Column, options: ValueOptions) -> Field:
@@ -150,7 +164,20 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
     codec, post = _text_or_bytes(kind, meta, column, largest)
-    return Field("var", _LENGTH_CODES[size], size, post, codec)
+    return Field("var", _LENGTH_CODES[size], size, post, codec, _var_layout(kind, meta, size, column, codec))
+
+
+def _var_layout(kind: int, meta: int, size: int, column: Column, codec: str) -> Layout | None:
+    if kind == JSON:
+        return "json", size
+    if kind == GEOMETRY:
+        return "bytes", size, 0
+    if kind not in (VARCHAR, VAR_STRING, STRING, BLOB) or column.kind in mariadb_values.FIXED_BINARY:
+        return None
+    if column.charset == "binary":
+        return "bytes", size, meta if kind == STRING else 0
+    characters = "" if codec == "utf-8" else single_byte_characters(column.charset)
+    return None if characters is None else ("text", size, characters)
 
 
 def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[str, values.Post | None]:

@@ -1,0 +1,87 @@
+"""Native code's way through a dump: what it is told of tables, and what it hands back."""
+
+from __future__ import annotations
+
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.cursor import EventCursor
+from headrace.mysql.events.event_types import TABLE, Does
+from headrace.mysql.events.transactions import Transactions
+from headrace.mysql.schema.follower import StatementFollower
+from headrace.mysql.table_maps import Table
+from headrace.ports.source import NativeRows
+
+_MOST_TABLES = 4_000
+"""Table numbers that native code knows at most; all are told anew then."""
+_USED_UP, _PYTHON = 0, 1
+
+
+class NativeReader:
+    """See NativeEvents and KnownTables. `rows` makes the messages."""
+
+    def __init__(
+        self,
+        rows: NativeRows,
+        cursor: EventCursor,
+        transactions: Transactions,
+        statements: StatementFollower,
+        options: DecoderOptions,
+    ) -> None:
+        self._rows, self._cursor, self._transactions, self._statements = rows, cursor, transactions, statements
+        passed = {Does.PASS} if options.dml_queries else {Does.PASS, Does.TEXT, Does.ANNOTATION}
+        self._reader = rows.new_reader(bytes(one.number for one in TABLE if one.stream in passed and not one.made_up))
+        self._known = 0
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    def note(self, number: bytes, body: bytes, table: Table) -> None:
+        """A TABLE_MAP has given a table this number; it was looked at."""
+        self._known += 1
+        if self._known > _MOST_TABLES:
+            self.clear()
+        row_schema = table.row_schema
+        if table.own:
+            self._reader.leave(number, body)
+        elif row_schema is None:
+            self._reader.know(number, body, None)
+        else:
+            if not table.native_made:
+                table.native_made = True
+                layouts = [field.layout for field in row_schema.fields]
+                table.native = self._rows.table(row_schema.schema, layouts)
+            if table.native is None:
+                self._reader.leave(number, body)
+            else:
+                self._reader.know(number, body, table.native)
+
+    def forget(self, number: bytes) -> None:
+        """The table has another number now."""
+        self._reader.forget(number)
+
+    def clear(self) -> None:
+        """Tables, or their numbers, may mean something else now."""
+        self._reader.clear()
+        self._known = 0
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        return self._transactions.plain and self._statements.text is None and self._rows.ready()
+
+    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
+        transactions, cursor, rows = self._transactions, self._cursor, self._rows
+        most = rows.begin()
+        (at, why, need), place, group, gtid, (events, count, executed) = self._reader.run(
+            data,
+            at,
+            cursor.file,
+            cursor.checksums,
+            eager,
+            most,
+            *transactions.given_over(),
+            rows.output,
+            rows.open,
+        )
+        rows.end()
+        if events:
+            transactions.taken_back(place, group, gtid, executed, count)
+        return at, events, need if why == _USED_UP else 0, why == _PYTHON

@@ -1,0 +1,41 @@
+"""headrace-native, when it is installed: native code for what is done a row at a time."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+INTERFACE = 1
+"""The number of the interface that this version calls; another one's functions may mean something else."""
+Choice = Literal["auto", "off"]
+"""[daemon] native."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """What was found. `module` is None where Python does all of the work, and `reason` says why."""
+
+    module: Any
+    version: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"headrace-native {self.version}" if self.module is not None else f"Python ({self.reason})"
+
+
+@cache
+def find(choice: Choice = "auto") -> Native:
+    """headrace-native, unless it is not installed, of another interface, or switched off."""
+    if choice == "off":
+        return Native(None, "", 'off: [daemon] native = "off"')
+    try:
+        module = importlib.import_module("headrace_native")
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "headrace_native"
+        return Native(None, "", "headrace-native is not installed" if missing else f"headrace-native fails: {error}")
+    interface, version = getattr(module, "INTERFACE", None), str(getattr(module, "__version__", "unknown"))
+    if interface != INTERFACE:
+        return Native(None, "", f"headrace-native {version} has interface {interface}, not {INTERFACE}")
+    return Native(module, version)

@@ -1,0 +1,151 @@
+//! Messages of one topic's partition: values, keys and headers in columns, each one piece of memory.
+
+use std::sync::{Arc, Mutex};
+
+use crate::records::varint;
+use crate::{Fit, Unfit};
+
+/// A batch that both sides write to: native code and, through its columns, Python.
+pub type Shared = Arc<Mutex<Batch>>;
+
+const NULL: u64 = 1 << 63;
+
+/// A column of byte strings, or of none.
+#[derive(Debug, Default)]
+pub struct Values {
+    bytes: Vec<u8>,
+    ends: Vec<u64>,
+}
+
+impl Values {
+    pub fn push(&mut self, value: Option<&[u8]>) {
+        if let Some(value) = value {
+            self.bytes.extend_from_slice(value);
+        }
+        let null = if value.is_none() { NULL } else { 0 };
+        self.ends.push(self.bytes.len() as u64 | null);
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The value of one message. Panics behind the last, as a slice does.
+    pub fn get(&self, i: usize) -> Option<&[u8]> {
+        let end = self.ends[i];
+        if end & NULL != 0 {
+            return None;
+        }
+        let start = if i == 0 { 0 } else { self.ends[i - 1] & !NULL };
+        Some(&self.bytes[start as usize..end as usize])
+    }
+
+    /// Bytes of all values.
+    pub fn total(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes of the largest value.
+    pub fn largest(&self) -> usize {
+        (0..self.len()).filter_map(|i| self.get(i)).map(<[u8]>::len).max().unwrap_or(0)
+    }
+}
+
+/// A column of headers, kept as Kafka's records have them: their count, then name and value of each with lengths.
+#[derive(Debug, Default)]
+pub struct Headers {
+    bytes: Vec<u8>,
+    ends: Vec<u64>,
+}
+
+impl Headers {
+    /// Begins the headers of the next message, of which there are `count`.
+    pub fn begin(&mut self, count: usize) {
+        varint(&mut self.bytes, count as i64);
+    }
+
+    pub fn add(&mut self, name: &[u8], value: &[u8]) {
+        varint(&mut self.bytes, name.len() as i64);
+        self.bytes.extend_from_slice(name);
+        varint(&mut self.bytes, value.len() as i64);
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// Adds headers that are written as they stand here.
+    pub fn add_written(&mut self, written: &[u8]) {
+        self.bytes.extend_from_slice(written);
+    }
+
+    pub fn end(&mut self) {
+        self.ends.push(self.bytes.len() as u64);
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// One message's headers as they are written. Panics behind the last, as a slice does.
+    pub fn raw(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.bytes[start as usize..self.ends[i] as usize]
+    }
+
+    /// One message's headers, read back.
+    pub fn get(&self, i: usize) -> Fit<Vec<(&[u8], &[u8])>> {
+        let mut raw = self.raw(i);
+        let count = take_varint(&mut raw)?;
+        let mut headers = Vec::with_capacity(count);
+        for _ in 0..count {
+            let name = take(&mut raw)?;
+            headers.push((name, take(&mut raw)?));
+        }
+        Ok(headers)
+    }
+}
+
+fn take<'a>(raw: &mut &'a [u8]) -> Fit<&'a [u8]> {
+    let size = take_varint(raw)?;
+    if size > raw.len() {
+        return Err(Unfit);
+    }
+    let (value, rest) = raw.split_at(size);
+    *raw = rest;
+    Ok(value)
+}
+
+fn take_varint(raw: &mut &[u8]) -> Fit<usize> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = raw.split_first().ok_or(Unfit)?;
+        *raw = rest;
+        value |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return Ok((value >> 1) as usize);
+        }
+    }
+    Err(Unfit)
+}
+
+/// Columns that run beside each other, and what native code has put into them.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub values: Values,
+    pub headers: Headers,
+    /// None while no message has a key.
+    pub keys: Option<Values>,
+    /// Rows of those messages.
+    pub rows: u64,
+    /// What they are charged in a queue that is bounded by bytes.
+    pub size: u64,
+    /// Commit time of the last of them, and how many messages there were with it.
+    pub commit_us: u64,
+    pub told: usize,
+}

@@ -1,0 +1,352 @@
+//! Columns: how each stands in a row image, and how a format prints it.
+
+use crate::decimal::Decimal;
+use crate::{json, numbers, temporal, text};
+use crate::{Fit, Unfit};
+
+/// How many bytes a column takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Fixed(usize),
+    /// Bytes of the length that stands before the value.
+    Var(usize),
+}
+
+/// What a column holds.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// 1, 2, 3, 4 or 8 bytes, little endian.
+    Int { size: usize, signed: bool },
+    Float,
+    Double,
+    Year,
+    Decimal(Decimal),
+    /// Big endian.
+    Bit { size: usize },
+    /// The members as they stand within a JSON string.
+    Enum { size: usize, labels: Vec<Vec<u8>> },
+    Set { size: usize, labels: Vec<Vec<u8>> },
+    Date,
+    Datetime { fsp: usize },
+    /// In UTC.
+    Timestamp { fsp: usize },
+    Time { fsp: usize },
+    /// Bytes of the length; the characters of a one-byte character set as UTF-8 (an empty one is none), or None for
+    /// UTF-8 itself.
+    Text { length: usize, characters: Option<Box<[Vec<u8>; 256]>> },
+    /// Bytes of the length, and to how many bytes zeros are added.
+    Bytes { length: usize, pad: usize },
+    Json { length: usize },
+}
+
+/// How binary strings become text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binary {
+    Base64,
+    Base64Url,
+    Hex,
+    Latin1,
+}
+
+/// How a format prints a column.
+#[derive(Debug, Clone)]
+pub enum Style {
+    /// A JSON string of what MySQL prints, as in Canal.
+    Text(Binary),
+    /// A JSON number.
+    Number,
+    /// A DECIMAL, or a whole number, as base64 of Java's BigInteger.
+    Unscaled,
+    /// A DECIMAL as a JSON number, by way of a double.
+    Real,
+    /// An unsigned number that wraps into a signed one.
+    Wrapped,
+    /// A bit as true or false.
+    Truth,
+    /// Bits as base64, little endian.
+    Bits(usize),
+    /// Days since 1970; with what stands for a date that is none.
+    Days(Vec<u8>),
+    /// Time in units of so many microseconds, since 1970 or midnight.
+    Time { unit: i64, zero: Vec<u8> },
+    /// `YYYY-MM-DDThh:mm:ssZ` in quotes.
+    Zoned(Vec<u8>),
+    /// A year as a number.
+    Year,
+}
+
+impl Kind {
+    pub fn shape(&self) -> Shape {
+        match *self {
+            Kind::Int { size, .. } | Kind::Bit { size } | Kind::Enum { size, .. } | Kind::Set { size, .. } => {
+                Shape::Fixed(size)
+            }
+            Kind::Float => Shape::Fixed(4),
+            Kind::Double => Shape::Fixed(8),
+            Kind::Year => Shape::Fixed(1),
+            Kind::Decimal(ref decimal) => Shape::Fixed(decimal.size),
+            Kind::Date => Shape::Fixed(3),
+            Kind::Datetime { fsp } => Shape::Fixed(5 + temporal::fraction_size(fsp)),
+            Kind::Timestamp { fsp } => Shape::Fixed(4 + temporal::fraction_size(fsp)),
+            Kind::Time { fsp } => Shape::Fixed(3 + temporal::fraction_size(fsp)),
+            Kind::Text { length, .. } | Kind::Bytes { length, .. } | Kind::Json { length } => Shape::Var(length),
+        }
+    }
+
+    /// Whether any bytes are a value.
+    pub fn takes_any(&self) -> bool {
+        matches!(self, Kind::Int { .. } | Kind::Bit { .. } | Kind::Bytes { .. } | Kind::Double | Kind::Year)
+    }
+
+    /// Whether two values that differ in their bytes may be equal: then their texts are compared.
+    fn is_number(&self) -> bool {
+        matches!(self, Kind::Int { .. } | Kind::Bit { .. })
+    }
+
+    /// Whether two values are equal, given that their bytes are not. May write to `scratch`.
+    pub fn same(&self, a: &[u8], b: &[u8], scratch: &mut Vec<u8>) -> Fit<bool> {
+        match *self {
+            _ if self.is_number() => Ok(false),
+            Kind::Float => Ok(float(a)? == float(b)?),
+            Kind::Double => Ok(double(a)? == double(b)?),
+            _ => {
+                scratch.clear();
+                self.value(scratch, a, Binary::Base64)?;
+                let end = scratch.len();
+                self.value(scratch, b, Binary::Base64)?;
+                Ok(scratch[..end] == scratch[end..])
+            }
+        }
+    }
+
+    /// Writes what MySQL prints, without quotes; text is escaped for a JSON string.
+    pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
+        match *self {
+            Kind::Int { signed, .. } => {
+                if signed {
+                    text::int(out, signed_int(raw));
+                } else {
+                    text::int(out, unsigned_int(raw));
+                }
+            }
+            Kind::Float => numbers::float_text(out, numbers::float32(float(raw)?)?)?,
+            Kind::Double => numbers::float_text(out, double(raw)?)?,
+            Kind::Year => {
+                if raw[0] == 0 {
+                    out.extend_from_slice(b"0000");
+                } else {
+                    text::int(out, 1900 + u32::from(raw[0]));
+                }
+            }
+            Kind::Decimal(ref decimal) => decimal.print(out, raw)?,
+            Kind::Bit { .. } => text::int(out, raw.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte))),
+            Kind::Enum { ref labels, .. } => {
+                let index = unsigned_int(raw) as usize;
+                if index > 0 {
+                    out.extend_from_slice(labels.get(index - 1).ok_or(Unfit)?);
+                }
+            }
+            Kind::Set { ref labels, .. } => set(out, unsigned_int(raw), labels)?,
+            Kind::Date => temporal::date(raw)?.print_date(out),
+            Kind::Datetime { fsp } => {
+                let value = temporal::datetime(raw)?;
+                value.print_date(out);
+                out.push(b' ');
+                value.print_time(out, fsp);
+            }
+            Kind::Timestamp { fsp } => match temporal::timestamp(raw)? {
+                Some(value) => {
+                    value.print_date(out);
+                    out.push(b' ');
+                    value.print_time(out, fsp);
+                }
+                None => {
+                    out.extend_from_slice(b"0000-00-00 00:00:00");
+                    temporal::fraction(out, 0, fsp);
+                }
+            },
+            Kind::Time { fsp } => temporal::time(raw)?.print(out, fsp),
+            Kind::Text { ref characters, .. } => match characters {
+                None => {
+                    std::str::from_utf8(raw).map_err(|_| Unfit)?;
+                    text::escape(out, raw);
+                }
+                Some(characters) => {
+                    for &byte in raw {
+                        let character = &characters[byte as usize];
+                        if character.is_empty() {
+                            return Err(Unfit);
+                        }
+                        text::escape(out, character);
+                    }
+                }
+            },
+            Kind::Bytes { pad, .. } => {
+                if raw.len() < pad {
+                    let mut padded = raw.to_vec();
+                    padded.resize(pad, 0);
+                    bytes(out, &padded, binary);
+                } else {
+                    bytes(out, raw, binary);
+                }
+            }
+            Kind::Json { .. } => {
+                let mut document = Vec::with_capacity(2 * raw.len());
+                json::json_text(&mut document, raw)?;
+                text::escape(out, &document);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes(out: &mut Vec<u8>, raw: &[u8], binary: Binary) {
+    match binary {
+        Binary::Base64 => text::base64(out, raw, false),
+        Binary::Base64Url => text::base64(out, raw, true),
+        Binary::Hex => text::hex(out, raw),
+        Binary::Latin1 => text::latin1(out, raw),
+    }
+}
+
+fn set(out: &mut Vec<u8>, bits: u64, labels: &[Vec<u8>]) -> Fit<()> {
+    if labels.len() < 64 && bits >> labels.len() != 0 {
+        return Err(Unfit);
+    }
+    let mut begun = false;
+    for (i, label) in labels.iter().enumerate() {
+        if bits >> i & 1 == 1 {
+            if begun {
+                out.push(b',');
+            }
+            begun = true;
+            out.extend_from_slice(label);
+        }
+    }
+    Ok(())
+}
+
+fn unsigned_int(raw: &[u8]) -> u64 {
+    raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
+}
+
+fn signed_int(raw: &[u8]) -> i64 {
+    let spare = 64 - 8 * raw.len() as u32;
+    (unsigned_int(raw) << spare) as i64 >> spare
+}
+
+fn float(raw: &[u8]) -> Fit<f32> {
+    Ok(f32::from_le_bytes(raw.try_into().map_err(|_| Unfit)?))
+}
+
+fn double(raw: &[u8]) -> Fit<f64> {
+    Ok(f64::from_le_bytes(raw.try_into().map_err(|_| Unfit)?))
+}
+
+impl Style {
+    /// Writes a value that is not NULL as JSON.
+    pub fn print(&self, kind: &Kind, out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+        match (self, kind) {
+            (Style::Text(binary), _) => {
+                out.push(b'"');
+                kind.value(out, raw, *binary)?;
+                out.push(b'"');
+            }
+            (Style::Number, Kind::Float) => numbers::repr(out, numbers::float32(float(raw)?)?)?,
+            (Style::Number, Kind::Double) => numbers::repr(out, double(raw)?)?,
+            (Style::Number, Kind::Int { .. }) => kind.value(out, raw, Binary::Base64)?,
+            (Style::Unscaled, Kind::Decimal(decimal)) => {
+                let mut digits = Vec::with_capacity(70);
+                let negative = decimal.digits(&mut digits, raw)?;
+                big_integer(out, &digits, negative);
+            }
+            (Style::Unscaled, Kind::Int { signed: false, .. }) => {
+                let value = unsigned_int(raw);
+                integer_bytes(out, &value.to_be_bytes(), false);
+            }
+            (Style::Real, Kind::Decimal(decimal)) => {
+                let mut digits = Vec::with_capacity(70);
+                decimal.print(&mut digits, raw)?;
+                let value: f64 = std::str::from_utf8(&digits).ok().and_then(|text| text.parse().ok()).ok_or(Unfit)?;
+                numbers::repr(out, value)?;
+            }
+            (Style::Wrapped, Kind::Int { .. }) => text::int(out, unsigned_int(raw) as i64),
+            (Style::Truth, Kind::Bit { .. }) => {
+                let set = raw.iter().any(|&byte| byte != 0);
+                out.extend_from_slice(if set { b"true" } else { b"false" });
+            }
+            (Style::Bits(size), Kind::Bit { .. }) => {
+                if raw.len() != *size {
+                    return Err(Unfit);
+                }
+                let turned: Vec<u8> = raw.iter().rev().copied().collect();
+                out.push(b'"');
+                text::base64(out, &turned, false);
+                out.push(b'"');
+            }
+            (Style::Days(zero), Kind::Date) => match temporal::date(raw)?.days() {
+                Some(days) => text::int(out, days),
+                None => out.extend_from_slice(zero),
+            },
+            (Style::Time { unit, zero }, Kind::Datetime { fsp }) => {
+                let value = temporal::datetime(raw)?;
+                match value.days() {
+                    Some(days) => {
+                        let micros = days * 86_400_000_000 + value.micros_of_day(*fsp);
+                        text::int(out, micros.div_euclid(*unit));
+                    }
+                    None => out.extend_from_slice(zero),
+                }
+            }
+            // Milliseconds of a time are cut off towards zero.
+            (Style::Time { unit, .. }, Kind::Time { fsp }) => text::int(out, temporal::time(raw)?.micros(*fsp) / unit),
+            (Style::Zoned(zero), Kind::Timestamp { fsp }) => match temporal::timestamp(raw)? {
+                Some(value) => {
+                    out.push(b'"');
+                    value.print_date(out);
+                    out.push(b'T');
+                    value.print_time(out, *fsp);
+                    out.extend_from_slice(b"Z\"");
+                }
+                None => out.extend_from_slice(zero),
+            },
+            (Style::Year, Kind::Year) => text::int(out, if raw[0] == 0 { 0 } else { 1900 + u32::from(raw[0]) }),
+            _ => return Err(Unfit),
+        }
+        Ok(())
+    }
+}
+
+/// Base64 of decimal digits as Java's BigInteger writes the number: two's complement, as few bytes as will do.
+fn big_integer(out: &mut Vec<u8>, digits: &[u8], negative: bool) {
+    let mut bytes = vec![0u8; 32];
+    for &digit in digits {
+        let mut carry = u32::from(digit - b'0');
+        for byte in bytes.iter_mut().rev() {
+            let value = u32::from(*byte) * 10 + carry;
+            *byte = value as u8;
+            carry = value >> 8;
+        }
+    }
+    integer_bytes(out, &bytes, negative);
+}
+
+/// The same of a size in big endian.
+fn integer_bytes(out: &mut Vec<u8>, size: &[u8], negative: bool) {
+    let mut bytes = Vec::with_capacity(size.len() + 1);
+    bytes.push(0);
+    bytes.extend_from_slice(size);
+    let negative = negative && size.iter().any(|&byte| byte != 0);
+    if negative {
+        let mut carry = true;
+        for byte in bytes.iter_mut().rev() {
+            (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+        }
+    }
+    let spare = if negative { 0xFF } else { 0 };
+    let needed = |at: usize| bytes[at] != spare || (bytes[at + 1] ^ spare) & 0x80 != 0;
+    let first = (0..bytes.len() - 1).find(|&at| needed(at)).unwrap_or(bytes.len() - 1);
+    out.push(b'"');
+    text::base64(out, &bytes[first..], false);
+    out.push(b'"');
+}

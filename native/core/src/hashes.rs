@@ -1,0 +1,30 @@
+//! The partition that Kafka's own clients give to a key.
+
+const SEED: u32 = 0x9747_B28C;
+const M: u32 = 0x5BD1_E995;
+
+/// Murmur 2 with Kafka's seed (`org.apache.kafka.common.utils.Utils.murmur2`).
+pub fn murmur2(data: &[u8]) -> u32 {
+    let mut value = SEED ^ data.len() as u32;
+    let mut words = data.chunks_exact(4);
+    for word in &mut words {
+        let mut k = u32::from_le_bytes([word[0], word[1], word[2], word[3]]).wrapping_mul(M);
+        k ^= k >> 24;
+        value = value.wrapping_mul(M) ^ k.wrapping_mul(M);
+    }
+    let rest = words.remainder();
+    if !rest.is_empty() {
+        for (i, &byte) in rest.iter().enumerate() {
+            value ^= u32::from(byte) << (8 * i);
+        }
+        value = value.wrapping_mul(M);
+    }
+    value ^= value >> 13;
+    value = value.wrapping_mul(M);
+    value ^ value >> 15
+}
+
+/// `toPositive(murmur2(key)) % partitions`.
+pub fn partition(key: &[u8], partitions: u32) -> u32 {
+    (murmur2(key) & 0x7FFF_FFFF) % partitions
+}

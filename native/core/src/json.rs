@@ -1,0 +1,222 @@
+//! MySQL's binary JSON to text, as CAST(column AS CHAR) prints it (wire format: MySQL's json_binary.h).
+//!
+//! The limits are those of `headrace/mysql/values/jsonb.py`: what it refuses is refused here.
+
+use crate::decimal::Decimal;
+use crate::{numbers, temporal, text};
+use crate::{Fit, Unfit};
+
+const MAX_DEPTH: u32 = 100;
+const LITERALS: [&[u8]; 3] = [b"null", b"true", b"false"];
+const SMALL_OBJECT: u8 = 0;
+const LARGE_OBJECT: u8 = 1;
+const SMALL_ARRAY: u8 = 2;
+const LARGE_ARRAY: u8 = 3;
+const LITERAL: u8 = 4;
+const INT16: u8 = 5;
+const UINT16: u8 = 6;
+const INT32: u8 = 7;
+const UINT32: u8 = 8;
+const INT64: u8 = 9;
+const UINT64: u8 = 10;
+const DOUBLE: u8 = 11;
+const STRING: u8 = 12;
+const OPAQUE: u8 = 15;
+
+/// Writes the text of a whole document; an empty value is `null`.
+pub fn json_text(out: &mut Vec<u8>, document: &[u8]) -> Fit<()> {
+    match document.first() {
+        None => out.extend_from_slice(b"null"),
+        Some(&kind) if kind <= LARGE_ARRAY => container(out, document, kind, 1, 1)?,
+        Some(&kind) => scalar(out, document, kind, 1)?,
+    }
+    Ok(())
+}
+
+fn bytes<const N: usize>(b: &[u8], at: usize) -> Fit<[u8; N]> {
+    let end = at.checked_add(N).ok_or(Unfit)?;
+    b.get(at..end).and_then(|raw| raw.try_into().ok()).ok_or(Unfit)
+}
+
+/// A length in groups of 7 bits, low first, and where it ends.
+fn length(b: &[u8], mut at: usize) -> Fit<(usize, usize)> {
+    let mut n = 0u64;
+    for shift in [0, 7, 14, 21, 28] {
+        let byte = *b.get(at).ok_or(Unfit)?;
+        at += 1;
+        n |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return Ok((n as usize, at));
+        }
+    }
+    Err(Unfit)
+}
+
+/// The bytes behind a length.
+fn counted(b: &[u8], at: usize) -> Fit<&[u8]> {
+    let (n, at) = length(b, at)?;
+    b.get(at..at.checked_add(n).ok_or(Unfit)?).ok_or(Unfit)
+}
+
+fn quote(out: &mut Vec<u8>, raw: &[u8]) -> Fit<()> {
+    std::str::from_utf8(raw).map_err(|_| Unfit)?;
+    text::quote(out, raw);
+    Ok(())
+}
+
+fn scalar(out: &mut Vec<u8>, b: &[u8], kind: u8, at: usize) -> Fit<()> {
+    match kind {
+        LITERAL => out.extend_from_slice(LITERALS.get(*b.get(at).ok_or(Unfit)? as usize).ok_or(Unfit)?),
+        INT16 => text::int(out, i16::from_le_bytes(bytes(b, at)?)),
+        UINT16 => text::int(out, u16::from_le_bytes(bytes(b, at)?)),
+        INT32 => text::int(out, i32::from_le_bytes(bytes(b, at)?)),
+        UINT32 => text::int(out, u32::from_le_bytes(bytes(b, at)?)),
+        INT64 => text::int(out, i64::from_le_bytes(bytes(b, at)?)),
+        UINT64 => text::int(out, u64::from_le_bytes(bytes(b, at)?)),
+        DOUBLE => numbers::json_double(out, f64::from_le_bytes(bytes(b, at)?))?,
+        STRING => quote(out, counted(b, at)?)?,
+        OPAQUE => opaque(out, b, at)?,
+        _ => return Err(Unfit),
+    }
+    Ok(())
+}
+
+/// A value of a MySQL type that JSON lacks: type byte, length, bytes.
+fn opaque(out: &mut Vec<u8>, b: &[u8], at: usize) -> Fit<()> {
+    let kind = *b.get(at).ok_or(Unfit)?;
+    let raw = counted(b, at + 1)?;
+    match kind {
+        246 => {
+            let &[precision, scale, ..] = raw else { return Err(Unfit) };
+            return Decimal::new(precision as usize, scale as usize)?.print(out, &raw[2..]);
+        }
+        7 | 10 | 11 | 12 => {
+            let packed = i64::from_le_bytes(bytes(raw, 0)?);
+            out.push(b'"');
+            if kind == 11 {
+                temporal::packed_time(out, packed)?;
+            } else {
+                temporal::packed_datetime(out, packed, kind == 10)?;
+            }
+        }
+        _ => {
+            out.extend_from_slice(b"\"base64:type");
+            text::int(out, kind);
+            out.push(b':');
+            if raw.len() > 57 {
+                // The server breaks its lines after 76 characters, and then escapes the breaks.
+                for (i, line) in raw.chunks(57).enumerate() {
+                    if i > 0 {
+                        out.extend_from_slice(b"\\n");
+                    }
+                    text::base64(out, line, false);
+                }
+            } else {
+                text::base64(out, raw, false);
+            }
+        }
+    }
+    out.push(b'"');
+    Ok(())
+}
+
+/// Counts and offsets have 2 bytes in small containers and 4 in large ones.
+#[derive(Clone, Copy)]
+struct Width(usize);
+
+impl Width {
+    fn number(self, b: &[u8], at: usize) -> Fit<usize> {
+        if self.0 == 2 {
+            Ok(u16::from_le_bytes(bytes(b, at)?) as usize)
+        } else {
+            Ok(u32::from_le_bytes(bytes(b, at)?) as usize)
+        }
+    }
+}
+
+/// An object or array: count, size, an entry a key (offset, 2 bytes of length), an entry a value (type byte, then the
+/// value itself when it is small enough, else its offset), the keys, the values. Offsets count from its first byte.
+fn container(out: &mut Vec<u8>, b: &[u8], kind: u8, start: usize, depth: u32) -> Fit<()> {
+    let width = Width(if kind == SMALL_OBJECT || kind == SMALL_ARRAY { 2 } else { 4 });
+    let object = kind == SMALL_OBJECT || kind == LARGE_OBJECT;
+    let count = width.number(b, start)?;
+    let head = start + 2 * width.0;
+    if object && count == 0 {
+        out.extend_from_slice(b"{}");
+        return Ok(());
+    }
+    if depth > MAX_DEPTH {
+        return Err(Unfit);
+    }
+    let values = head + if object { count * (width.0 + 2) } else { 0 };
+    if values + count * (width.0 + 1) > b.len() {
+        return Err(Unfit);
+    }
+    if object {
+        check_keys(b, start, head, count, width)?;
+    }
+    out.push(if object { b'{' } else { b'[' });
+    let mut room = 8 * b.len() as i64 + 64;
+    for i in 0..count {
+        if i > 0 {
+            out.extend_from_slice(b", ");
+        }
+        if object {
+            let key = key(b, start, head + i * (width.0 + 2), width)?;
+            quote(out, key)?;
+            out.extend_from_slice(b": ");
+        }
+        let (at, entry) = (out.len(), values + i * (width.0 + 1));
+        room -= member(out, b, start, entry, width, depth)? as i64;
+        room -= (out.len() - at) as i64;
+        if room < 0 {
+            return Err(Unfit);
+        }
+    }
+    out.push(if object { b'}' } else { b']' });
+    Ok(())
+}
+
+fn key(b: &[u8], start: usize, entry: usize, width: Width) -> Fit<&[u8]> {
+    let at = start + width.number(b, entry)?;
+    let n = u16::from_le_bytes(bytes(b, entry + width.0)?) as usize;
+    b.get(at..at + n).ok_or(Unfit)
+}
+
+/// Refuses keys that share bytes, in which a small document could mean a large text.
+fn check_keys(b: &[u8], start: usize, head: usize, count: usize, width: Width) -> Fit<()> {
+    let (mut first, mut last, mut sum) = (usize::MAX, 0, 0);
+    for i in 0..count {
+        let entry = head + i * (width.0 + 2);
+        let at = start + width.number(b, entry)?;
+        let n = u16::from_le_bytes(bytes(b, entry + width.0)?) as usize;
+        (first, last, sum) = (first.min(at), last.max(at + n), sum + n);
+    }
+    if sum > last - first || last > b.len() {
+        return Err(Unfit);
+    }
+    Ok(())
+}
+
+/// Writes one value; returns how many bytes of the document it used up besides its text.
+fn member(out: &mut Vec<u8>, b: &[u8], start: usize, entry: usize, width: Width, depth: u32) -> Fit<usize> {
+    let kind = b[entry];
+    let offset = width.number(b, entry + 1)?;
+    match kind {
+        SMALL_OBJECT | LARGE_OBJECT | SMALL_ARRAY | LARGE_ARRAY => {
+            container(out, b, kind, start + offset, depth + 1)?;
+        }
+        LITERAL => out.extend_from_slice(LITERALS.get(offset & 0xFF).ok_or(Unfit)?),
+        INT16 => text::int(out, offset as u16 as i16),
+        UINT16 => text::int(out, offset as u16),
+        INT32 if width.0 == 4 => text::int(out, offset as u32 as i32),
+        UINT32 if width.0 == 4 => text::int(out, offset as u32),
+        STRING => {
+            let raw = counted(b, start + offset)?;
+            quote(out, raw)?;
+            return Ok(raw.len());
+        }
+        _ => scalar(out, b, kind, start + offset)?,
+    }
+    Ok(0)
+}

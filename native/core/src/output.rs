@@ -1,0 +1,285 @@
+//! The messages of events on their way into batches, with their ids and headers.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use crate::batch::{Batch, Headers, Shared};
+use crate::table::{Change, Operation, Table};
+use crate::text;
+use crate::Fit;
+
+/// One message that is made, and not yet in a batch. Ranges are those of `Stage::bytes`.
+#[derive(Debug, Clone, Copy)]
+pub struct Message {
+    pub slot: u32,
+    /// None is a tombstone.
+    pub value: Option<(usize, usize)>,
+    pub key: Option<(usize, usize)>,
+    /// The event's row that it is about, or begins with, and how many rows it has.
+    pub row: usize,
+    pub rows: usize,
+    /// Whether it is the second message about its row.
+    pub again: bool,
+    pub pos: i64,
+}
+
+/// Memory that is used for event after event.
+#[derive(Debug, Default)]
+pub struct Stage {
+    pub bytes: Vec<u8>,
+    pub messages: Vec<Message>,
+    pub members: Vec<usize>,
+    pub slots: Vec<u32>,
+    pub order: Vec<u32>,
+    pub scratch: Vec<u8>,
+    /// Whether the rows may go to several partitions.
+    pub sliced: bool,
+}
+
+impl Stage {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.messages.clear();
+    }
+}
+
+/// Rows of one table since somebody last asked.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counter {
+    pub inserted: u64,
+    pub updated: u64,
+    pub deleted: u64,
+    pub commit_us: u64,
+}
+
+/// Opens the batch of a slot, which stands for a topic's partition; fails when Python does.
+pub trait Opener {
+    fn open(&mut self, slot: u32) -> Fit<Shared>;
+}
+
+/// Where the messages of one destination go. The rest is Python's: `slots` only remember what it has opened.
+#[derive(Debug)]
+pub struct Output {
+    slots: Vec<Option<Shared>>,
+    counters: Vec<Counter>,
+    touched: Vec<usize>,
+    server_uuid: Vec<u8>,
+    /// The header that every message has, as it is written.
+    epoch: Vec<u8>,
+    overhead: u64,
+    keyed: bool,
+    one_log: bool,
+    pub rows_per_message: usize,
+    pub now_ms: u64,
+    /// Canal's `id` of the last message.
+    pub number: u64,
+    /// Bytes and messages that went into batches since these were last set to 0.
+    pub size: u64,
+    pub count: u64,
+    stage: Stage,
+    base: Vec<u8>,
+    id: Vec<u8>,
+    digits: Vec<u8>,
+    place: Vec<u8>,
+}
+
+/// What all messages of an event share besides its change.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// Where its transaction begins.
+    pub transaction: u64,
+    /// The number of the rows event within it.
+    pub ordinal: u64,
+}
+
+impl Output {
+    /// `overhead`: what a message is charged besides its bytes. `keyed`: whether messages have keys. `one_log`: what
+    /// goes into another batch has to stand behind what is there, so opening one closes the others.
+    pub fn new(
+        server_uuid: &[u8],
+        epoch: i64,
+        rows_per_message: usize,
+        overhead: u64,
+        keyed: bool,
+        one_log: bool,
+    ) -> Self {
+        let (mut header, mut digits) = (Headers::default(), Vec::new());
+        text::int(&mut digits, epoch);
+        header.add(b"headrace-epoch", &digits);
+        header.end();
+        Self {
+            slots: Vec::new(),
+            counters: Vec::new(),
+            touched: Vec::new(),
+            server_uuid: server_uuid.to_vec(),
+            epoch: header.raw(0).to_vec(),
+            overhead,
+            keyed,
+            one_log,
+            rows_per_message,
+            now_ms: 0,
+            number: 0,
+            size: 0,
+            count: 0,
+            stage: Stage::default(),
+            base: Vec::new(),
+            id: Vec::new(),
+            digits: Vec::new(),
+            place: Vec::new(),
+        }
+    }
+
+    /// Another topic's partition.
+    pub fn add_slot(&mut self) -> u32 {
+        self.slots.push(None);
+        self.slots.len() as u32 - 1
+    }
+
+    /// Another table.
+    pub fn add_counter(&mut self) -> usize {
+        self.counters.push(Counter::default());
+        self.counters.len() - 1
+    }
+
+    /// The batches that are open get nothing more.
+    pub fn close_batches(&mut self) {
+        self.slots.fill(None);
+    }
+
+    /// The tables that rows were counted of since the last call, by their numbers.
+    pub fn take_counters(&mut self) -> Vec<(usize, Counter)> {
+        let counters = &mut self.counters;
+        self.touched.drain(..).map(|at| (at, std::mem::take(&mut counters[at]))).collect()
+    }
+
+    /// Makes the messages of an event. Either all of them are in their batches afterwards, or nothing was done.
+    pub fn put(&mut self, table: &Table, change: &Change, origin: Origin, opener: &mut dyn Opener) -> Fit<()> {
+        let mut stage = std::mem::take(&mut self.stage);
+        let made = self.put_staged(table, change, origin, opener, &mut stage);
+        self.stage = stage;
+        made
+    }
+
+    fn put_staged(
+        &mut self,
+        table: &Table,
+        change: &Change,
+        origin: Origin,
+        opener: &mut dyn Opener,
+        stage: &mut Stage,
+    ) -> Fit<()> {
+        table.stage(change, self.rows_per_message, self.number, stage)?;
+        self.open_all(stage, opener)?;
+        self.name(change, origin);
+        let lone = change.rows == 1;
+        let mut at = 0;
+        while at < stage.messages.len() {
+            let slot = stage.messages[at].slot;
+            let shared = self.slots[slot as usize].clone();
+            let Some(shared) = shared else { unreachable!("all slots were opened") };
+            let mut batch = lock(&shared);
+            while at < stage.messages.len() && stage.messages[at].slot == slot {
+                self.put_one(&mut batch, stage, at, lone);
+                at += 1;
+            }
+            batch.commit_us = change.commit_us;
+            batch.told = batch.values.len();
+        }
+        self.number += stage.messages.len() as u64;
+        self.count_rows(table.counter, change);
+        Ok(())
+    }
+
+    fn open_all(&mut self, stage: &Stage, opener: &mut dyn Opener) -> Fit<()> {
+        for message in &stage.messages {
+            let slot = message.slot as usize;
+            if self.slots.get(slot).is_some_and(Option::is_none) {
+                let opened = opener.open(message.slot)?;
+                if self.one_log {
+                    self.slots.fill(None);
+                }
+                self.slots[slot] = Some(opened);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the beginning of the ids, and the header that says where the change stands.
+    fn name(&mut self, change: &Change, origin: Origin) {
+        self.digits.clear();
+        self.digits.extend_from_slice(change.file);
+        self.digits.push(b':');
+        text::int(&mut self.digits, origin.transaction);
+        self.base.clear();
+        if change.gtid.is_empty() {
+            self.base.extend_from_slice(&self.server_uuid);
+            self.base.push(b'/');
+            self.base.extend_from_slice(&self.digits);
+        } else {
+            self.base.extend_from_slice(change.gtid);
+        }
+        self.base.push(b'#');
+        text::int(&mut self.base, origin.ordinal);
+        let mut place = Headers::default();
+        place.add(b"headrace-position", &self.digits);
+        place.end();
+        self.place.clear();
+        self.place.extend_from_slice(place.raw(0));
+        self.place.extend_from_slice(&self.epoch);
+    }
+
+    fn put_one(&mut self, batch: &mut Batch, stage: &Stage, at: usize, lone: bool) {
+        let message = &stage.messages[at];
+        self.id.clear();
+        self.id.extend_from_slice(&self.base);
+        if !lone && self.is_numbered(stage) {
+            self.id.push(b'.');
+            text::int(&mut self.id, message.row);
+        }
+        if message.again {
+            self.id.extend_from_slice(b"/1");
+        }
+        self.digits.clear();
+        text::int(&mut self.digits, message.pos);
+        let headers = &mut batch.headers;
+        headers.begin(4);
+        headers.add(b"headrace-id", &self.id);
+        headers.add(b"headrace-pos", &self.digits);
+        headers.add_written(&self.place);
+        headers.end();
+        let range = |of: Option<(usize, usize)>| of.map(|(start, end)| &stage.bytes[start..end]);
+        let (value, key) = (range(message.value), range(message.key));
+        batch.values.push(value);
+        if self.keyed {
+            batch.keys.get_or_insert_default().push(key);
+        }
+        batch.rows += message.rows as u64;
+        let size = value.map_or(0, <[u8]>::len) + key.map_or(0, <[u8]>::len);
+        batch.size += size as u64 + self.overhead;
+        self.size += size as u64 + self.overhead;
+        self.count += 1;
+    }
+
+    /// Whether the id has the row's number: not when the one message of an unsliced event has all of its rows.
+    fn is_numbered(&self, stage: &Stage) -> bool {
+        self.keyed || self.rows_per_message != 0 || stage.sliced
+    }
+
+    fn count_rows(&mut self, at: usize, change: &Change) {
+        let counter = &mut self.counters[at];
+        if counter.inserted + counter.updated + counter.deleted == 0 {
+            self.touched.push(at);
+        }
+        let rows = change.rows as u64;
+        match change.operation {
+            Operation::Insert => counter.inserted += rows,
+            Operation::Update => counter.updated += rows,
+            Operation::Delete => counter.deleted += rows,
+        }
+        counter.commit_us = change.commit_us;
+    }
+}
+
+/// A batch to write to. Nothing panics while it holds one, so a poisoned lock still holds whole messages.
+pub fn lock(shared: &Shared) -> MutexGuard<'_, Batch> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,460 @@
+//! Follows a dump from event to event: cuts packets, checks them, keeps account of transactions, and makes the
+//! messages of rows. It does what is usual and stops before anything else, with the state that Python goes on with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::output::{Opener, Origin, Output};
+use crate::spans::{self, Span};
+use crate::table::{Change, Operation, Table};
+use crate::text;
+use crate::{Fit, Unfit};
+
+/// Packet head, status byte and event header.
+const HEAD: usize = 24;
+const LARGE: usize = 0xFF_FFFF;
+const SLICE: Duration = Duration::from_millis(8);
+/// How many events are read between two looks at the clock, less one.
+const LOOK: u64 = 15;
+const QUERY: u8 = 2;
+const XID: u8 = 16;
+const TABLE_MAP: u8 = 19;
+const GTID: u8 = 33;
+const ANONYMOUS_GTID: u8 = 34;
+const POS_SHIFT: u32 = 11;
+const POS_ROOM: i64 = 1024;
+const POS_LIMIT: i64 = i64::MAX - (1 << 40);
+/// Commit times whose numbers fit into 63 bits, with much to spare.
+const LATEST: u64 = 1 << 51;
+const COMMIT_TIME: u64 = (1 << 55) - 1;
+
+/// Why run() has returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The data is used up; so many bytes the next packet has at least.
+    End(usize),
+    /// Python has to look at the next event.
+    Python,
+    /// There is more, and others have their turn.
+    Enough,
+}
+
+/// Of which server a transaction is, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    pub source: usize,
+    pub number: u64,
+}
+
+/// What Python and native code hand each other: the place in the file, and the transaction under way. The names are
+/// those of `headrace/mysql/events/cursor.py` and `transactions.py`.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub high: u64,
+    pub end: u64,
+    pub start: i64,
+    pub time: u32,
+    pub in_group: bool,
+    pub inside: bool,
+    pub captured_rows: bool,
+    pub begin: u64,
+    pub events_done: u64,
+    pub last_pos: i64,
+    pub roomed: i64,
+    pub tx_last_pos: i64,
+    pub commit_us: u64,
+    pub last_commit_us: u64,
+    /// Where the last transaction that ended begins, when it did here.
+    pub last_start: Option<u64>,
+    pub server_id: u32,
+    pub thread: u32,
+    /// Rows events of the transaction that change headrace's own tables.
+    pub own_events: u64,
+    pub gtid: Vec<u8>,
+    /// Python's key of a transaction that it began; native code knows its own.
+    pub key_is_python: bool,
+    pub key: Option<Key>,
+}
+
+/// What does not change while the data of one file is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    pub file: &'a [u8],
+    pub checksums: bool,
+    /// Whether to stop as soon as no transaction is open.
+    pub eager: bool,
+    /// After so many bytes and messages there is enough.
+    pub most_bytes: u64,
+    pub most_messages: u64,
+}
+
+#[derive(Debug)]
+enum Rows {
+    /// Nobody wants them.
+    Dropped,
+    /// Python reads them.
+    Python,
+    Made(Arc<Table>),
+}
+
+#[derive(Debug)]
+struct Known {
+    body: Vec<u8>,
+    rows: Rows,
+}
+
+/// The tables of one dump, and memory for its rows.
+#[derive(Debug, Default)]
+pub struct Reader {
+    tables: HashMap<u64, Known>,
+    sources: Vec<([u8; 16], String)>,
+    /// Kinds of events that mean nothing.
+    passed: Vec<u8>,
+    spans: Vec<Span>,
+    /// Events and transactions that were read since these were last set to 0.
+    pub events: u64,
+    pub transactions: u64,
+    /// Transactions that were executed: source, first and last number.
+    pub executed: Vec<(usize, u64, u64)>,
+}
+
+/// What becomes of one event.
+enum Done {
+    Read,
+    Python,
+}
+
+fn number(raw: &[u8]) -> u64 {
+    raw.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
+}
+
+impl Reader {
+    pub fn new(passed: &[u8]) -> Self {
+        Self { passed: passed.to_vec(), ..Self::default() }
+    }
+
+    /// The text of a source's uuid.
+    pub fn source(&self, at: usize) -> &str {
+        &self.sources[at].1
+    }
+
+    /// Rows of the table with this number are made by `table`; `None` for those that nobody wants.
+    pub fn know(&mut self, id: &[u8], body: &[u8], table: Option<Arc<Table>>) {
+        let rows = table.map_or(Rows::Dropped, Rows::Made);
+        self.tables.insert(number(id), Known { body: body.to_vec(), rows });
+    }
+
+    /// Rows of the table with this number are Python's work.
+    pub fn leave(&mut self, id: &[u8], body: &[u8]) {
+        self.tables.insert(number(id), Known { body: body.to_vec(), rows: Rows::Python });
+    }
+
+    /// Nothing is known of the table with this number any more.
+    pub fn forget(&mut self, id: &[u8]) {
+        self.tables.remove(&number(id));
+    }
+
+    /// Nothing is known of any table any more.
+    pub fn clear(&mut self) {
+        self.tables.clear();
+    }
+
+    /// Reads whole packets from `at` on; returns where it stopped, and why. `state` is that of the place.
+    pub fn run(
+        &mut self,
+        data: &[u8],
+        mut at: usize,
+        frame: &Frame,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> (usize, Stop) {
+        let deadline = Instant::now() + SLICE;
+        if data.len() >= u32::MAX as usize {
+            return (at, Stop::Python);
+        }
+        loop {
+            let Some(head) = data.get(at..at + HEAD) else {
+                return (at, self.rest(data, at));
+            };
+            let size = number(&head[..3]) as usize;
+            if head[4] != 0 || size == LARGE || size < HEAD - 4 {
+                return (at, Stop::Python);
+            }
+            let end = at + 4 + size;
+            if end > data.len() {
+                return (at, Stop::End(4 + size));
+            }
+            match self.event(&data[..end], at, frame, state, output, opener) {
+                Ok(Done::Read) => {}
+                Ok(Done::Python) | Err(Unfit) => return (at, Stop::Python),
+            }
+            at = end;
+            self.events += 1;
+            if frame.eager && !state.in_group {
+                return (at, Stop::Enough);
+            }
+            if output.size >= frame.most_bytes || output.count >= frame.most_messages {
+                return (at, Stop::Enough);
+            }
+            if self.events & LOOK == 0 && Instant::now() > deadline {
+                return (at, Stop::Enough);
+            }
+        }
+    }
+
+    fn rest(&self, data: &[u8], at: usize) -> Stop {
+        let left = &data[at..];
+        if left.len() >= 5 && left[4] != 0 {
+            return Stop::Python;
+        }
+        Stop::End(if left.len() >= 4 { 4 + number(&left[..3]) as usize } else { 4 })
+    }
+
+    /// Reads the packet from `at` to the end of `data`. Before it refuses one it changes nothing.
+    fn event(
+        &mut self,
+        data: &[u8],
+        at: usize,
+        frame: &Frame,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> Fit<Done> {
+        let head = &data[at..at + HEAD];
+        let kind = head[9];
+        let length = number(&head[14..18]);
+        let log_pos = number(&head[18..22]);
+        let start = (state.high + log_pos).checked_sub(length).ok_or(Unfit)?;
+        if log_pos == 0 || start < state.end || length as usize != data.len() - at - 5 {
+            return Ok(Done::Python);
+        }
+        let mut stop = data.len();
+        if frame.checksums {
+            stop -= 4;
+            if stop < at + HEAD || u64::from(crc32fast::hash(&data[at + 5..stop])) != number(&data[stop..]) {
+                return Ok(Done::Python);
+            }
+        }
+        let time = number(&head[5..9]) as u32;
+        let server_id = number(&head[10..14]) as u32;
+        let body = &data[at + HEAD..stop];
+        let read = match kind {
+            TABLE_MAP => self.table_map(body),
+            23..=25 | 30..=32 => self.rows(kind, data, at + HEAD, stop, frame, start, state, output, opener)?,
+            GTID | ANONYMOUS_GTID => self.gtid(body, start, time, state)?,
+            QUERY => self.query(body, start, time, server_id, state)?,
+            XID => self.commit(state),
+            _ => self.passed.contains(&kind),
+        };
+        if !read {
+            return Ok(Done::Python);
+        }
+        (state.start, state.end, state.time) = (start as i64, start + length, time);
+        Ok(Done::Read)
+    }
+
+    fn table_map(&self, body: &[u8]) -> bool {
+        body.len() > 6 && self.tables.get(&number(&body[..6])).is_some_and(|known| known.body == body[6..])
+    }
+
+    // -- transactions --------------------------------------------------------------------------------------------
+
+    fn gtid(&mut self, body: &[u8], start: u64, time: u32, state: &mut State) -> Fit<bool> {
+        let commit_us = if body.len() >= 49 {
+            number(&body[42..49]) & COMMIT_TIME
+        } else if body.len() >= 25 {
+            u64::from(time) * 1_000_000
+        } else {
+            return Ok(false);
+        };
+        let gno = number(&body[17..25]);
+        if state.inside || commit_us >= LATEST || gno > i64::MAX as u64 {
+            return Ok(false);
+        }
+        let key = if gno == 0 { None } else { Some(Key { source: self.source_of(&body[1..17]), number: gno }) };
+        begin(start, commit_us, state);
+        state.gtid.clear();
+        if let Some(key) = key {
+            state.gtid.extend_from_slice(self.sources[key.source].1.as_bytes());
+            state.gtid.push(b':');
+            text::int(&mut state.gtid, key.number);
+        }
+        state.key = key;
+        state.key_is_python = false;
+        Ok(true)
+    }
+
+    fn source_of(&mut self, raw: &[u8]) -> usize {
+        if let Some(at) = self.sources.iter().position(|(known, _)| known == raw) {
+            return at;
+        }
+        let mut digits = Vec::with_capacity(36);
+        for (i, part) in [&raw[..4], &raw[4..6], &raw[6..8], &raw[8..10], &raw[10..]].into_iter().enumerate() {
+            if i > 0 {
+                digits.push(b'-');
+            }
+            text::hex(&mut digits, part);
+        }
+        let mut known = [0; 16];
+        known.copy_from_slice(raw);
+        self.sources.push((known, String::from_utf8_lossy(&digits).into_owned()));
+        self.sources.len() - 1
+    }
+
+    /// The statement BEGIN; all others are Python's.
+    fn query(&mut self, body: &[u8], start: u64, time: u32, server_id: u32, state: &mut State) -> Fit<bool> {
+        if body.len() < 13 || !body.ends_with(b"\0BEGIN") {
+            return Ok(false);
+        }
+        if !state.in_group {
+            let commit_us = u64::from(time) * 1_000_000;
+            if state.inside {
+                return Ok(false);
+            }
+            begin(start, commit_us, state);
+            state.gtid.clear();
+            (state.key, state.key_is_python) = (None, false);
+        }
+        state.server_id = server_id;
+        state.thread = number(&body[..4]) as u32;
+        state.inside = true;
+        Ok(true)
+    }
+
+    fn commit(&mut self, state: &mut State) -> bool {
+        // Python keeps account of transactions of its own, and of those whose key it has.
+        if state.own_events > 0 || state.key_is_python {
+            return false;
+        }
+        if let Some(key) = state.key.take() {
+            match self.executed.last_mut() {
+                Some((source, _, last)) if *source == key.source && *last + 1 == key.number => *last = key.number,
+                _ => self.executed.push((key.source, key.number, key.number)),
+            }
+        }
+        (state.inside, state.in_group) = (false, false);
+        state.last_commit_us = state.commit_us;
+        state.last_start = Some(state.begin);
+        state.events_done = 0;
+        self.transactions += 1;
+        true
+    }
+
+    // -- rows ----------------------------------------------------------------------------------------------------
+
+    #[allow(clippy::too_many_arguments)]
+    fn rows(
+        &mut self,
+        kind: u8,
+        data: &[u8],
+        at: usize,
+        stop: usize,
+        frame: &Frame,
+        start: u64,
+        state: &mut State,
+        output: &mut Output,
+        opener: &mut dyn Opener,
+    ) -> Fit<bool> {
+        let body = &data[at..stop];
+        let table = match self.tables.get(&number(body.get(..6).ok_or(Unfit)?)).map(|known| &known.rows) {
+            None | Some(Rows::Python) => return Ok(false),
+            Some(Rows::Dropped) => {
+                state.events_done += 1;
+                return Ok(true);
+            }
+            Some(Rows::Made(table)) => Arc::clone(table),
+        };
+        let (operation, images) = match kind {
+            23 | 30 => (Operation::Insert, 1),
+            24 | 31 => (Operation::Update, 2),
+            _ => (Operation::Delete, 1),
+        };
+        let first = first_row(body, kind >= 30, table.shapes().len(), images)?;
+        self.spans.clear();
+        let mut p = at + first;
+        while p < stop {
+            p = spans::image(&mut self.spans, table.shapes(), data, p, stop)?;
+        }
+        let count = self.spans.len() / table.shapes().len();
+        if count == 0 || count % images != 0 {
+            return Ok(false);
+        }
+        let rows = count / images;
+        let each = if operation == Operation::Update && table.two_numbers { 2 } else { 1 };
+        let numbers = (rows * each) as i64;
+        let pos = (state.commit_us << POS_SHIFT) as i64;
+        let pos = if pos <= state.last_pos { state.last_pos + 1 } else { pos };
+        if pos >= POS_LIMIT {
+            return Ok(false);
+        }
+        let change = Change {
+            data,
+            spans: &self.spans,
+            operation,
+            rows,
+            pos,
+            commit_us: state.commit_us,
+            gtid: &state.gtid,
+            file: frame.file,
+            offset: start,
+            server_id: state.server_id,
+            thread: state.thread,
+            now_ms: output.now_ms,
+        };
+        let origin = Origin { transaction: state.begin, ordinal: state.events_done + 1 };
+        output.put(&table, &change, origin, opener)?;
+        state.events_done += 1;
+        state.captured_rows = true;
+        state.last_pos = pos + numbers - 1;
+        Ok(true)
+    }
+}
+
+/// Where the first row image begins, in an event whose images have all columns.
+fn first_row(body: &[u8], extra: bool, columns: usize, images: usize) -> Fit<usize> {
+    let mut p = 8;
+    if extra {
+        p += number(body.get(8..10).ok_or(Unfit)?) as usize;
+    }
+    let count = match *body.get(p).ok_or(Unfit)? {
+        0xFC if columns >= 251 => {
+            let raw = body.get(p + 1..p + 3).ok_or(Unfit)?;
+            p += 3;
+            number(raw) as usize
+        }
+        small if small < 251 => {
+            p += 1;
+            small as usize
+        }
+        _ => return Err(Unfit),
+    };
+    if count != columns {
+        return Err(Unfit);
+    }
+    for _ in 0..images {
+        let width = columns.div_ceil(8);
+        let bitmap = body.get(p..p + width).ok_or(Unfit)?;
+        let whole = (0..columns).all(|i| bitmap[i / 8] >> (i % 8) & 1 == 1);
+        if !whole {
+            return Err(Unfit);
+        }
+        p += width;
+    }
+    Ok(p)
+}
+
+/// A transaction begins at `start`.
+fn begin(start: u64, commit_us: u64, state: &mut State) {
+    state.begin = start;
+    state.events_done = 0;
+    (state.in_group, state.captured_rows) = (true, false);
+    let roomed = state.last_pos == state.roomed;
+    state.tx_last_pos = if roomed { state.last_pos - POS_ROOM } else { state.last_pos };
+    state.commit_us = commit_us;
+    if !roomed {
+        state.last_pos += POS_ROOM;
+        state.roomed = state.last_pos;
+    }
+}

@@ -1,0 +1,57 @@
+//! Where the columns of row images stand.
+
+use crate::fields::Shape;
+use crate::{Fit, Unfit};
+
+/// One column of one row image: from where to where, or NULL.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    start: u32,
+    end: u32,
+}
+
+const NULL: Span = Span { start: u32::MAX, end: u32::MAX };
+
+impl Span {
+    /// The bytes of the value; None for NULL.
+    #[inline]
+    pub fn of(self, data: &[u8]) -> Option<&[u8]> {
+        if self.start == u32::MAX {
+            None
+        } else {
+            Some(&data[self.start as usize..self.end as usize])
+        }
+    }
+}
+
+/// Adds the columns of one image that has all of them, and returns where it ends.
+#[inline]
+pub fn image(spans: &mut Vec<Span>, shapes: &[Shape], data: &[u8], mut at: usize, stop: usize) -> Fit<usize> {
+    let width = shapes.len().div_ceil(8);
+    let nulls_at = at;
+    at += width;
+    if at > stop {
+        return Err(Unfit);
+    }
+    for (i, shape) in shapes.iter().enumerate() {
+        if data[nulls_at + i / 8] >> (i % 8) & 1 == 1 {
+            spans.push(NULL);
+            continue;
+        }
+        let (start, end) = match *shape {
+            Shape::Fixed(size) => (at, at + size),
+            Shape::Var(width) => {
+                let start = at + width;
+                let raw = data.get(at..start).ok_or(Unfit)?;
+                let size = raw.iter().rev().fold(0usize, |n, &byte| n << 8 | byte as usize);
+                (start, start + size)
+            }
+        };
+        if end > stop {
+            return Err(Unfit);
+        }
+        spans.push(Span { start: start as u32, end: end as u32 });
+        at = end;
+    }
+    Ok(at)
+}

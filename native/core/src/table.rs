@@ -1,0 +1,586 @@
+//! One table schema as a format prints its rows: the small program that Python makes of the layout.
+
+use crate::fields::{Kind, Shape, Style};
+use crate::hashes;
+use crate::output::{Message, Stage};
+use crate::spans::Span;
+use crate::text;
+use crate::{Fit, Unfit};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Operation {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Operation::Insert => b"INSERT",
+            Operation::Update => b"UPDATE",
+            Operation::Delete => b"DELETE",
+        }
+    }
+}
+
+/// A column that is published.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Its number among the fields of a row image.
+    pub field: usize,
+    /// Its name as JSON, with the colon.
+    pub name: Vec<u8>,
+    pub style: Style,
+}
+
+/// What is the same in each of Canal's messages about the table.
+#[derive(Debug, Clone)]
+pub struct Canal {
+    pub middle: Vec<u8>,
+    pub types: Vec<u8>,
+    pub tail: Vec<u8>,
+    /// Exactly Canal's fields: no `_pos`, and whole seconds.
+    pub compat: bool,
+}
+
+/// The same of Debezium's.
+#[derive(Debug, Clone)]
+pub struct Debezium {
+    pub value_head: Vec<u8>,
+    pub key_head: Vec<u8>,
+    pub tail: Vec<u8>,
+    /// The source block up to its time, and its members `db` and `table`, each with the comma before it.
+    pub source: Vec<u8>,
+    pub source_db: Vec<u8>,
+    pub source_table: Vec<u8>,
+    pub tombstones: bool,
+    /// Numbers among the columns; none without a primary key.
+    pub keys: Vec<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Format {
+    Canal(Canal),
+    Debezium(Debezium),
+}
+
+/// Where messages go.
+#[derive(Debug, Clone)]
+pub enum Route {
+    One(u32),
+    /// By the hash of a key, one slot a partition.
+    Spread { key: Key, slots: Vec<u32> },
+}
+
+/// What Kafka's partitioner hashes.
+#[derive(Debug, Clone)]
+pub enum Key {
+    /// The text of one field.
+    Text(usize),
+    /// A JSON list of the texts of several.
+    List(Vec<usize>),
+    /// Debezium's record key.
+    Record,
+}
+
+/// One table schema, its format and its route.
+#[derive(Debug)]
+pub struct Table {
+    kinds: Vec<Kind>,
+    shapes: Vec<Shape>,
+    columns: Vec<Column>,
+    /// Fields that nobody publishes, and whose bytes may be none of their type.
+    unprinted: Vec<usize>,
+    format: Format,
+    route: Route,
+    /// Fields that say which row it is: those of the primary key, and those that decide on the partition.
+    identity: Vec<usize>,
+    /// Whether an updated row takes two numbers.
+    pub two_numbers: bool,
+    /// The number of its counters.
+    pub counter: usize,
+}
+
+/// One rows event, cut into columns.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    pub data: &'a [u8],
+    pub spans: &'a [Span],
+    pub operation: Operation,
+    pub rows: usize,
+    pub pos: i64,
+    pub commit_us: u64,
+    pub gtid: &'a [u8],
+    pub file: &'a [u8],
+    pub offset: u64,
+    pub server_id: u32,
+    pub thread: u32,
+    pub now_ms: u64,
+}
+
+type Image<'a> = &'a [Span];
+
+impl Table {
+    pub fn new(
+        kinds: Vec<Kind>,
+        columns: Vec<Column>,
+        format: Format,
+        route: Route,
+        identity: Vec<usize>,
+        two_numbers: bool,
+        counter: usize,
+    ) -> Fit<Self> {
+        let fields = kinds.len();
+        let keys = match &format {
+            Format::Debezium(format) => format.keys.as_slice(),
+            Format::Canal(_) => &[],
+        };
+        let known = columns.iter().all(|one| one.field < fields)
+            && keys.iter().all(|&key| key < columns.len())
+            && identity.iter().all(|&field| field < fields);
+        let hashed = match &route {
+            Route::One(_) => true,
+            Route::Spread { key, slots } => {
+                !slots.is_empty()
+                    && match key {
+                        Key::Text(field) => *field < fields,
+                        Key::List(list) => list.iter().all(|&field| field < fields),
+                        Key::Record => !keys.is_empty(),
+                    }
+            }
+        };
+        if fields == 0 || !known || !hashed {
+            return Err(Unfit);
+        }
+        let shapes = kinds.iter().map(Kind::shape).collect();
+        let printed = |field: usize| columns.iter().any(|one| one.field == field);
+        let unprinted = (0..fields).filter(|&field| !printed(field) && !kinds[field].takes_any()).collect();
+        Ok(Self { kinds, shapes, columns, unprinted, format, route, identity, two_numbers, counter })
+    }
+
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    fn images<'a>(&self, change: &Change<'a>, row: usize) -> (Option<Image<'a>>, Image<'a>) {
+        let width = self.shapes.len();
+        if change.operation == Operation::Update {
+            let at = 2 * row * width;
+            (Some(&change.spans[at..at + width]), &change.spans[at + width..at + 2 * width])
+        } else {
+            (None, &change.spans[row * width..(row + 1) * width])
+        }
+    }
+
+    /// Makes the messages of an event, or refuses all of it.
+    pub fn stage(&self, change: &Change, rows_per_message: usize, number: u64, stage: &mut Stage) -> Fit<()> {
+        stage.clear();
+        stage.sliced = matches!(self.route, Route::Spread { .. });
+        self.check_unprinted(change, stage)?;
+        if let (Route::Spread { .. }, Operation::Update) = (&self.route, change.operation) {
+            self.require_same_identity(change)?;
+        }
+        match &self.format {
+            Format::Canal(format) => self.stage_canal(format, change, rows_per_message, number, stage),
+            Format::Debezium(format) => self.stage_debezium(format, change, stage),
+        }
+    }
+
+    /// What is not published has to be readable all the same: else the table is not the one that it is taken for.
+    fn check_unprinted(&self, change: &Change, stage: &mut Stage) -> Fit<()> {
+        for image in change.spans.chunks(self.shapes.len()) {
+            for &field in &self.unprinted {
+                if let Some(raw) = image[field].of(change.data) {
+                    stage.scratch.clear();
+                    self.plain_text(field, raw, &mut stage.scratch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A row that moves to another partition, or gets another key, becomes two messages: Python's work.
+    fn require_same_identity(&self, change: &Change) -> Fit<()> {
+        for row in 0..change.rows {
+            let (before, after) = self.images(change, row);
+            let before = before.ok_or(Unfit)?;
+            if self.identity.iter().any(|&field| before[field].of(change.data) != after[field].of(change.data)) {
+                return Err(Unfit);
+            }
+        }
+        Ok(())
+    }
+
+    // -- where it goes -------------------------------------------------------------------------------------------
+
+    fn slot_of(&self, change: &Change, row: usize, scratch: &mut Vec<u8>) -> Fit<u32> {
+        let (key, slots) = match &self.route {
+            Route::One(slot) => return Ok(*slot),
+            Route::Spread { key, slots } => (key, slots),
+        };
+        let (_, image) = self.images(change, row);
+        scratch.clear();
+        match key {
+            Key::Text(field) => {
+                // NULL is the empty key.
+                if let Some(raw) = image[*field].of(change.data) {
+                    self.key_text(*field, raw, scratch)?;
+                }
+            }
+            Key::List(fields) => {
+                scratch.push(b'[');
+                for (i, &field) in fields.iter().enumerate() {
+                    if i > 0 {
+                        scratch.push(b',');
+                    }
+                    match image[field].of(change.data) {
+                        None => scratch.extend_from_slice(b"null"),
+                        Some(raw) => {
+                            scratch.push(b'"');
+                            self.listed_text(field, raw, scratch)?;
+                            scratch.push(b'"');
+                        }
+                    }
+                }
+                scratch.push(b']');
+            }
+            Key::Record => match &self.format {
+                Format::Debezium(format) => self.record_key(format, change, image, scratch)?,
+                Format::Canal(_) => return Err(Unfit),
+            },
+        }
+        Ok(slots[hashes::partition(scratch, slots.len() as u32) as usize])
+    }
+
+    /// The text of a key column as it is, without JSON's escapes.
+    fn key_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
+        match &self.kinds[field] {
+            Kind::Text { characters: None, .. } => {
+                std::str::from_utf8(raw).map_err(|_| Unfit)?;
+                out.extend_from_slice(raw);
+            }
+            Kind::Text { characters: Some(characters), .. } => {
+                for &byte in raw {
+                    let character = &characters[byte as usize];
+                    if character.is_empty() {
+                        return Err(Unfit);
+                    }
+                    out.extend_from_slice(character);
+                }
+            }
+            Kind::Int { .. } | Kind::Decimal(_) | Kind::Date | Kind::Datetime { .. } | Kind::Timestamp { .. }
+            | Kind::Time { .. } | Kind::Year | Kind::Bit { .. } => self.plain_text(field, raw, out)?,
+            _ => return Err(Unfit),
+        }
+        Ok(())
+    }
+
+    fn listed_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
+        match &self.kinds[field] {
+            Kind::Bytes { .. } | Kind::Float | Kind::Double | Kind::Json { .. } => Err(Unfit),
+            _ => self.plain_text(field, raw, out),
+        }
+    }
+
+    fn plain_text(&self, field: usize, raw: &[u8], out: &mut Vec<u8>) -> Fit<()> {
+        self.kinds[field].value(out, raw, crate::fields::Binary::Base64)
+    }
+
+    // -- rows as JSON --------------------------------------------------------------------------------------------
+
+    fn cell(&self, column: &Column, data: &[u8], image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        match image[column.field].of(data) {
+            None => {
+                out.extend_from_slice(b"null");
+                Ok(())
+            }
+            Some(raw) => column.style.print(&self.kinds[column.field], out, raw),
+        }
+    }
+
+    fn row(&self, data: &[u8], image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        out.push(b'{');
+        for (i, column) in self.columns.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&column.name);
+            self.cell(column, data, image, out)?;
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    /// The old values of the columns that changed.
+    fn old(&self, data: &[u8], before: Image, after: Image, out: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Fit<()> {
+        out.push(b'{');
+        let mut begun = false;
+        for column in &self.columns {
+            let same = match (before[column.field].of(data), after[column.field].of(data)) {
+                (None, None) => true,
+                (Some(a), Some(b)) => a == b || self.kinds[column.field].same(a, b, scratch)?,
+                _ => false,
+            };
+            if same {
+                continue;
+            }
+            if begun {
+                out.push(b',');
+            }
+            begun = true;
+            out.extend_from_slice(&column.name);
+            self.cell(column, data, before, out)?;
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    // -- Canal ---------------------------------------------------------------------------------------------------
+
+    fn stage_canal(
+        &self,
+        format: &Canal,
+        change: &Change,
+        rows_per_message: usize,
+        number: u64,
+        stage: &mut Stage,
+    ) -> Fit<()> {
+        if let Route::One(slot) = self.route {
+            let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
+            let mut first = 0;
+            while first < change.rows {
+                let end = change.rows.min(first + each);
+                stage.members.clear();
+                stage.members.extend(first..end);
+                self.canal_message(format, change, slot, number, stage)?;
+                first = end;
+            }
+            return Ok(());
+        }
+        if rows_per_message == 1 {
+            for row in 0..change.rows {
+                let slot = self.slot_of(change, row, &mut stage.scratch)?;
+                stage.members.clear();
+                stage.members.push(row);
+                self.canal_message(format, change, slot, number, stage)?;
+            }
+            return Ok(());
+        }
+        self.group(change, stage)?;
+        for group in 0..stage.order.len() {
+            let slot = stage.order[group];
+            stage.members.clear();
+            stage.members.extend(stage.slots.iter().enumerate().filter(|(_, &of)| of == slot).map(|(row, _)| row));
+            self.canal_message(format, change, slot, number, stage)?;
+        }
+        Ok(())
+    }
+
+    /// The slot of each row, and the slots in the order in which they first come.
+    fn group(&self, change: &Change, stage: &mut Stage) -> Fit<()> {
+        stage.slots.clear();
+        stage.order.clear();
+        for row in 0..change.rows {
+            let slot = self.slot_of(change, row, &mut stage.scratch)?;
+            stage.slots.push(slot);
+            if !stage.order.contains(&slot) {
+                stage.order.push(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// A message of the rows `stage.members`.
+    fn canal_message(&self, format: &Canal, change: &Change, slot: u32, number: u64, stage: &mut Stage) -> Fit<()> {
+        let Stage { bytes: out, members, scratch, messages, .. } = stage;
+        let start = out.len();
+        let pos = change.pos + members[0] as i64;
+        out.extend_from_slice(b"{\"data\":[");
+        for (i, &row) in members.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            self.row(change.data, self.images(change, row).1, out)?;
+        }
+        out.extend_from_slice(b"],");
+        out.extend_from_slice(&format.middle);
+        let ms = change.commit_us / 1000;
+        text::int(out, if format.compat { ms / 1000 * 1000 } else { ms });
+        out.extend_from_slice(b",\"gtid\":\"");
+        out.extend_from_slice(change.gtid);
+        out.extend_from_slice(b"\",\"id\":");
+        text::int(out, number + 1 + messages.len() as u64);
+        out.extend_from_slice(&format.types);
+        if change.operation == Operation::Update {
+            out.push(b'[');
+            for (i, &row) in members.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                let (before, after) = self.images(change, row);
+                self.old(change.data, before.ok_or(Unfit)?, after, out, scratch)?;
+            }
+            out.push(b']');
+        } else {
+            out.extend_from_slice(b"null");
+        }
+        out.extend_from_slice(&format.tail);
+        text::int(out, change.now_ms);
+        out.extend_from_slice(b",\"type\":\"");
+        out.extend_from_slice(change.operation.name());
+        if format.compat {
+            out.extend_from_slice(b"\"}");
+        } else {
+            out.extend_from_slice(b"\",\"_pos\":\"");
+            text::int(out, pos);
+            out.extend_from_slice(b"\"}");
+        }
+        let end = out.len();
+        messages.push(Message {
+            slot,
+            value: Some((start, end)),
+            key: None,
+            row: members[0],
+            rows: members.len(),
+            again: false,
+            pos,
+        });
+        Ok(())
+    }
+
+    // -- Debezium ------------------------------------------------------------------------------------------------
+
+    fn stage_debezium(&self, format: &Debezium, change: &Change, stage: &mut Stage) -> Fit<()> {
+        self.group(change, stage)?;
+        for group in 0..stage.order.len() {
+            let slot = stage.order[group];
+            let mut first = None;
+            let mut nth = 0;
+            for row in 0..change.rows {
+                if stage.slots[row] == slot {
+                    // Row i of a part counts as the part's number + i.
+                    let pos = change.pos + *first.get_or_insert(row as i64) + nth;
+                    nth += 1;
+                    self.debezium_row(format, change, row, slot, pos, stage)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn debezium_row(
+        &self,
+        format: &Debezium,
+        change: &Change,
+        row: usize,
+        slot: u32,
+        pos: i64,
+        stage: &mut Stage,
+    ) -> Fit<()> {
+        let out = &mut stage.bytes;
+        let (before, image) = self.images(change, row);
+        let key_start = out.len();
+        if !format.keys.is_empty() {
+            self.record_key(format, change, image, out)?;
+        }
+        let start = out.len();
+        out.extend_from_slice(&format.value_head);
+        out.extend_from_slice(b"{\"before\":");
+        let op = match change.operation {
+            Operation::Insert => {
+                out.extend_from_slice(b"null,\"after\":");
+                self.row(change.data, image, out)?;
+                b'c'
+            }
+            Operation::Delete => {
+                self.row(change.data, image, out)?;
+                out.extend_from_slice(b",\"after\":null");
+                b'd'
+            }
+            Operation::Update => {
+                let before = before.ok_or(Unfit)?;
+                let moved = |&key: &usize| {
+                    let field = self.columns[key].field;
+                    before[field].of(change.data) != image[field].of(change.data)
+                };
+                if format.keys.iter().any(moved) {
+                    return Err(Unfit);
+                }
+                self.row(change.data, before, out)?;
+                out.extend_from_slice(b",\"after\":");
+                self.row(change.data, image, out)?;
+                b'u'
+            }
+        };
+        self.source(format, change, row, out);
+        out.extend_from_slice(b",\"transaction\":null,\"op\":\"");
+        out.push(op);
+        out.extend_from_slice(b"\",\"ts_ms\":");
+        text::int(out, change.now_ms);
+        out.extend_from_slice(b",\"ts_us\":");
+        text::int(out, change.now_ms);
+        out.extend_from_slice(b"000,\"ts_ns\":");
+        text::int(out, change.now_ms);
+        out.extend_from_slice(b"000000}");
+        out.extend_from_slice(&format.tail);
+        let end = out.len();
+        let key = (start > key_start).then_some((key_start, start));
+        let message = Message { slot, value: Some((start, end)), key, row, rows: 1, again: false, pos };
+        stage.messages.push(message);
+        if op == b'd' && format.tombstones && key.is_some() {
+            stage.messages.push(Message { value: None, rows: 0, again: true, ..message });
+        }
+        Ok(())
+    }
+
+    fn source(&self, format: &Debezium, change: &Change, row: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"source\":");
+        out.extend_from_slice(&format.source);
+        text::int(out, change.commit_us / 1000);
+        out.extend_from_slice(b",\"snapshot\":\"false\"");
+        out.extend_from_slice(&format.source_db);
+        out.extend_from_slice(b",\"sequence\":null,\"ts_us\":");
+        text::int(out, change.commit_us);
+        out.extend_from_slice(b",\"ts_ns\":");
+        text::int(out, change.commit_us * 1000);
+        out.extend_from_slice(&format.source_table);
+        out.extend_from_slice(b",\"server_id\":");
+        text::int(out, change.server_id);
+        out.extend_from_slice(b",\"gtid\":");
+        if change.gtid.is_empty() {
+            out.extend_from_slice(b"null");
+        } else {
+            text::quote(out, change.gtid);
+        }
+        out.extend_from_slice(b",\"file\":");
+        text::quote(out, change.file);
+        out.extend_from_slice(b",\"pos\":");
+        text::int(out, change.offset);
+        out.extend_from_slice(b",\"row\":");
+        text::int(out, row);
+        out.extend_from_slice(b",\"thread\":");
+        if change.thread == 0 {
+            out.extend_from_slice(b"null");
+        } else {
+            text::int(out, change.thread);
+        }
+        out.extend_from_slice(b",\"query\":null}");
+    }
+
+    fn record_key(&self, format: &Debezium, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
+        out.extend_from_slice(&format.key_head);
+        out.push(b'{');
+        for (i, &key) in format.keys.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            let column = &self.columns[key];
+            out.extend_from_slice(&column.name);
+            self.cell(column, change.data, image, out)?;
+        }
+        out.push(b'}');
+        out.extend_from_slice(&format.tail);
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! DATE, DATETIME, TIMESTAMP and TIME as the binlog has them.
+
+use crate::text;
+use crate::{Fit, Unfit};
+
+const POWERS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
+
+/// A point of the calendar, or what MySQL keeps for one: month and day may be 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Civil {
+    pub year: u32,
+    pub month: u32,
+    pub day: u32,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    /// In units of 10 ** -(2 * bytes).
+    pub fraction: u64,
+}
+
+fn big_endian(raw: &[u8]) -> u64 {
+    raw.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+/// Bytes of a fraction with so many digits.
+pub fn fraction_size(fsp: usize) -> usize {
+    fsp.div_ceil(2)
+}
+
+fn fraction_of(raw: &[u8]) -> Fit<u64> {
+    let value = big_endian(raw);
+    if value >= POWERS[2 * raw.len()] {
+        return Err(Unfit);
+    }
+    Ok(value)
+}
+
+/// Writes the point and the first digits of a fraction; nothing without digits.
+pub fn fraction(out: &mut Vec<u8>, value: u64, fsp: usize) {
+    if fsp > 0 {
+        out.push(b'.');
+        let at = out.len();
+        text::padded(out, value, 2 * fraction_size(fsp));
+        out.truncate(at + fsp);
+    }
+}
+
+/// DATE: 3 bytes little endian.
+pub fn date(raw: &[u8]) -> Fit<Civil> {
+    let v = u32::from(raw[0]) | u32::from(raw[1]) << 8 | u32::from(raw[2]) << 16;
+    let made = Civil {
+        year: v >> 9,
+        month: v >> 5 & 15,
+        day: v & 31,
+        hour: 0,
+        minute: 0,
+        second: 0,
+        fraction: 0,
+    };
+    if made.year > 9999 || made.month > 12 {
+        return Err(Unfit);
+    }
+    Ok(made)
+}
+
+/// DATETIME2: 5 bytes big endian, and the fraction.
+pub fn datetime(raw: &[u8]) -> Fit<Civil> {
+    let v = big_endian(&raw[..5]).checked_sub(0x80_0000_0000).ok_or(Unfit)?;
+    let months = v >> 22;
+    let made = Civil {
+        year: (months / 13) as u32,
+        month: (months % 13) as u32,
+        day: (v >> 17 & 31) as u32,
+        hour: (v >> 12 & 31) as u32,
+        minute: (v >> 6 & 63) as u32,
+        second: (v & 63) as u32,
+        fraction: fraction_of(&raw[5..])?,
+    };
+    if made.year > 9999 || made.hour > 23 {
+        return Err(Unfit);
+    }
+    Ok(made)
+}
+
+/// TIMESTAMP2: seconds in 4 bytes big endian, and the fraction; None for the zero value.
+pub fn timestamp(raw: &[u8]) -> Fit<Option<Civil>> {
+    if raw.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let seconds = big_endian(&raw[..4]) as u32;
+    let (year, month, day) = civil_of(seconds / 86_400);
+    let rest = seconds % 86_400;
+    Ok(Some(Civil {
+        year,
+        month,
+        day,
+        hour: rest / 3600,
+        minute: rest / 60 % 60,
+        second: rest % 60,
+        fraction: fraction_of(&raw[4..])?,
+    }))
+}
+
+/// Year, month and day of a number of days since 1970-01-01.
+fn civil_of(days: u32) -> (u32, u32, u32) {
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + u32::from(month <= 2), month, day)
+}
+
+impl Civil {
+    /// Writes `YYYY-MM-DD`.
+    pub fn print_date(&self, out: &mut Vec<u8>) {
+        text::pair(out, self.year / 100);
+        text::pair(out, self.year % 100);
+        out.push(b'-');
+        text::pair(out, self.month);
+        out.push(b'-');
+        text::pair(out, self.day);
+    }
+
+    /// Writes `hh:mm:ss` and the fraction.
+    pub fn print_time(&self, out: &mut Vec<u8>, fsp: usize) {
+        text::pair(out, self.hour);
+        out.push(b':');
+        text::pair(out, self.minute);
+        out.push(b':');
+        text::pair(out, self.second);
+        fraction(out, self.fraction, fsp);
+    }
+
+    /// Days since 1970-01-01 by the Gregorian rule; None for what is no day.
+    pub fn days(&self) -> Option<i64> {
+        let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
+        let longest = match self.month {
+            1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+            4 | 6 | 9 | 11 => 30,
+            2 => 28 + u32::from(leap),
+            _ => return None,
+        };
+        if self.day == 0 || self.day > longest {
+            return None;
+        }
+        let year = i64::from(self.year) - i64::from(self.month <= 2);
+        let era = year.div_euclid(400);
+        let of_era = year.rem_euclid(400);
+        let shifted_month = i64::from((self.month + 9) % 12);
+        let of_year = (153 * shifted_month + 2) / 5 + i64::from(self.day) - 1;
+        Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
+    }
+
+    /// Microseconds since midnight; the fraction has so many digits, and what lies beyond them does not count.
+    pub fn micros_of_day(&self, fsp: usize) -> i64 {
+        let seconds = i64::from((self.hour * 60 + self.minute) * 60 + self.second);
+        seconds * 1_000_000 + micros(self.fraction, fsp)
+    }
+}
+
+fn micros(value: u64, fsp: usize) -> i64 {
+    if fsp == 0 {
+        return 0;
+    }
+    let digits = 2 * fraction_size(fsp);
+    (value / POWERS[digits - fsp] * POWERS[6 - fsp]) as i64
+}
+
+/// TIME2: 3 bytes big endian around 0x800000, and the fraction; negative as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Time {
+    pub negative: bool,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    pub fraction: u64,
+}
+
+pub fn time(raw: &[u8]) -> Fit<Time> {
+    let width = 8 * (raw.len() - 3);
+    let middle = 0x80_0000i64 << width;
+    let value = big_endian(raw) as i64 - middle;
+    let size = value.unsigned_abs();
+    let (whole, fraction) = ((size >> width) as u32, size & ((1 << width) - 1));
+    if fraction >= POWERS[2 * (raw.len() - 3)] {
+        return Err(Unfit);
+    }
+    Ok(Time {
+        negative: value < 0,
+        hour: whole >> 12,
+        minute: whole >> 6 & 63,
+        second: whole & 63,
+        fraction,
+    })
+}
+
+impl Time {
+    /// Writes `[-]hh:mm:ss` and the fraction; hours may have three digits and more.
+    pub fn print(&self, out: &mut Vec<u8>, fsp: usize) {
+        if self.negative {
+            out.push(b'-');
+        }
+        text::padded(out, u64::from(self.hour), 2);
+        out.push(b':');
+        text::pair(out, self.minute);
+        out.push(b':');
+        text::pair(out, self.second);
+        fraction(out, self.fraction, fsp);
+    }
+
+    /// As microseconds.
+    pub fn micros(&self, fsp: usize) -> i64 {
+        let seconds = i64::from((self.hour * 60 + self.minute) * 60 + self.second);
+        let size = seconds * 1_000_000 + micros(self.fraction, fsp);
+        if self.negative {
+            -size
+        } else {
+            size
+        }
+    }
+}
+
+/// A DATE, DATETIME or TIMESTAMP inside a JSON document, as text: 24 bits of microseconds under 40 bits.
+pub fn packed_datetime(out: &mut Vec<u8>, packed: i64, date_only: bool) -> Fit<()> {
+    if packed < 0 {
+        return Err(Unfit);
+    }
+    let (micros, v) = ((packed & 0xFF_FFFF) as u64, (packed >> 24) as u64);
+    let months = v >> 22;
+    let year = (months / 13) as u32;
+    if year > 9999 || micros > 999_999 {
+        return Err(Unfit);
+    }
+    let made = Civil {
+        year,
+        month: (months % 13) as u32,
+        day: (v >> 17 & 31) as u32,
+        hour: (v >> 12 & 31) as u32,
+        minute: (v >> 6 & 63) as u32,
+        second: (v & 63) as u32,
+        fraction: micros,
+    };
+    made.print_date(out);
+    if !date_only {
+        out.push(b' ');
+        made.print_time(out, 6);
+    }
+    Ok(())
+}
+
+/// A TIME inside a JSON document.
+pub fn packed_time(out: &mut Vec<u8>, packed: i64) -> Fit<()> {
+    let size = packed.unsigned_abs();
+    let (micros, v) = (size & 0xFF_FFFF, size >> 24);
+    if micros > 999_999 {
+        return Err(Unfit);
+    }
+    let made = Time {
+        negative: packed < 0,
+        hour: (v >> 12 & 1023) as u32,
+        minute: (v >> 6 & 63) as u32,
+        second: (v & 63) as u32,
+        fraction: micros,
+    };
+    made.print(out, 6);
+    Ok(())
+}

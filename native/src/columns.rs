@@ -1,0 +1,221 @@
+//! Batches and their columns, which behave as lists of Python's do as far as sinks need it.
+
+use std::sync::Arc;
+
+use headrace_native_core::batch::{Headers, Shared, Values};
+use headrace_native_core::output::lock;
+use headrace_native_core::records;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
+
+use crate::unfit;
+
+/// Messages of one topic's partition.
+#[pyclass(frozen)]
+pub struct Batch {
+    pub shared: Shared,
+}
+
+#[pymethods]
+impl Batch {
+    #[new]
+    fn new() -> Self {
+        Self { shared: Shared::default() }
+    }
+
+    #[getter]
+    fn values(&self) -> Column {
+        Column { shared: Arc::clone(&self.shared), keys: false }
+    }
+
+    #[getter]
+    fn headers(&self) -> HeaderColumn {
+        HeaderColumn { shared: Arc::clone(&self.shared) }
+    }
+
+    /// The column of keys; there is one from the first call on.
+    #[getter]
+    fn keys(&self) -> Column {
+        lock(&self.shared).keys.get_or_insert_default();
+        Column { shared: Arc::clone(&self.shared), keys: true }
+    }
+
+    /// What native code has put in: rows, bytes that they are charged, the last commit time in microseconds, and
+    /// whether its message is the last one.
+    #[getter]
+    fn made(&self) -> (u64, u64, u64, bool) {
+        let batch = lock(&self.shared);
+        (batch.rows, batch.size, batch.commit_us, batch.told == batch.values.len())
+    }
+
+    /// The runs of messages (first, end, bytes) that fit into record batches of so many bytes.
+    fn runs(&self, limit: usize) -> Vec<(usize, usize, usize)> {
+        records::runs(&lock(&self.shared), limit)
+    }
+
+    /// The records of a run of messages.
+    fn records<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let batch = lock(&self.shared);
+        if first > end || end > batch.values.len() || end > batch.headers.len() {
+            return Err(PyIndexError::new_err("there are not so many messages"));
+        }
+        let mut out = Vec::new();
+        records::write(&mut out, &batch, first, end);
+        Ok(PyBytes::new(py, &out))
+    }
+
+    /// A record batch of records that are written already, compressed or not.
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments)]
+    fn record_batch<'py>(
+        py: Python<'py>,
+        records: &[u8],
+        attributes: i16,
+        count: usize,
+        when: i64,
+        producer_id: i64,
+        producer_epoch: i16,
+        base_sequence: i32,
+    ) -> Bound<'py, PyBytes> {
+        let head = records::Head { attributes, count, when, producer_id, producer_epoch, base_sequence };
+        PyBytes::new(py, &records::whole(&head, records))
+    }
+}
+
+/// Values or keys: a list of bytes and None that only grows.
+#[pyclass(frozen, sequence)]
+pub struct Column {
+    pub shared: Shared,
+    pub keys: bool,
+}
+
+impl Column {
+    fn with<T>(&self, look: impl FnOnce(&mut Values) -> T) -> T {
+        let mut batch = lock(&self.shared);
+        if self.keys {
+            look(batch.keys.get_or_insert_default())
+        } else {
+            look(&mut batch.values)
+        }
+    }
+}
+
+fn index(at: isize, len: usize) -> PyResult<usize> {
+    let at = if at < 0 { at + len as isize } else { at };
+    if at < 0 || at as usize >= len {
+        return Err(PyIndexError::new_err("there are not so many messages"));
+    }
+    Ok(at as usize)
+}
+
+#[pymethods]
+impl Column {
+    /// The batch that it is a column of.
+    #[getter]
+    fn batch(&self) -> Batch {
+        Batch { shared: Arc::clone(&self.shared) }
+    }
+
+    fn __len__(&self) -> usize {
+        self.with(|values| values.len())
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, at: isize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.with(|values| {
+            let at = index(at, values.len())?;
+            Ok(values.get(at).map(|value| PyBytes::new(py, value)))
+        })
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        let all: Vec<_> = self.with(|values| {
+            (0..values.len()).map(|i| values.get(i).map(|value| PyBytes::new(py, value))).collect()
+        });
+        PyList::new(py, all)?.try_iter()
+    }
+
+    fn append(&self, value: Option<&[u8]>) {
+        self.with(|values| values.push(value));
+    }
+
+    fn __iadd__(&self, more: &Bound<'_, PyAny>) -> PyResult<()> {
+        for value in more.try_iter()? {
+            let value = value?;
+            self.append(value.extract::<Option<&[u8]>>()?);
+        }
+        Ok(())
+    }
+
+    /// Bytes of all values.
+    #[getter]
+    fn total(&self) -> usize {
+        self.with(|values| values.total())
+    }
+
+    /// Bytes of the largest value.
+    #[getter]
+    fn largest(&self) -> usize {
+        self.with(|values| values.largest())
+    }
+}
+
+/// The headers of each message, as lists of names and values.
+#[pyclass(frozen, sequence)]
+pub struct HeaderColumn {
+    pub shared: Shared,
+}
+
+fn add(headers: &mut Headers, own: &Bound<'_, PyAny>) -> PyResult<()> {
+    headers.begin(own.len()?);
+    for pair in own.try_iter()? {
+        let pair = pair?;
+        let (name, value) = pair.extract::<(Bound<'_, PyString>, Bound<'_, PyBytes>)>()?;
+        headers.add(name.to_str()?.as_bytes(), value.as_bytes());
+    }
+    headers.end();
+    Ok(())
+}
+
+fn read<'py>(py: Python<'py>, headers: &Headers, at: usize) -> PyResult<Bound<'py, PyList>> {
+    let pairs: Vec<Bound<'py, PyTuple>> = headers
+        .get(at)
+        .map_err(|_| unfit())?
+        .into_iter()
+        .map(|(name, value)| {
+            let name = PyString::new(py, &String::from_utf8_lossy(name));
+            PyTuple::new(py, [name.into_any(), PyBytes::new(py, value).into_any()])
+        })
+        .collect::<PyResult<_>>()?;
+    PyList::new(py, pairs)
+}
+
+#[pymethods]
+impl HeaderColumn {
+    fn __len__(&self) -> usize {
+        lock(&self.shared).headers.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, at: isize) -> PyResult<Bound<'py, PyList>> {
+        let batch = lock(&self.shared);
+        read(py, &batch.headers, index(at, batch.headers.len())?)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        let batch = lock(&self.shared);
+        let all: Vec<_> =
+            (0..batch.headers.len()).map(|at| read(py, &batch.headers, at)).collect::<PyResult<_>>()?;
+        PyList::new(py, all)?.try_iter()
+    }
+
+    fn append(&self, own: &Bound<'_, PyAny>) -> PyResult<()> {
+        add(&mut lock(&self.shared).headers, own)
+    }
+
+    fn __iadd__(&self, more: &Bound<'_, PyAny>) -> PyResult<()> {
+        for own in more.try_iter()? {
+            add(&mut lock(&self.shared).headers, &own?)?;
+        }
+        Ok(())
+    }
+}

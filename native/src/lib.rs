@@ -1,0 +1,68 @@
+//! What Python sees of the native code: its types, and nothing that decides.
+
+#![deny(unsafe_code)]
+
+mod columns;
+mod output;
+mod reader;
+mod specs;
+
+use headrace_native_core as core;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// Has to be the number that `headrace/native.py` has; another one's functions may mean something else.
+const INTERFACE: u32 = 1;
+
+/// MySQL's binary JSON as text; ValueError for what Python has to look at.
+#[pyfunction]
+fn json_text<'py>(py: Python<'py>, document: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    let mut out = Vec::with_capacity(2 * document.len());
+    core::json::json_text(&mut out, document).map_err(|_| unfit())?;
+    text_of(py, &out)
+}
+
+/// The hash that Kafka's partitioner takes of a key.
+#[pyfunction]
+fn murmur2(key: &[u8]) -> u32 {
+    core::hashes::murmur2(key)
+}
+
+/// A number as MySQL prints it (`kind` "mysql"), as in JSON ("json"), or as Python does ("repr"); of a FLOAT when
+/// `single` says so.
+#[pyfunction]
+fn float_text<'py>(py: Python<'py>, value: f64, kind: &str, single: bool) -> PyResult<Bound<'py, PyString>> {
+    let mut out = Vec::new();
+    let value = if single { core::numbers::float32(value as f32).map_err(|_| unfit())? } else { value };
+    let made = match kind {
+        "mysql" => core::numbers::float_text(&mut out, value),
+        "json" => core::numbers::json_double(&mut out, value),
+        _ => core::numbers::repr(&mut out, value),
+    };
+    made.map_err(|_| unfit())?;
+    text_of(py, &out)
+}
+
+fn unfit() -> PyErr {
+    pyo3::exceptions::PyValueError::new_err("this is not what native code reads")
+}
+
+fn text_of<'py>(py: Python<'py>, raw: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    Ok(PyString::new(py, std::str::from_utf8(raw).map_err(|_| unfit())?))
+}
+
+#[pymodule]
+fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("INTERFACE", INTERFACE)?;
+    module.add_class::<columns::Batch>()?;
+    module.add_class::<columns::Column>()?;
+    module.add_class::<columns::HeaderColumn>()?;
+    module.add_class::<output::Output>()?;
+    module.add_class::<output::Table>()?;
+    module.add_class::<reader::Reader>()?;
+    module.add_function(wrap_pyfunction!(json_text, module)?)?;
+    module.add_function(wrap_pyfunction!(murmur2, module)?)?;
+    module.add_function(wrap_pyfunction!(float_text, module)?)?;
+    Ok(())
+}

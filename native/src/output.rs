@@ -1,0 +1,107 @@
+//! Where the messages of one destination go.
+
+use std::sync::Arc;
+
+use headrace_native_core as core;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::{specs, unfit};
+
+/// One table schema as a format prints its rows.
+#[pyclass(frozen)]
+pub struct Table {
+    pub table: Arc<core::table::Table>,
+}
+
+#[pymethods]
+impl Table {
+    /// The number by which `Output.take_counters` names it.
+    #[getter]
+    fn counter(&self) -> usize {
+        self.table.counter
+    }
+}
+
+/// See `headrace_native_core::output::Output`.
+#[pyclass]
+pub struct Output {
+    pub output: core::output::Output,
+}
+
+#[pymethods]
+impl Output {
+    #[new]
+    fn new(
+        server_uuid: &str,
+        epoch: i64,
+        rows_per_message: usize,
+        overhead: u64,
+        keyed: bool,
+        one_log: bool,
+    ) -> Self {
+        let uuid = server_uuid.as_bytes();
+        Self { output: core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log) }
+    }
+
+    /// Bytes and messages that the last run made.
+    #[getter]
+    fn made(&self) -> (u64, u64) {
+        (self.output.size, self.output.count)
+    }
+
+    /// The number of another topic's partition.
+    fn add_slot(&mut self) -> u32 {
+        self.output.add_slot()
+    }
+
+    /// The batches that are open get nothing more from native code.
+    fn close_batches(&mut self) {
+        self.output.close_batches();
+    }
+
+    /// Rows by table since the last call: number, inserted, updated, deleted, last commit time in microseconds.
+    fn take_counters(&mut self) -> Vec<(usize, u64, u64, u64, u64)> {
+        let taken = self.output.take_counters();
+        taken.into_iter().map(|(at, of)| (at, of.inserted, of.updated, of.deleted, of.commit_us)).collect()
+    }
+
+    /// A table. Raises ValueError for a description that is not known.
+    #[pyo3(signature = (fields, columns, format, route, identity, two_numbers))]
+    fn table(
+        &mut self,
+        fields: Vec<Bound<'_, PyTuple>>,
+        columns: Vec<(usize, String, Bound<'_, PyTuple>)>,
+        format: &Bound<'_, PyTuple>,
+        route: &Bound<'_, PyTuple>,
+        identity: Vec<usize>,
+        two_numbers: bool,
+    ) -> PyResult<Table> {
+        let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
+        let (columns, format, route) = (specs::columns(&columns)?, specs::format(format)?, specs::route(route)?);
+        let counter = self.output.add_counter();
+        let table = core::table::Table::new(kinds, columns, format, route, identity, two_numbers, counter)
+            .map_err(|_| unfit())?;
+        Ok(Table { table: Arc::new(table) })
+    }
+
+    #[getter]
+    fn now_ms(&self) -> u64 {
+        self.output.now_ms
+    }
+
+    #[setter]
+    fn set_now_ms(&mut self, value: u64) {
+        self.output.now_ms = value;
+    }
+
+    #[getter]
+    fn number(&self) -> u64 {
+        self.output.number
+    }
+
+    #[setter]
+    fn set_number(&mut self, value: u64) {
+        self.output.number = value;
+    }
+}

@@ -1,0 +1,173 @@
+//! Native code's way through a dump.
+
+use headrace_native_core as core;
+use headrace_native_core::batch::Shared;
+use headrace_native_core::reader::{Frame, State, Stop};
+use headrace_native_core::{Fit, Unfit};
+use pyo3::prelude::*;
+
+use crate::columns::Batch;
+use crate::output::{Output, Table};
+
+/// See `headrace_native_core::reader::Reader`.
+#[pyclass]
+pub struct Reader {
+    reader: core::reader::Reader,
+}
+
+/// Asks Python for the batch of a slot; keeps what it raises.
+struct Asking<'a, 'py> {
+    open: &'a Bound<'py, PyAny>,
+    raised: Option<PyErr>,
+}
+
+impl core::output::Opener for Asking<'_, '_> {
+    fn open(&mut self, slot: u32) -> Fit<Shared> {
+        let opened = self.open.call1((slot,)).and_then(|batch| Ok(batch.extract::<PyRef<'_, Batch>>()?.shared.clone()));
+        opened.map_err(|error| {
+            self.raised = Some(error);
+            Unfit
+        })
+    }
+}
+
+/// high, end, in_group, inside, captured_rows, start of the group, events_done, last_pos
+type Place = (u64, u64, bool, bool, bool, u64, u64, i64);
+/// roomed, last_pos before the group, commit time, that of the last group, server, session, own events, GTID,
+/// whether Python has the key
+type Group = (i64, i64, u64, u64, u32, u32, u64, String, bool);
+/// start, end, time, in_group, inside, captured_rows, start of the group, events_done, last_pos
+type PlaceAfter = (i64, u64, u32, bool, bool, bool, u64, u64, i64);
+/// roomed, last_pos before the group, commit time, that of the last group, server, session, where the last group
+/// begins (None: as before)
+type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>);
+/// The GTID and its key (None: as before), when a group was begun here.
+type GtidAfter = Option<(String, Option<(String, u64)>)>;
+/// at, why (0: the data is used up, 1: Python, 2: enough), how many bytes the next packet has at least
+type Where = (usize, u8, usize);
+/// events, transactions, transactions that were executed
+type Counts = (u64, u64, Vec<(String, u64, u64)>);
+
+#[pymethods]
+impl Reader {
+    /// `passed`: the numbers of event types that mean nothing.
+    #[new]
+    fn new(passed: &[u8]) -> Self {
+        Self { reader: core::reader::Reader::new(passed) }
+    }
+
+    /// Rows of the table with this number are made here; without a table nobody wants them.
+    #[pyo3(signature = (id, body, table))]
+    fn know(&mut self, id: &[u8], body: &[u8], table: Option<PyRef<'_, Table>>) {
+        self.reader.know(id, body, table.map(|table| table.table.clone()));
+    }
+
+    /// Rows of the table with this number are Python's work.
+    fn leave(&mut self, id: &[u8], body: &[u8]) {
+        self.reader.leave(id, body);
+    }
+
+    /// Nothing is known of the table with this number any more.
+    fn forget(&mut self, id: &[u8]) {
+        self.reader.forget(id);
+    }
+
+    /// Nothing is known of any table any more.
+    fn clear(&mut self) {
+        self.reader.clear();
+    }
+
+    /// Reads packets of `data` from `at` on. `open` gives the batch of a slot, `most` says how many bytes and
+    /// messages are enough. Returns where it stopped and why, and the state there.
+    #[pyo3(signature = (data, at, file, checksums, eager, most, place, group, output, open))]
+    #[allow(clippy::too_many_arguments)]
+    fn run(
+        &mut self,
+        data: &[u8],
+        at: usize,
+        file: &str,
+        checksums: bool,
+        eager: bool,
+        most: (u64, u64),
+        place: Place,
+        group: Group,
+        output: &mut Output,
+        open: &Bound<'_, PyAny>,
+    ) -> PyResult<(Where, PlaceAfter, GroupAfter, GtidAfter, Counts)> {
+        let output = &mut output.output;
+        (output.size, output.count) = (0, 0);
+        (self.reader.events, self.reader.transactions) = (0, 0);
+        self.reader.executed.clear();
+        let mut state = before(place, group);
+        let frame = Frame { file: file.as_bytes(), checksums, eager, most_bytes: most.0, most_messages: most.1 };
+        let mut asking = Asking { open, raised: None };
+        let (at, stop) = self.reader.run(data, at, &frame, &mut state, output, &mut asking);
+        if let Some(error) = asking.raised {
+            return Err(error);
+        }
+        let (why, need) = match stop {
+            Stop::End(need) => (0, need),
+            Stop::Python => (1, 0),
+            Stop::Enough => (2, 0),
+        };
+        let executed = self.reader.executed.iter();
+        let executed = executed.map(|&(at, first, last)| (self.reader.source(at).to_owned(), first, last)).collect();
+        let gtid = self.gtid_after(&state);
+        let place = (
+            state.start,
+            state.end,
+            state.time,
+            state.in_group,
+            state.inside,
+            state.captured_rows,
+            state.begin,
+            state.events_done,
+            state.last_pos,
+        );
+        let group = (
+            state.roomed,
+            state.tx_last_pos,
+            state.commit_us,
+            state.last_commit_us,
+            state.server_id,
+            state.thread,
+            state.last_start,
+        );
+        let counts = (self.reader.events, self.reader.transactions, executed);
+        Ok(((at, why, need), place, group, gtid, counts))
+    }
+}
+
+fn before(place: Place, group: Group) -> State {
+    State {
+        high: place.0,
+        end: place.1,
+        start: -1,
+        in_group: place.2,
+        inside: place.3,
+        captured_rows: place.4,
+        begin: place.5,
+        events_done: place.6,
+        last_pos: place.7,
+        roomed: group.0,
+        tx_last_pos: group.1,
+        commit_us: group.2,
+        last_commit_us: group.3,
+        server_id: group.4,
+        thread: group.5,
+        own_events: group.6,
+        gtid: group.7.into_bytes(),
+        key_is_python: group.8,
+        ..State::default()
+    }
+}
+
+impl Reader {
+    fn gtid_after(&self, state: &State) -> GtidAfter {
+        if state.key_is_python {
+            return None;
+        }
+        let key = state.key.map(|key| (self.reader.source(key.source).to_owned(), key.number));
+        Some((String::from_utf8_lossy(&state.gtid).into_owned(), key))
+    }
+}

@@ -1,0 +1,171 @@
+//! Python's description of a table: tuples that begin with a name.
+
+use headrace_native_core::decimal::Decimal;
+use headrace_native_core::fields::{Binary, Kind, Style};
+use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route};
+use headrace_native_core::text;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::unfit;
+
+/// The entries of a description behind its name.
+struct Spec<'a, 'py>(&'a Bound<'py, PyTuple>);
+
+impl<'py> Spec<'_, 'py> {
+    fn get<T>(&self, at: usize) -> PyResult<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py>,
+        for<'a> <T as FromPyObject<'a, 'py>>::Error: Into<PyErr>,
+    {
+        self.0.get_item(at)?.extract::<T>().map_err(Into::into)
+    }
+}
+
+fn unknown(what: &str, name: &str) -> PyErr {
+    PyValueError::new_err(format!("{what} {name} is not known"))
+}
+
+/// How a column stands in a row image; see `Field.layout` in `headrace/mysql/values/column_types.py`.
+pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "int" => Kind::Int { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 8])?, signed: spec.get(2)? },
+        "float" => Kind::Float,
+        "double" => Kind::Double,
+        "year" => Kind::Year,
+        "decimal" => Kind::Decimal(Decimal::new(spec.get(1)?, spec.get(2)?).map_err(|_| unfit())?),
+        "bit" => Kind::Bit { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])? },
+        "enum" => Kind::Enum { size: size_of(spec.get(1)?, &[1, 2])?, labels: labels(&spec.get::<Vec<String>>(2)?) },
+        "set" => Kind::Set {
+            size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?,
+            labels: labels(&spec.get::<Vec<String>>(2)?),
+        },
+        "date" => Kind::Date,
+        "datetime" => Kind::Datetime { fsp: digits(spec.get(1)?)? },
+        "timestamp" => Kind::Timestamp { fsp: digits(spec.get(1)?)? },
+        "time" => Kind::Time { fsp: digits(spec.get(1)?)? },
+        "text" => Kind::Text { length: length(spec.get(1)?)?, characters: characters(spec.get::<String>(2)?.as_str())? },
+        "bytes" => Kind::Bytes { length: length(spec.get(1)?)?, pad: spec.get(2)? },
+        "json" => Kind::Json { length: length(spec.get(1)?)? },
+        _ => return Err(unknown("the layout", &name)),
+    })
+}
+
+fn size_of(size: usize, known: &[usize]) -> PyResult<usize> {
+    if known.contains(&size) {
+        Ok(size)
+    } else {
+        Err(unfit())
+    }
+}
+
+fn digits(fsp: usize) -> PyResult<usize> {
+    size_of(fsp, &[0, 1, 2, 3, 4, 5, 6])
+}
+
+fn length(size: usize) -> PyResult<usize> {
+    size_of(size, &[1, 2, 3, 4])
+}
+
+fn labels(texts: &[String]) -> Vec<Vec<u8>> {
+    let escaped = |label: &String| {
+        let mut out = Vec::new();
+        text::escape(&mut out, label.as_bytes());
+        out
+    };
+    texts.iter().map(escaped).collect()
+}
+
+/// The characters of a one-byte character set, U+FFFE for none; "" is UTF-8.
+fn characters(table: &str) -> PyResult<Option<Box<[Vec<u8>; 256]>>> {
+    if table.is_empty() {
+        return Ok(None);
+    }
+    let one = |character: char| {
+        if character == '\u{FFFE}' {
+            Vec::new()
+        } else {
+            character.to_string().into_bytes()
+        }
+    };
+    let made: Vec<Vec<u8>> = table.chars().map(one).collect();
+    let boxed: Box<[Vec<u8>; 256]> = made.into_boxed_slice().try_into().map_err(|_| unfit())?;
+    Ok(Some(boxed))
+}
+
+fn binary(name: &str) -> PyResult<Binary> {
+    Ok(match name {
+        "base64" => Binary::Base64,
+        "base64-url-safe" => Binary::Base64Url,
+        "hex" => Binary::Hex,
+        "latin1" => Binary::Latin1,
+        _ => return Err(unknown("the encoding", name)),
+    })
+}
+
+fn style(spec: &Bound<'_, PyTuple>) -> PyResult<Style> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "text" => Style::Text(binary(spec.get::<String>(1)?.as_str())?),
+        "number" => Style::Number,
+        "unscaled" => Style::Unscaled,
+        "real" => Style::Real,
+        "wrapped" => Style::Wrapped,
+        "truth" => Style::Truth,
+        "bits" => Style::Bits(spec.get(1)?),
+        "days" => Style::Days(spec.get::<String>(1)?.into_bytes()),
+        "since" => Style::Time { unit: spec.get(1)?, zero: spec.get::<String>(2)?.into_bytes() },
+        "zoned" => Style::Zoned(spec.get::<String>(1)?.into_bytes()),
+        "year" => Style::Year,
+        _ => return Err(unknown("the style", &name)),
+    })
+}
+
+/// Published columns: number of the field, name as JSON with its colon, style.
+pub fn columns(specs: &[(usize, String, Bound<'_, PyTuple>)]) -> PyResult<Vec<Column>> {
+    specs
+        .iter()
+        .map(|(field, name, of)| Ok(Column { field: *field, name: name.clone().into_bytes(), style: style(of)? }))
+        .collect()
+}
+
+/// What a format says of a table; see `NativeTable` in `headrace/ports/format.py`.
+pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
+    let spec = Spec(spec);
+    let bytes = |at: usize| -> PyResult<Vec<u8>> { Ok(spec.get::<String>(at)?.into_bytes()) };
+    let name: String = spec.get(0)?;
+    Ok(match name.as_str() {
+        "canal" => {
+            Format::Canal(Canal { middle: bytes(1)?, types: bytes(2)?, tail: bytes(3)?, compat: spec.get(4)? })
+        }
+        "debezium" => Format::Debezium(Debezium {
+            value_head: bytes(1)?,
+            key_head: bytes(2)?,
+            tail: bytes(3)?,
+            source: bytes(4)?,
+            source_db: bytes(5)?,
+            source_table: bytes(6)?,
+            tombstones: spec.get(7)?,
+            keys: spec.get(8)?,
+        }),
+        _ => return Err(unknown("the format", &name)),
+    })
+}
+
+/// Where rows go: ("one", slot), or by a key ("text" with a field, "list" with fields, "record") to one of slots.
+pub fn route(spec: &Bound<'_, PyTuple>) -> PyResult<Route> {
+    let spec = Spec(spec);
+    let name: String = spec.get(0)?;
+    let key = match name.as_str() {
+        "one" => return Ok(Route::One(spec.get(1)?)),
+        "text" => Key::Text(spec.get(2)?),
+        "list" => Key::List(spec.get(2)?),
+        "record" => Key::Record,
+        _ => return Err(unknown("the route", &name)),
+    };
+    Ok(Route::Spread { key, slots: spec.get(1)? })
+}

@@ -1,0 +1,226 @@
+"""Native code does what Python does: the same messages, positions and errors, from sound and from damaged binlogs."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import aiokafka
+import pytest
+
+from headrace import native
+from headrace.adapters.kafka import aiokafka_internals
+from headrace.model import RowsChange
+from headrace.mysql.values.jsonb import json_text
+from headrace.rules.hashes import murmur2
+from headrace_common.numbers import float32, float_text
+from tests import native_differential
+from tests.made_binlog import Binlog, decoder, feed
+from tests.random_tables import json_bytes
+
+MODULE: Any = native.find().module
+needs_native = pytest.mark.skipif(MODULE is None, reason="headrace-native is not installed: scripts/build-native")
+MORE = int(os.environ.get("HEADRACE_NATIVE_INPUTS", "0"))
+"""For a long run by hand."""
+
+
+@needs_native
+def test_random_tables_become_the_same_messages_both_ways() -> None:
+    assert native_differential.made(MORE or 120, seed=11) > 1000
+
+
+@needs_native
+def test_damaged_binlogs_end_in_the_same_messages_and_errors_both_ways() -> None:
+    native_differential.damaged(MORE or 250, seed=12)
+
+
+@needs_native
+def test_numbers_have_the_same_text() -> None:
+    rng = random.Random(1)
+    doubles = [0.0, -0.0, 5e-324, 1.7976931348623157e308, *(2.0**k for k in range(-1074, 1024))]
+    doubles += [rng.randrange(10**18) / 10 ** rng.randrange(18) for _ in range(20_000)]
+    for x in doubles:
+        assert MODULE.float_text(x, "mysql", False) == float_text(x)
+        assert MODULE.float_text(x, "repr", False) == repr(x)
+        if abs(x) < 3e38:
+            (single,) = struct.unpack("<f", struct.pack("<f", x))
+            assert MODULE.float_text(single, "repr", True) == repr(float32(single))
+    for x in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="native"):
+            MODULE.float_text(x, "mysql", False)
+
+
+@needs_native
+def test_documents_that_lie_are_left_to_python() -> None:
+    rng, seen = random.Random(2), set()
+    good = json_bytes({"a": [1, 2.5, "x" * 200, None, {"é": 1 << 40}], "b": {"c": "d"}})
+    for _ in range(20_000):
+        bad = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            bad[rng.randrange(len(bad))] = rng.randrange(256)
+        document = bytes(bad[: rng.choice((len(bad), rng.randrange(len(bad) + 1)))])
+        try:
+            made = MODULE.json_text(document)
+        except ValueError:
+            seen.add("refused")
+            continue
+        seen.add("read")
+        assert made == json_text(document)
+    assert seen == {"refused", "read"}
+
+
+@needs_native
+def test_keys_hash_to_the_same_partitions() -> None:
+    rng = random.Random(3)
+    keys = [rng.randbytes(n) for n in range(100)]
+    assert [MODULE.murmur2(key) for key in keys] == murmur2(keys)
+
+
+class Columns:
+    """The same messages as lists and as native code's columns."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        rng = random.Random(seed)
+        self.values = [rng.choice((None, b"", rng.randbytes(rng.randrange(3000)))) for _ in range(count)]
+        self.keys = [rng.choice((None, b"k" * rng.randrange(200))) for _ in range(count)]
+        self.headers = [
+            [("headrace-id", b"x" * rng.randrange(200)), ("é", b"")][: rng.randrange(3)] for _ in range(count)
+        ]
+        self.batch = MODULE.Batch()
+        for column, values in ((self.batch.values, self.values), (self.batch.keys, self.keys)):
+            column += values
+        self.batch.headers.append(self.headers[0])
+        column = self.batch.headers
+        column += self.headers[1:]
+
+
+@needs_native
+def test_columns_are_lists_to_whoever_reads_them() -> None:
+    made = Columns(200, 4)
+    columns = (made.batch.values, made.batch.keys, made.batch.headers)
+    for column, values in zip(columns, (made.values, made.keys, made.headers), strict=True):
+        assert len(column) == len(values)
+        assert list(column) == values
+        assert [column[i] for i in range(len(values))] == values
+        assert column[-1] == values[-1]
+        with pytest.raises(IndexError):
+            column[len(values)]
+    assert made.batch.values.total == sum(len(value) for value in made.values if value)
+    assert made.batch.values.largest == max(len(value) for value in made.values if value)
+    with pytest.raises(IndexError):
+        made.batch.records(0, 201)
+
+
+@needs_native
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+@pytest.mark.parametrize("limit", [0, 5_000])
+async def test_record_batches_are_those_of_the_client_byte_by_byte(
+    compression: Any, transactional_id: str | None, limit: int
+) -> None:
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers="k:9092",
+        acks="all",
+        enable_idempotence=True,
+        compression_type=compression,
+        max_batch_size=20_000,
+        transactional_id=transactional_id,
+    )
+    producer._closed = True  # it is never started
+    for seed in range(10):
+        made = Columns(100, seed)
+        theirs = aiokafka_internals.fill(producer, limit, 1_700_000_000_123, made.keys, made.values, made.headers)
+        ours = aiokafka_internals.fill_native(producer, limit, 1_700_000_000_123, made.batch)
+        for part in (*theirs, *ours):
+            part._set_producer_state(7, 3, 1000)
+        assert [part.record_count() for part in ours] == [part.record_count() for part in theirs]
+        assert [part.size() for part in ours] == [part.size() for part in theirs]
+        assert [bytes(part._build()) for part in ours] == [bytes(part._build()) for part in theirs]
+        assert [part.size() for part in ours] == [part.size() for part in theirs]
+
+
+@pytest.fixture
+def unknown() -> Iterator[None]:
+    """find() looks anew, before and afterwards."""
+    native.find.cache_clear()
+    before = sys.modules.pop("headrace_native", None)
+    yield
+    native.find.cache_clear()
+    sys.modules.pop("headrace_native", None)
+    if before is not None:
+        sys.modules["headrace_native"] = before
+
+
+@pytest.mark.usefixtures("unknown")
+def test_what_is_found_says_why_it_is_python() -> None:
+    assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
+    sys.modules["headrace_native"] = types.ModuleType("headrace_native")
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 1)"
+    native.find.cache_clear()
+    sys.modules["headrace_native"] = None  # type: ignore[assignment]
+    assert native.find().module is None
+
+
+class Failing:
+    """Native code that reads nothing, and says so each time."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def ready(self) -> bool:
+        return True
+
+    def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
+        self.runs += 1
+        return at, 0, 0, True
+
+
+def test_native_code_that_reads_nothing_is_asked_less_and_less_often() -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 201):
+        binlog.transaction(gno, gno, [(gno, "x")])
+    changes: list[RowsChange] = []
+    one, failing = decoder(changes), Failing()
+    one.cutter.native = failing
+    feed(one, bytes(binlog.packets))
+    assert len(changes) == 200
+    assert failing.runs < 30
+
+
+def test_a_piece_that_ends_with_a_packet_asks_for_no_more_than_the_next_ones_head() -> None:
+    binlog = Binlog().begin_file()
+    binlog.transaction(1, 1, [(1, "x" * 200)])
+    data, one = bytes(binlog.packets), decoder([])
+    cut = data.rindex(b"x") - 50
+    at, _ = one.feed(data[:cut], 0, lambda: False)
+    assert one.cutter.need > 100
+    one.cutter.eager = True
+    rest = data[at:]
+    done, more = 0, True
+    while more:
+        done, more = one.feed(rest, done, lambda: True)
+    assert done == len(rest)
+    assert one.cutter.need == 4  # and not that of the packet before, for which the next read would wait
+
+
+@needs_native
+def test_an_error_names_the_event_that_native_code_left() -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 50):
+        binlog.transaction(gno, gno, [(gno, "x")])
+    good = len(binlog.packets)
+    binlog.gtid(50, 50)
+    data = bytearray(binlog.packets)
+    data[good + 40] ^= 1
+    config = native_differential.settings(random.Random(1))
+    outcomes = [
+        native_differential.outcome(bytes(data), config, module, [len(data)], mariadb=False, takes=0)
+        for module in (None, MODULE)
+    ]
+    assert outcomes[0] == outcomes[1]
+    assert any("CRC32" in str(one) for one in outcomes[1])
