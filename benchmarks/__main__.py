@@ -60,7 +60,7 @@ def measure_daemon(options: argparse.Namespace) -> list[Table]:
                 made.append(race(both, chosen, runs))
                 made.append(stages.split(both, chosen, made[-1], runs))
             if other is not None:
-                made.append(compare(both, chosen, other, options.compare, runs))
+                made += compare(both, chosen, other, options.compare, runs)
         if options.latency:
             made.append(fleet.latency(both, runs, seconds))
         if options.idle:

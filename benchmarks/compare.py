@@ -16,7 +16,7 @@ _MADE_FROM = ("pyproject.toml", "requirements-dev.lock", "native")
 """What a virtual environment is made from."""
 _LEAST = 0.01
 """A smaller difference is none, however often it comes."""
-_PAIRS = 3
+_PAIRS = 5
 """Fewer say nothing about noise."""
 _SET_UP = """
 set -euo pipefail
@@ -55,32 +55,37 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def compare(servers: Servers, chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> Table:
-    """Each entry with both commits, so many times, which of them is first changing from pair to pair. A figure moved
-    when all pairs say so: which they do by chance once in 16 comparisons of five pairs that differ in nothing."""
-    table = Table(f"against {ref}")
+def compare(servers: Servers, chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> list[Table]:
+    """Each entry with both commits, so many times, which of them is first changing from pair to pair: the ratios, with
+    what moved, and the figures that they are of."""
+    ratios, absolute = Table(f"against {ref}"), Table("both commits")
+    sides = {HERE: "here", other: ref}
     for number in range(pairs):
         for entry in chosen:
             figures = {}
-            for version in (other, HERE) if number % 2 else (HERE, other):
-                told(number, pairs, f"{entry.name}, {ref if version is other else 'as it is here'}")
+            for version in sorted(sides, key=lambda one: (one is HERE) == bool(number % 2)):
+                name = f"{entry.name}, {sides[version]}"
+                told(number, pairs, name)
                 figures[version] = run(servers, entry, version)
-            table.add(entry.name, {ratio: figures[HERE][key] / figures[other][key] for key, ratio in FIGURES.items()})
-    table.notes = [verdict(table, ratio) for ratio in FIGURES.values()]
-    return table
+                absolute.add(name, figures[version])
+            ratios.add(entry.name, {ratio: figures[HERE][key] / figures[other][key] for key, ratio in FIGURES.items()})
+    ratios.notes = [verdict(ratios, one) for one in FIGURES.values()]
+    return [ratios, absolute]
 
 
 def verdict(table: Table, ratio: str) -> str:
-    """Which entries moved in this figure, and which did not."""
+    """Which entries moved in this figure, and which did not: with those that moved, all pairs are on one side of 1, and
+    their median is farther from it than half of their range."""
     moved, rest = [], []
     for name, figures in table.rows.items():
         runs = figures[ratio]
         median = statistics.median(runs)
-        if len(runs) >= _PAIRS and (min(runs) > 1 or max(runs) < 1) and abs(median - 1) >= _LEAST:
+        least = max(_LEAST, (max(runs) - min(runs)) / 2)
+        if (min(runs) > 1 or max(runs) < 1) and abs(median - 1) >= least:
             moved.append(f"{name} ({median - 1:+.1%})")
         else:
             rest.append(name)
-    what = ratio.removesuffix("_ratio")
+    what = "rows/s" if ratio == "rows_ratio" else ratio.removesuffix("_ratio")
     if any(len(figures[ratio]) < _PAIRS for figures in table.rows.values()):
         return f"{what}: fewer than {_PAIRS} pairs say nothing."
     return f"{what}: moved: {', '.join(moved) or 'nothing'}; within the noise: {', '.join(rest) or 'nothing'}."

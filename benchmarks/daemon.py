@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,10 +52,10 @@ class Sample:
     cpu: float
     memory: int
     rows: int
-    transactions: int
-    bytes_received: int
     least: int
     """Rows of the destination that has fewest."""
+    streaming: int
+    """Destinations in that state."""
 
 
 class Daemon:
@@ -79,22 +79,22 @@ class Daemon:
         return found
 
     def sample(self) -> Sample:
-        """Now."""
+        """Now. Raises SystemExit when the daemon has ended."""
+        if self.process.poll() is not None:
+            raise SystemExit(f"bench: the daemon has ended with {self.process.returncode}:\n{self.log()}")
         found = self.destinations().values()
         clock, (cpu, memory) = time.monotonic(), used(self.process.pid)
-        rows, transactions, received = (
-            [int(one.get(name) or 0) for one in found] for name in ("rows", "transactions", "bytes_received")
-        )
-        totals = sum(rows), sum(transactions), sum(received)
-        self.samples.append(Sample(clock, cpu, memory, *totals, min(rows, default=0)))
+        rows = [int(one["rows"]) for one in found]
+        streaming = sum(one["state"] == "STREAMING" for one in found)
+        self.samples.append(Sample(clock, cpu, memory, sum(rows), min(rows, default=0), streaming))
         return self.samples[-1]
 
     def until(self, condition: Callable[[Sample], bool], look: float = LOOK) -> Sample:
         """Takes samples until one fits. Raises SystemExit when the daemon ends, or nothing comes of it."""
         deadline = time.monotonic() + _LIMIT_SECONDS
         while not condition(sample := self.sample()):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"bench: the daemon did not do its work: {self.destinations()}\n{self.log()}")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"bench: the daemon does not do its work: {self.destinations()}\n{self.log()}")
             time.sleep(look)
         return sample
 
@@ -117,8 +117,9 @@ def used(pid: int) -> tuple[float, int]:
     memory = next((int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0) * 1024
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            more_cpu, more_memory = used(int(child))
-            cpu, memory = cpu + more_cpu, memory + more_memory
+            with suppress(OSError):  # it may just have ended
+                more_cpu, more_memory = used(int(child))
+                cpu, memory = cpu + more_cpu, memory + more_memory
     return cpu, memory
 
 

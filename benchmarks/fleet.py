@@ -46,8 +46,7 @@ def _latency(servers: Servers, table: str, way: Way, statements: list[str], seco
     with topic(servers) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{table}", "latest", way)
         with running({name: made}) as daemon:
-            while not any(one["state"] == "STREAMING" for one in daemon.destinations().values()):
-                time.sleep(_LOOK)
+            daemon.until(lambda now: now.streaming > 0, _LOOK)
             with _written(servers, statements, RATE):
                 daemon.until(lambda now: now.rows > RATE * _WARM)
                 before = daemon.sample()
@@ -113,8 +112,7 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
                 for one in range(IDLE)
             }
             with running(made) as daemon:
-                while [one["state"] for one in daemon.destinations().values()].count("STREAMING") < IDLE:
-                    time.sleep(_LOOK)
+                daemon.until(lambda now: now.streaming == IDLE, _LOOK)
                 time.sleep(_WARM)
                 before = daemon.sample()
                 time.sleep(seconds)

@@ -54,7 +54,7 @@ def test_texts_have_100_to_140_characters() -> None:
 
 
 def sample(clock: float, rows: int) -> Sample:
-    return Sample(clock, clock, 0, rows, 0, 0, rows)
+    return Sample(clock, clock, 0, rows, rows, 1)
 
 
 def test_rates_are_taken_between_two_advances() -> None:
@@ -105,18 +105,19 @@ async def test_a_stage_whose_seam_nothing_passes_is_one_with_the_next(
 
 
 def test_what_moved_is_beyond_the_noise_of_all_pairs() -> None:
-    table = Table("against main")
-    for faster, noisy, little in ((1.2, 0.9, 1.004), (1.1, 1.2, 1.002), (1.3, 1.1, 1.003)):
-        for name, ratio in (("W1", faster), ("W2L", noisy), ("null", little)):
-            table.add(name, {"rows_ratio": ratio})
-    assert verdict(table, "rows_ratio") == "rows: moved: W1 (+20.0%); within the noise: W2L, null."
+    pairs = {
+        "W1": (1.2, 1.1, 1.3, 1.2, 1.25),
+        "W2L": (0.9, 1.2, 1.1, 1.3, 1.2),
+        "wide": (1.01, 1.02, 1.2, 1.03, 1.05),
+        "little": (1.004, 1.002, 1.003, 1.005, 1.004),
+    }
+    table = Table("against main", {name: {"rows_ratio": list(ratios)} for name, ratios in pairs.items()})
+    assert verdict(table, "rows_ratio") == "rows/s: moved: W1 (+20.0%); within the noise: W2L, wide, little."
 
 
-def test_two_pairs_say_nothing() -> None:
-    table = Table("against main")
-    for _ in range(2):
-        table.add("W1", {"cpu_ratio": 0.5})
-    assert "nothing" in verdict(table, "cpu_ratio")
+def test_four_pairs_say_nothing() -> None:
+    table = Table("against main", {"W1": {"cpu_ratio": [0.5] * 4}})
+    assert verdict(table, "cpu_ratio") == "cpu: fewer than 5 pairs say nothing."
 
 
 def test_figures_come_back_as_tables(tmp_path: Path) -> None:
