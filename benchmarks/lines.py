@@ -82,7 +82,7 @@ def run(line: Line, servers: Servers) -> None:
         job["kafka"] = servers.kafka.bootstrap_servers
     if line.kind == "rabbitmq":
         address = (servers.rabbitmq.host, servers.rabbitmq.port)
-        job |= {"rabbitmq": address, "messages": RABBITMQ_MESSAGES // servers.scale, "value_bytes": 600}
+        job |= {"rabbitmq": address, "messages": max(RABBITMQ_MESSAGES // servers.scale, 2_000), "value_bytes": 600}
     if line.kind == "rocketmq":
         servers.rocketmq.create_topic(job["topic"], 8, "FIFO")
         job |= {
