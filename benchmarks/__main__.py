@@ -1,77 +1,93 @@
-"""`scripts/bench`: runs every measurement several times, prints a table with the targets, writes JSON."""
+"""`scripts/bench`: W1 and W2L as a race against mysql-replication, and by stage; more by its options."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
-from pathlib import Path
 
-from benchmarks.consumer import measure_consumer
+from benchmarks import fleet, report, stages
+from benchmarks.compare import check_out, compare
 from benchmarks.lines import Line, Servers, run_all, table
-from benchmarks.snapshots import ROWS, measure_snapshot
-from benchmarks.workloads import Filler, Workload
+from benchmarks.options import parse
+from benchmarks.race import entries, race, servers
+from benchmarks.report import Table
+from benchmarks.snapshots import measure_snapshot
+from benchmarks.workloads import W1_ROWS, Filler, Workload
 from devstack import Stack
 
 SLOW_SINK = 40_000_000
 """Bytes a second that the slow sink takes: about half of what one core makes."""
-SEVERAL = {"live": 7, "rows": 200_000}
-"""Destinations that stream the same table at the same time, and how many of its rows each."""
+_OLD_BYTES = 1_000_000_000
+_SECONDS = 30.0
+"""How long steady work is measured."""
 
 
-def lines(w: dict[str, Workload]) -> list[Line]:
-    """All measurements; the figure is per CPU second where the target is, per second of the clock elsewhere."""
-    cpu, clock = "rows_per_cpu_second", "rows_per_second"
-    each, once = {"rows_per_message": 1}, {"kafka_sink": {"delivery": "exactly_once"}}
-    spread = {"to_kafka": True, **each, "partitions": 8}
-    return [
-        Line("raw packets, read and counted", "packets", w["bulk"], cpu),
-        Line("bulk, to JSON", "pipeline", w["bulk"], cpu, 250_000),
-        Line("bulk with JSON column, to JSON", "pipeline", w["bulk_json"], cpu, 100_000),
-        Line("binary JSON to text, small documents", "json", w["bulk_json"], cpu, 150_000),
-        Line("one-row transactions, to JSON", "pipeline", w["singles"], cpu, 50_000),
-        Line("bulk in compressed transactions, to JSON", "pipeline", w["bulk_zstd"], cpu),
-        Line("bulk, to Debezium's format", "pipeline", w["bulk"], cpu, None, {"format": "debezium"}),
-        Line("mysql-replication, bulk, decoded only", "reference", w["bulk"], cpu),
-        Line("mysql-replication, one-row, decoded only", "reference", w["singles"], cpu),
-        Line(
-            "ready 9 kB messages into Kafka",
-            "kafka",
-            w["bulk"],
-            clock,
-            None,
-            {"value_bytes": 9000, "rows_per_value": 34},
-        ),
-        Line(
-            "ready 600-byte messages into Kafka",
-            "kafka",
-            w["bulk"],
-            clock,
-            None,
-            {"value_bytes": 600, "rows_per_value": 1},
-        ),
-        Line("bulk into Kafka, a message a rows event", "pipeline", w["bulk"], clock, 150_000, {"to_kafka": True}),
-        Line("bulk into Kafka, a message a row", "pipeline", w["bulk"], clock, 80_000, {"to_kafka": True, **each}),
-        Line("the same over 8 partitions by key", "pipeline", w["bulk"], clock, 70_000, spread),
-        Line("one-row transactions into Kafka", "pipeline", w["singles"], clock, 40_000, {"to_kafka": True}),
-        Line("bulk into Kafka, exactly once", "pipeline", w["bulk"], clock, None, {"to_kafka": True, **once}),
-        Line("one-row transactions, exactly once", "pipeline", w["singles"], clock, None, {"to_kafka": True, **once}),
-        Line(
-            "one-row messages into RabbitMQ, classic queue",
-            "rabbitmq",
-            w["bulk"],
-            clock,
-            15_000,
-            {"queue_type": "classic"},
-        ),
-        Line("the same, quorum queue", "rabbitmq", w["bulk"], clock, 15_000, {"queue_type": "quorum"}),
-        Line("one-row messages into RocketMQ, 16 groups", "rocketmq", w["bulk"], clock, None, {"groups": 16}),
-        Line("the same, one group", "rocketmq", w["bulk"], clock, None, {"groups": 1}),
-        Line("memory (MB), one transaction into Kafka", "pipeline", w["large"], "rss_mb", 150, {"to_kafka": True}),
-        Line("seven destinations in one process", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 0}),
-        Line("the same beside three dead ones", "several", w["bulk"], clock, None, {**SEVERAL, "dead": 3}),
+def main() -> int:
+    """The command; returns 1 when a target is missed."""
+    options = parse(sys.argv[1:])
+    if options.show is not None:
+        print(report.show(options.show))
+        return 0
+    if options.quick:
+        options.scale, options.runs = options.scale * 20, 1
+    tables, lines = list[Table](), list[Line]()
+    if options.race or options.compare or options.latency or options.idle or options.many or options.first_start:
+        tables = measure_daemon(options)
+    if options.brokers:
+        lines += measure_brokers(options.runs, options.scale)
+    if options.large:
+        lines += measure_large(options.runs, options.scale)
+    if options.snapshot:
+        lines += measure_snapshot(options.runs, options.rows // options.scale)
+    if options.spark:
+        from benchmarks.consumer import measure_consumer  # and with it Spark
+
+        lines += measure_consumer(options.runs, options.scale)
+    print("\n\n".join([*(one.markdown() for one in tables), *([table(lines)] if lines else [])]))
+    report.write(options.json, tables, [one.to_dict() for one in lines])
+    return int(any(line.met == "NO" for line in lines))
+
+
+def measure_daemon(options: argparse.Namespace) -> list[Table]:
+    """What is asked for of the daemon as a process, all on the same servers."""
+    runs, scale, made = options.runs, options.scale, list[Table]()
+    seconds = _SECONDS if scale == 1 else 5.0
+    other = check_out(options.compare) if options.compare else None  # or it fails before the servers are started
+    with servers() as both:
+        if options.race or other is not None:
+            chosen = entries(both, scale, options.only)
+            if options.race:
+                made.append(race(both, chosen, runs))
+                made.append(stages.split(both, chosen, made[-1], runs))
+            if other is not None:
+                made += compare(both, chosen, other, options.compare, runs)
+        if options.latency:
+            made.append(fleet.latency(both, runs, seconds))
+        if options.idle:
+            made.append(fleet.idle(both, runs, seconds))
+        if options.many:
+            filler = Filler(both.mysql)
+            made.append(fleet.many(both, filler.w1(W1_ROWS // scale, "many"), runs, seconds))
+            filler.close()
+        if options.first_start:
+            made.append(fleet.first_start(both, runs, _OLD_BYTES // scale))
+    return [one for one in made if one.rows]
+
+
+def measure_brokers(runs: int, scale: int) -> list[Line]:
+    """The limit of sending to brokers that are no Kafka."""
+    clock, messages = "rows_per_second", Workload("messages", "", 0)
+    made = [
+        Line(f"one-row messages into RabbitMQ, {kind} queue", "rabbitmq", messages, clock, 15_000, {"queue_type": kind})
+        for kind in ("classic", "quorum")
     ]
+    made += [
+        Line(f"one-row messages into RocketMQ, {many}", "rocketmq", messages, clock, None, {"groups": groups})
+        for many, groups in (("16 groups", 16), ("one group", 1))
+    ]
+    with Stack(lasting=True) as stack:
+        run_all(made, runs, Servers(rabbitmq=stack.rabbitmq(), rocketmq=stack.rocketmq(), scale=scale))
+    return made
 
 
 def large_lines(w: dict[str, Workload]) -> list[Line]:
@@ -81,64 +97,9 @@ def large_lines(w: dict[str, Workload]) -> list[Line]:
     for key, what in (("huge", "10 million rows in one transaction"), ("wide", "1 GB in one statement")):
         memory = Line(f"memory (MB), {what}", "pipeline", w[key], "rss_mb", 150, slow)
         made += [memory, Line(what, "pipeline", w[key], "rows_per_second", None, slow, memory.runs)]
+    into_kafka = {"to_kafka": True}
+    made.append(Line("memory (MB), 2 million rows, into Kafka", "pipeline", w["large"], "rss_mb", 150, into_kafka))
     return made
-
-
-def main() -> int:
-    """The command; returns 1 when a target is missed."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default 3)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one run: does it work at all")
-    parser.add_argument("--large", action="store_true", help="only the large transactions; minutes, and 15 GB of disk")
-    parser.add_argument(
-        "--snapshot", action="store_true", help="only the reading of tables, and what it costs the stream"
-    )
-    parser.add_argument("--spark", action="store_true", help="only the Spark consumer, from Kafka into Elasticsearch")
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table that is read (default %(default)s)")
-    parser.add_argument("--json", type=Path, default=Path(".cache/bench.json"), help="where the figures are written")
-    options = parser.parse_args()
-    scale, runs = (10, 1) if options.quick else (1, options.runs)
-    measured, text = [], ""
-    if options.spark:
-        measured = measure_consumer(runs, scale)
-    elif options.large:
-        measured = measure_large(runs, scale)
-    elif not options.snapshot:
-        measured = measure_all(runs, scale)
-        text = compared(measured)
-    if not (options.large or options.spark):
-        measured += measure_snapshot(runs, options.rows // scale)
-    text = table(measured) + text
-    print(text)
-    report = {
-        "machine": f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}",
-        "lines": [m.to_dict() for m in measured],
-    }
-    options.json.write_text(json.dumps(report, indent=1))
-    return int(any(line.met == "NO" for line in measured))
-
-
-def measure_all(runs: int, scale: int) -> list[Line]:
-    """Every line of `lines`."""
-    with Stack(lasting=True) as stack:
-        server = stack.mysql(None, "--max-binlog-size=1073741824", "--binlog-expire-logs-seconds=0")
-        kafka = stack.kafka()
-        print("bench: filling the tables", flush=True)
-        filler = Filler(server)
-        w = {
-            "bulk": filler.bulk("bulk", 600_000 // scale),
-            "bulk_json": filler.bulk("bulk_json", 300_000 // scale, json=True),
-            "singles": filler.singles("singles", 120_000 // scale),
-            "bulk_zstd": filler.compressed("bulk_zstd", 300_000 // scale),
-            "large": filler.one_transaction("large", 2_000_000 // scale),
-        }
-        filler.close()
-        measured = lines(w)
-        for line in measured:
-            if line.kind == "several":
-                line.job["rows"] //= scale
-        run_all(measured, runs, Servers(server, kafka, stack.rabbitmq(), stack.rocketmq()))
-    return measured
 
 
 def measure_large(runs: int, scale: int) -> list[Line]:
@@ -149,23 +110,14 @@ def measure_large(runs: int, scale: int) -> list[Line]:
         print("bench: filling the tables", flush=True)
         filler = Filler(server)
         w = {
+            "large": filler.one_transaction("large", 2_000_000 // scale),
             "huge": filler.one_large_transaction("huge", 10_000_000 // scale),
             "wide": filler.one_statement("wide", 5_000_000 // scale),
         }
         filler.close()
         measured = large_lines(w)
-        run_all(measured, runs, Servers(server))
+        run_all(measured, runs, Servers(server, stack.kafka()))
     return measured
-
-
-def compared(measured: list[Line]) -> str:
-    """How many times as fast as the reference reader."""
-    reference = {line.workload.name: line.value for line in measured if line.kind == "reference"}
-    text = ""
-    for name in ("bulk", "singles"):  # the first of several
-        ours = next(x.value for x in measured if x.kind == "pipeline" and x.workload.name == name)
-        text += f"\n\n{name}: {ours / reference[name]:.1f} times mysql-replication, JSON included (target 5)"
-    return text
 
 
 if __name__ == "__main__":

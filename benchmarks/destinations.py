@@ -38,19 +38,12 @@ def settings_of(job: dict[str, Any]) -> DestinationSettings:
             "name": job.get("destination", job.get("topic", "bench")),
             "source": source,
             "message": {"rows_per_message": job.get("rows_per_message", 0), "format": job.get("format", "canal")},
-            "route": {"topic": job.get("topic", "bench"), **_spread(job)},
+            "route": {"topic": job.get("topic", "bench")},
             "filter": {"include": f"bench\\.{job['table']}", **job.get("filter", {})},
             "sink": sink,
             "heartbeat": {"enabled": job.get("heartbeat", True)},
         }
     )
-
-
-def _spread(job: dict[str, Any]) -> dict[str, Any]:
-    """Over partitions by the primary key, where the job wants that."""
-    if not job.get("partitions"):
-        return {}
-    return {"partitions": job["partitions"], "partition_hash": r".*\..*:$pk$"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from devstack import Stack
 from devstack.errors import Unavailable
 from devstack.servers.mysql import MysqlServer
 
-ROWS = 1_000_000
 _ROWS_PER_TRANSACTION = 1000
 _TRICKLE = 100
 """Rows a second, each a transaction, whose latency is measured."""

@@ -1,14 +1,31 @@
-"""Fills a MySQL server with the tables that are measured; each workload has binlog files of its own."""
+"""Fills a MySQL server with the tables that are measured; each workload has binlog files of its own.
+
+W1 and W2L are what the race is about: inserts, updates and deletes of a table with a JSON column, in bulk and in
+one-row transactions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import pymysql
+from pymysql.constants import CLIENT
 
 SCHEMA = "bench"
+W1_ROWS, W2L_ROWS = 560_000, 250_000
+_COLUMNS_MIXED = (
+    "id BIGINT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3), note TEXT,"
+    " doc JSON, flag TINYINT UNSIGNED"
+)
+_BLOCK = (5_600, 50, 5, 1)
+"""Rows of a block of W1, and how many transactions of 100 rows insert, update and delete them."""
+_ROW_BYTES = 290
+"""Of an inserted row in the binlog."""
+_TOGETHER = 200
+"""Statements that are sent at a time."""
 _COLUMNS = (
     "id BIGINT AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, name VARCHAR(64), price DECIMAL(10,2), created DATETIME(3),"
     " note TEXT, flag TINYINT"
@@ -25,6 +42,8 @@ class Workload:
     table: str
     rows: int
     file: str = ""
+    next_file: str = ""
+    """The one behind its own."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -40,11 +59,52 @@ def _values(first: int, count: int, *, json: bool) -> Iterator[str]:
         yield row + (f',\'{{"city": "北京", "n": {i}, "tags": ["hot", {i % 9}]}}\')' if json else ")")
 
 
+def mixed_row(i: int) -> str:
+    """A row of W1 and W2L as SQL: its text has 100 to 140 characters, its JSON three keys."""
+    return (
+        f"({i},{i * 7 % 100_000},'家庭保洁 {i}',{i % 10_000}.{i % 100:02d},'2026-11-21 10:{i % 60:02d}:{i * 7 % 60:02d}"
+        f".{i % 1000:03d}','{(_NOTE * 4)[: 100 + i * 7 % 41]}',"
+        f'\'{{"city": "北京", "n": {i}, "tags": ["hot", {i % 9}]}}\',{i % 200})'
+    )
+
+
+def w1_statements(table: str, rows: int) -> Iterator[str]:
+    """Of 56 transactions of 100 rows, 50 insert, 5 update and 1 deletes."""
+    size, inserts, updates, deletes = _BLOCK
+    for first in range(0, rows // size * inserts * 100, inserts * 100):
+        for start in range(first, first + inserts * 100, 100):
+            yield f"INSERT INTO {SCHEMA}.{table} VALUES {','.join(map(mixed_row, range(start, start + 100)))}"
+        for start in range(first, first + updates * 100, 100):
+            yield _changed(table, f"BETWEEN {start} AND {start + 99}")
+        for start in range(first + updates * 100, first + (updates + deletes) * 100, 100):
+            yield f"DELETE FROM {SCHEMA}.{table} WHERE id BETWEEN {start} AND {start + 99}"
+
+
+def w2l_statements(table: str, rows: int) -> Iterator[str]:
+    """Of 10 transactions of one row, 6 insert, 3 update and 1 deletes."""
+    for first in range(0, rows // 10 * 6, 6):
+        inserts = [f"INSERT INTO {SCHEMA}.{table} VALUES {mixed_row(i)}" for i in range(first, first + 6)]
+        yield from inserts[:3]
+        yield _changed(table, f"= {first}")
+        yield from inserts[3:5]
+        yield _changed(table, f"= {first + 3}")
+        yield f"DELETE FROM {SCHEMA}.{table} WHERE id = {first + 1}"
+        yield inserts[5]
+        yield _changed(table, f"= {first + 5}")
+
+
+def _changed(table: str, ids: str) -> str:
+    changes = "k = k + 1, price = price + 1, created = '2026-11-22 09:30:00.250'"
+    return f"UPDATE {SCHEMA}.{table} SET {changes} WHERE id {ids}"
+
+
 class Filler:
     """Writes the workloads through one connection."""
 
     def __init__(self, server: Any) -> None:
-        self._connection = pymysql.connect(**server.connection("root"), autocommit=True, charset="utf8mb4")
+        self._connection = pymysql.connect(
+            **server.connection("root"), autocommit=True, charset="utf8mb4", client_flag=CLIENT.MULTI_STATEMENTS
+        )
         self._cursor = self._connection.cursor()
         self._cursor.execute(f"CREATE DATABASE IF NOT EXISTS {SCHEMA}")
 
@@ -54,12 +114,63 @@ class Filler:
 
     def _begin(self, table: str, *, json: bool) -> tuple[str, str]:
         """A new table and a new binlog file; the file's name and the table's column list."""
-        columns = _COLUMNS_JSON if json else _COLUMNS
-        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({columns})")
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_JSON if json else _COLUMNS})")
+        return self._new_file(), "k, name, price, created, note, flag" + (", doc" if json else "")
+
+    def _new_file(self) -> str:
         self._cursor.execute("FLUSH BINARY LOGS")
         self._cursor.execute("SHOW BINARY LOG STATUS")
-        file = self._cursor.fetchone()[0]
-        return file, "k, name, price, created, note, flag" + (", doc" if json else "")
+        return str(self._cursor.fetchone()[0])
+
+    def w1(self, rows: int = W1_ROWS, table: str = "w1") -> Workload:
+        """Bulk: 500 of 560 rows are inserted, 50 updated and 10 deleted, 100 a transaction, about 30 an event."""
+        return self._mixed(table, rows // _BLOCK[0] * _BLOCK[0], w1_statements(table, rows), 10)
+
+    def w2l(self, rows: int = W2L_ROWS, table: str = "w2l") -> Workload:
+        """One-row transactions: 60 % insert, 30 % update, 10 % delete."""
+        return self._mixed(table, rows // 10 * 10, w2l_statements(table, rows), _TOGETHER)
+
+    def w1_compressed(self, rows: int = W1_ROWS) -> Workload:
+        """W1 in compressed transactions."""
+        self._cursor.execute("SET binlog_transaction_compression = ON")
+        workload = self.w1(rows, "w1z")
+        self._cursor.execute("SET binlog_transaction_compression = OFF")
+        return workload
+
+    def old(self, size: int, table: str = "old") -> Workload:
+        """So many bytes of binlog with rows of that kind, which the server keeps nowhere else."""
+        self.relax()
+        seed, each = f"{table}_seed", 1000
+        self._cursor.execute("SET sql_log_bin = OFF")
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{seed} ({_COLUMNS_MIXED})")
+        self._cursor.execute(f"INSERT INTO {SCHEMA}.{seed} VALUES {','.join(map(mixed_row, range(each)))}")
+        self._cursor.execute("SET sql_log_bin = ON")
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_MIXED}) ENGINE = BLACKHOLE")
+        file, rows = self._new_file(), 0
+        for _ in range(size // (each * _ROW_BYTES) + 1):
+            self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} SELECT * FROM {SCHEMA}.{seed}")
+            rows += each
+        return Workload(table, table, rows, file, self._new_file())
+
+    def steady(self, table: str) -> list[str]:
+        """A table, and statements of one row that may be repeated for ever: 6 insert, 3 update and 1 deletes."""
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_MIXED})")
+        self._cursor.execute(f"ALTER TABLE {SCHEMA}.{table} MODIFY id BIGINT AUTO_INCREMENT")
+        self.relax()
+        inserts = [f"INSERT INTO {SCHEMA}.{table} VALUES (NULL,{mixed_row(i).partition(',')[2]}" for i in range(6)]
+        update = _changed(table, "= LAST_INSERT_ID()")
+        delete = f"DELETE FROM {SCHEMA}.{table} WHERE id = LAST_INSERT_ID()"
+        return [*inserts[:2], update, *inserts[2:4], update, *inserts[4:], update, delete]
+
+    def _mixed(self, table: str, rows: int, statements: Iterator[str], together: int) -> Workload:
+        self.relax()
+        self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({_COLUMNS_MIXED})")
+        file = self._new_file()
+        while some := list(islice(statements, together)):
+            self._cursor.execute(";".join(some))
+            while self._cursor.nextset():
+                """Each statement is a transaction, and has an answer."""
+        return Workload(table, table, rows, file, self._new_file())
 
     def bulk(self, table: str, rows: int, *, json: bool = False, per_transaction: int = 1000) -> Workload:
         """Transactions of many rows: the server writes events of about 34."""
@@ -67,21 +178,6 @@ class Filler:
         for first in range(0, rows, per_transaction):
             values = ",".join(_values(first, min(per_transaction, rows - first), json=json))
             self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {values}")
-        return Workload(table, table, rows, file)
-
-    def compressed(self, table: str, rows: int) -> Workload:
-        """The same in compressed transactions."""
-        self._cursor.execute("SET binlog_transaction_compression = ON")
-        workload = self.bulk(table, rows)
-        self._cursor.execute("SET binlog_transaction_compression = OFF")
-        return workload
-
-    def singles(self, table: str, rows: int) -> Workload:
-        """One-row transactions: five events a row."""
-        self.relax()
-        file, columns = self._begin(table, json=False)
-        for value in _values(0, rows, json=False):
-            self._cursor.execute(f"INSERT INTO {SCHEMA}.{table} ({columns}) VALUES {value}")
         return Workload(table, table, rows, file)
 
     def one_transaction(self, table: str, rows: int) -> Workload:
@@ -151,9 +247,7 @@ class Filler:
     def one_statement(self, table: str, rows: int) -> Workload:
         """Rows of 200 bytes in the binlog, all of one statement."""
         self._cursor.execute(f"CREATE TABLE {SCHEMA}.{table} (id INT PRIMARY KEY, pad VARCHAR(250))")
-        self._cursor.execute("FLUSH BINARY LOGS")
-        self._cursor.execute("SHOW BINARY LOG STATUS")
-        file = self._cursor.fetchone()[0]
+        file = self._new_file()
         self._cursor.execute(f"SET SESSION cte_max_recursion_depth = {rows}")
         self._cursor.execute(
             f"INSERT INTO {SCHEMA}.{table} WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import options as bench
 from headrace.cli import main as headrace_cli
 from headrace.mysql.events import event_types
 from headrace_consume import cli as consume_cli
@@ -115,6 +116,9 @@ def test_commands_exist_with_their_flags(page: Path) -> None:
             assert script.stat().st_mode & 0o111, words
             if program == "chaos":
                 chaos.make_parser().parse_args(words[1:])
+                continue
+            if program == "bench":
+                bench.parse(words[1:])
                 continue
             for word in words[1:]:
                 # Read out of the script: running one would install things.

@@ -1,0 +1,91 @@
+"""`scripts/bench --compare REF`: two commits in alternating pairs over the same binlogs and servers."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.daemon import HERE, ROOT, Version
+from benchmarks.race import Entry, Servers, run, told
+from benchmarks.report import Table
+
+FIGURES = {"rows_per_second": "rows_ratio", "cpu_us": "cpu_ratio", "memory_mb": "memory_ratio"}
+_MADE_FROM = ("pyproject.toml", "requirements-dev.lock", "native")
+"""What a virtual environment is made from."""
+_LEAST = 0.01
+"""A smaller difference is none, however often it comes."""
+_PAIRS = 5
+"""Fewer say nothing about noise."""
+_SET_UP = """
+set -euo pipefail
+. scripts/lib.sh
+ensure_venv
+if [ -x scripts/build-native ]; then scripts/build-native; fi
+"""
+
+
+def check_out(ref: str) -> Version:
+    """The other commit in a worktree of its own in the cache, with this one's virtual environment where it would have
+    the same, or else with one of its own."""
+    commit = _git("rev-parse", "--verify", f"{ref}^{{commit}}")
+    tree = ROOT / ".cache" / "bench-trees" / commit
+    if not (tree / "pyproject.toml").exists():
+        _git("worktree", "prune")
+        _git("worktree", "add", "--force", "--detach", str(tree), commit)
+    if all(_state(ROOT, name) == _state(tree, name) for name in _MADE_FROM):
+        return Version(tree, HERE.venv)
+    print(f"bench: {ref} needs a virtual environment of its own", flush=True)
+    subprocess.run(["bash", "-c", _SET_UP], cwd=tree, check=True)
+    return Version(tree, tree / ".venv")
+
+
+def _state(tree: Path, name: str) -> list[tuple[str, bytes]]:
+    """A file, or the files of a folder that git knows or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", name]
+    found = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n")
+    return [(one, (tree / one).read_bytes()) for one in sorted(filter(None, found)) if (tree / one).is_file()]
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bench: git {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def compare(servers: Servers, chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> list[Table]:
+    """Each entry with both commits, so many times, which of them is first changing from pair to pair: the ratios, with
+    what moved, and the figures that they are of."""
+    ratios, absolute = Table(f"against {ref}"), Table("both commits")
+    sides = {HERE: "here", other: ref}
+    for number in range(pairs):
+        for entry in chosen:
+            figures = {}
+            for version in sorted(sides, key=lambda one: (one is HERE) == bool(number % 2)):
+                name = f"{entry.name}, {sides[version]}"
+                told(number, pairs, name)
+                figures[version] = run(servers, entry, version)
+                absolute.add(name, figures[version])
+            ratios.add(entry.name, {ratio: figures[HERE][key] / figures[other][key] for key, ratio in FIGURES.items()})
+    ratios.notes = [verdict(ratios, one) for one in FIGURES.values()]
+    return [ratios, absolute]
+
+
+def verdict(table: Table, ratio: str) -> str:
+    """Which entries moved in this figure, and which did not: with those that moved, all pairs are on one side of 1, and
+    their median is farther from it than half of their range."""
+    moved, rest = [], []
+    for name, figures in table.rows.items():
+        runs = figures[ratio]
+        median = statistics.median(runs)
+        least = max(_LEAST, (max(runs) - min(runs)) / 2)
+        if (min(runs) > 1 or max(runs) < 1) and abs(median - 1) >= least:
+            moved.append(f"{name} ({median - 1:+.1%})")
+        else:
+            rest.append(name)
+    what = "rows/s" if ratio == "rows_ratio" else ratio.removesuffix("_ratio")
+    if any(len(figures[ratio]) < _PAIRS for figures in table.rows.values()):
+        return f"{what}: fewer than {_PAIRS} pairs say nothing."
+    return f"{what}: moved: {', '.join(moved) or 'nothing'}; within the noise: {', '.join(rest) or 'nothing'}."

@@ -1,0 +1,115 @@
+"""What was measured, as tables: markdown for the eye and docs/benchmarks.md, JSON with every run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.daemon import ROOT
+
+_COLUMNS = {
+    "rows_per_second": ("rows/s", "{:,.0f}"),
+    "times": ("times mysql-replication", "{:.1f}"),
+    "cpu_us": ("us of CPU a row", "{:.1f}"),
+    "cpu_times": ("times its CPU", "{:.1f}"),
+    "memory_mb": ("peak memory, MB", "{:,.0f}"),
+    "w1_us": ("W1", "{:.2f}"),
+    "w2l_us": ("W2L", "{:.2f}"),
+    "p50_ms": ("p50, ms", "{:.1f}"),
+    "p99_ms": ("p99, ms", "{:.1f}"),
+    "changes_per_second": ("changes/s", "{:,.0f}"),
+    "change_us": ("us of CPU a change", "{:,.0f}"),
+    "core_percent": ("% of a core", "{:.1f}"),
+    "seconds": ("seconds", "{:.1f}"),
+    "read_mb": ("MB read", "{:,.0f}"),
+    "rows_ratio": ("rows/s, new to old", "{:.3f}"),
+    "cpu_ratio": ("CPU a row, new to old", "{:.3f}"),
+    "memory_ratio": ("memory, new to old", "{:.3f}"),
+}
+"""By the figure's name: the column's head, and how a figure is printed."""
+_RATE = {"rows_per_second": " rows/s", "times": " times mysql-replication"}
+_FIVE: tuple[tuple[str, str, dict[str, str], str], ...] = (
+    ("W1 (bulk) into Kafka", "W1, into Kafka", _RATE, "--only 'W1, into'"),
+    ("W2L (one-row) into Kafka", "W2L, into Kafka", _RATE, "--only 'W2L, into'"),
+    ("99 of 100 changes, commit to Kafka", "at least once", {"p99_ms": " ms"}, "--latency"),
+    ("peak memory of one destination, W1", "W1, into Kafka", {"memory_mb": " MB"}, "--only 'W1, into'"),
+    ("50 idle destinations", "into Kafka", {"core_percent": " % of a core"}, "--idle"),
+)
+"""What users ask first: title, the line that has it, its figures with their units, and the options that measure it."""
+
+
+@dataclass(slots=True)
+class Table:
+    """Figures of several things that were measured in the same way: by their names, each figure's runs."""
+
+    title: str
+    rows: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, figures: Mapping[str, float]) -> None:
+        """One run more."""
+        runs = self.rows.setdefault(name, {})
+        for key, value in figures.items():
+            runs.setdefault(key, []).append(value)
+
+    def median(self, name: str, key: str) -> float:
+        """Of all runs."""
+        return statistics.median(self.rows[name][key])
+
+    def markdown(self) -> str:
+        """Medians; with the least and the most where there were several runs."""
+        keys = [key for key in _COLUMNS if any(key in runs for runs in self.rows.values())]
+        out = [f"| {self.title} | {' | '.join(_COLUMNS[key][0] for key in keys)} |", "|---|" + "---:|" * len(keys)]
+        for name, runs in self.rows.items():
+            out.append(f"| {name} | {' | '.join(_shown(key, runs.get(key, ())) for key in keys)} |")
+        return "\n".join(out + (["", *self.notes] if self.notes else []))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {"title": self.title, "rows": self.rows, "notes": self.notes}
+
+
+def _shown(key: str, runs: Sequence[float]) -> str:
+    if not runs:
+        return ""
+    form = _COLUMNS[key][1].format
+    span = f" ({form(min(runs))}..{form(max(runs))})" if len(runs) > 1 else ""
+    return form(statistics.median(runs)) + span
+
+
+def write(path: Path, tables: Sequence[Table], lines: Sequence[Mapping[str, Any]] = ()) -> None:
+    """All figures, with the commit and the machine."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    report = {
+        "commit": commit.stdout.strip(),
+        "machine": f"{os.cpu_count()} x {platform.machine()}, {platform.python_implementation()} "
+        f"{platform.python_version()}",
+        "tables": [table.to_dict() for table in tables],
+        "lines": list(lines),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1))
+
+
+def show(path: Path) -> str:
+    """A file that write() wrote as markdown: the five figures of docs/benchmarks.md, as far as they are in it, and all
+    tables."""
+    tables = [Table(**one) for one in json.loads(path.read_text())["tables"]]
+    return "\n\n".join([_five(tables), *(one.markdown() for one in tables)])
+
+
+def _five(tables: Sequence[Table]) -> str:
+    out = ["| figure | median | how to get it again |", "|---|---:|---|"]
+    for title, name, keys, options in _FIVE:
+        table = next((one for one in tables if name in one.rows and set(keys) <= one.rows[name].keys()), None)
+        if table is not None:
+            texts = [_COLUMNS[key][1].format(table.median(name, key)) + unit for key, unit in keys.items()]
+            out.append(f"| {title} | {', '.join(texts)} | `scripts/bench {options}` |")
+    return "\n".join(out)

@@ -1,0 +1,135 @@
+"""What scripts/bench reckons, without servers: workloads, spans, stages, verdicts and tables."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import report, stages, workloads
+from benchmarks.compare import verdict
+from benchmarks.daemon import Sample, toml
+from benchmarks.race import span
+from benchmarks.report import Table
+from headrace.mysql.wire.binlog_file import packets
+
+WHOLE = 9_000
+"""Bytes up to the first rows that lack columns, which take another way."""
+BINLOG = Path(__file__).parents[1] / "fixtures" / "binlogs" / "mysql-full.bin"
+
+
+def kinds(statements: list[str]) -> list[int]:
+    return [sum(one.startswith(word) for one in statements) for word in ("INSERT", "UPDATE", "DELETE")]
+
+
+def test_w1_has_its_share_of_each_kind() -> None:
+    statements = list(workloads.w1_statements("w1", 56_000))
+    assert kinds(statements) == [500, 50, 10]
+    inserted = [int(n) for one in statements if one.startswith("INSERT") for n in re.findall(r"\((\d+),", one)]
+    assert inserted == list(range(50_000))
+
+
+def test_w2l_changes_only_rows_that_are_there() -> None:
+    there: set[int] = set()
+    statements = list(workloads.w2l_statements("w2l", 1000))
+    assert kinds(statements) == [600, 300, 100]
+    for one in statements:
+        if one.startswith("INSERT"):
+            found = re.search(r"\((\d+),", one)
+            assert found is not None
+            there.add(int(found[1]))
+            continue
+        row = int(one.rpartition(" ")[2])
+        assert row in there, one
+        if one.startswith("DELETE"):
+            there.remove(row)
+
+
+def test_texts_have_100_to_140_characters() -> None:
+    texts = [workloads.mixed_row(i).split("'")[5] for i in range(200)]
+    assert {len(one) for one in texts} == set(range(100, 141))
+
+
+def sample(clock: float, rows: int) -> Sample:
+    return Sample(clock, clock, 0, rows, rows, 1)
+
+
+def test_rates_are_taken_between_two_advances() -> None:
+    steps = [(0, 0), (1, 0), (2, 10), (3, 10), (4, 30), (5, 50), (6, 50), (7, 70), (8, 90), (9, 95)]
+    first, last = span([sample(*one) for one in steps])
+    assert ((first.clock, first.rows), (last.clock, last.rows)) == ((2, 10), (8, 90))
+
+
+def test_few_samples_are_measured_from_before_the_first_row() -> None:
+    first, last = span([sample(0, 0), sample(1, 0), sample(2, 90)])
+    assert (first.clock, last.clock) == (1, 2)
+
+
+@pytest.fixture
+def job() -> dict[str, Any]:
+    source = {"host": "127.0.0.1", "port": 1, "user": "u", "password": "p"}
+    filters = {"include": "fz\\..*"}
+    return {
+        "source": source,
+        "table": "t",
+        "file": "b.000001",
+        "filter": filters,
+        "kafka": "127.0.0.1:1",
+        "server_uuid": "u",
+        "checksums": False,
+    }
+
+
+async def test_each_stage_has_two_figures(job: dict[str, Any]) -> None:
+    figures = await stages.measure(job, b"".join(packets(BINLOG))[:WHOLE], 2)
+    assert list(figures) == list(stages.CUTS)
+    assert {len(both) for both in figures.values()} == {2}
+
+
+async def test_a_stage_whose_seam_nothing_passes_is_one_with_the_next(
+    job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("rows into values", "values to text", "JSON to text"):
+        monkeypatch.setitem(stages.CUTS, name, lambda seam: None)
+    figures = await stages.measure(job, b"".join(packets(BINLOG))[:WHOLE], 2)
+    assert list(figures) == [
+        "joining, CRC, cutting",
+        "GTID, BEGIN, TABLE_MAP, XID",
+        "rows into values; values to text; JSON to text; Canal's message",
+        "ids, headers, batches",
+        "record batches, CRC32C",
+    ]
+
+
+def test_what_moved_is_beyond_the_noise_of_all_pairs() -> None:
+    pairs = {
+        "W1": (1.2, 1.1, 1.3, 1.2, 1.25),
+        "W2L": (0.9, 1.2, 1.1, 1.3, 1.2),
+        "wide": (1.01, 1.02, 1.2, 1.03, 1.05),
+        "little": (1.004, 1.002, 1.003, 1.005, 1.004),
+    }
+    table = Table("against main", {name: {"rows_ratio": list(ratios)} for name, ratios in pairs.items()})
+    assert verdict(table, "rows_ratio") == "rows/s: moved: W1 (+20.0%); within the noise: W2L, wide, little."
+
+
+def test_four_pairs_say_nothing() -> None:
+    table = Table("against main", {"W1": {"cpu_ratio": [0.5] * 4}})
+    assert verdict(table, "cpu_ratio") == "cpu: fewer than 5 pairs say nothing."
+
+
+def test_figures_come_back_as_tables(tmp_path: Path) -> None:
+    table = Table("workload")
+    for rate in (1000.0, 3000.0):
+        table.add("W1, into Kafka", {"rows_per_second": rate, "times": rate / 500, "memory_mb": 99.6})
+    report.write(tmp_path / "figures.json", [table])
+    shown = report.show(tmp_path / "figures.json")
+    assert "| W1 (bulk) into Kafka | 2,000 rows/s, 4.0 times mysql-replication |" in shown
+    assert "| W1, into Kafka | 2,000 (1,000..3,000) | 4.0 (2.0..6.0) | 100 (100..100) |" in shown
+
+
+def test_a_destination_is_written_as_toml() -> None:
+    sections = {"source": {"port": 3306, "start": "latest"}, "filter": {"include": r"bench\.t"}, "message": {}}
+    assert tomllib.loads(toml(sections)) == sections
