@@ -7,6 +7,8 @@ mkdir -p .cache/tmp
 # Temporary files stay in the clone too: Python's and the tests' by TMPDIR, Java's by its own options.
 export TMPDIR="$root/.cache/tmp"
 export JAVA_TOOL_OPTIONS="${JAVA_TOOL_OPTIONS:-} -XX:-UsePerfData -Djava.io.tmpdir=$TMPDIR -Djna.tmpdir=$TMPDIR"
+# Of Rust, where cargo is: beside the servers, so that a clone builds each crate once.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/.cache/cargo-target}"
 export PIP_CACHE_DIR="$root/.cache/pip" PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 # Each daemon that a test starts would else compile every module anew.
 unset PYTHONDONTWRITEBYTECODE
@@ -57,4 +59,22 @@ ensure_venv() {
     [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || make_venv "$(find_python)"
     .venv/bin/python -m pip install -q -c requirements-dev.lock -e '.[dev]'
     echo "$wanted" >.venv/.made-from
+}
+
+# Builds headrace-native and installs it into .venv when its sources have changed; says so where it can't be built.
+ensure_native() {
+    local wanted
+    if ! command -v cargo >/dev/null; then
+        step "headrace-native: no cargo here, so Python alone is tested"
+        return
+    fi
+    wanted=$(find native -name target -prune -o -type f -print | sort | xargs cksum | cksum)
+    if [ "$(cat .venv/.native-from 2>/dev/null)" = "$wanted" ]; then
+        step "headrace-native: ready"
+        return
+    fi
+    step "headrace-native: building (a minute or two on a cold machine)"
+    .venv/bin/python -m pip install -q --no-deps --force-reinstall ./native
+    .venv/bin/python -c 'from headrace.native import find; raise SystemExit(find().reason or 0)'
+    echo "$wanted" >.venv/.native-from
 }

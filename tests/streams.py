@@ -28,6 +28,7 @@ from headrace.mysql.opening import Dump as MysqlDump
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server
+from headrace.native import find
 from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import OpenSource, Receiver
 from headrace.settings.daemon import DaemonSettings
@@ -37,6 +38,8 @@ from tests.configured import destination_of, parts_of
 from tests.made_binlog import SID, Binlog
 
 Step = bytes | Exception | asyncio.Event
+in_native_code = True
+"""Whether runs use headrace-native; see the fixture `both_ways` of the unit tests."""
 
 
 def settings(name: str = "shop", *, source: dict[str, Any] | None = None, **more: Any) -> DestinationSettings:
@@ -252,7 +255,8 @@ class Run:
             return MysqlStream(dump, self.schemas, receiver, options, reopen=again, disconnected=lambda: None)
 
         source = OpenSource(dump.start.position, None, "h:3306", "9.7.4", 1, tuple, stream, dump.close, no_reader)
-        builder = make_builder(self.config, new_format(self.config), source.start.server_uuid, guard.epoch)
+        native = find(self.daemon.native if in_native_code else "off").module
+        builder = make_builder(self.config, new_format(self.config), source.start.server_uuid, guard.epoch, native)
         made: Any = module.Run(
             context,
             source,

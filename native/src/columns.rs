@@ -129,9 +129,8 @@ impl Column {
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        let all: Vec<_> = self.with(|values| {
-            (0..values.len()).map(|i| values.get(i).map(|value| PyBytes::new(py, value))).collect()
-        });
+        let all: Vec<_> =
+            self.with(|values| (0..values.len()).map(|i| values.get(i).map(|value| PyBytes::new(py, value))).collect());
         PyList::new(py, all)?.try_iter()
     }
 
@@ -203,8 +202,7 @@ impl HeaderColumn {
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         let batch = lock(&self.shared);
-        let all: Vec<_> =
-            (0..batch.headers.len()).map(|at| read(py, &batch.headers, at)).collect::<PyResult<_>>()?;
+        let all: Vec<_> = (0..batch.headers.len()).map(|at| read(py, &batch.headers, at)).collect::<PyResult<_>>()?;
         PyList::new(py, all)?.try_iter()
     }
 

@@ -32,14 +32,7 @@ pub struct Output {
 #[pymethods]
 impl Output {
     #[new]
-    fn new(
-        server_uuid: &str,
-        epoch: i64,
-        rows_per_message: usize,
-        overhead: u64,
-        keyed: bool,
-        one_log: bool,
-    ) -> Self {
+    fn new(server_uuid: &str, epoch: i64, rows_per_message: usize, overhead: u64, keyed: bool, one_log: bool) -> Self {
         let uuid = server_uuid.as_bytes();
         Self { output: core::output::Output::new(uuid, epoch, rows_per_message, overhead, keyed, one_log) }
     }

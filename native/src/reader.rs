@@ -34,15 +34,15 @@ impl core::output::Opener for Asking<'_, '_> {
 /// high, end, in_group, inside, captured_rows, start of the group, events_done, last_pos
 type Place = (u64, u64, bool, bool, bool, u64, u64, i64);
 /// roomed, last_pos before the group, commit time, that of the last group, server, session, own events, GTID,
-/// whether Python has the key
-type Group = (i64, i64, u64, u64, u32, u32, u64, String, bool);
+/// its source and number
+type Group = (i64, i64, u64, u64, u32, u32, u64, String, Option<(String, u64)>);
 /// start, end, time, in_group, inside, captured_rows, start of the group, events_done, last_pos
 type PlaceAfter = (i64, u64, u32, bool, bool, bool, u64, u64, i64);
 /// roomed, last_pos before the group, commit time, that of the last group, server, session, where the last group
 /// begins (None: as before)
 type GroupAfter = (i64, i64, u64, u64, u32, u32, Option<u64>);
-/// The GTID and its key (None: as before), when a group was begun here.
-type GtidAfter = Option<(String, Option<(String, u64)>)>;
+/// The GTID, and its source and number.
+type GtidAfter = (String, Option<(String, u64)>);
 /// at, why (0: the data is used up, 1: Python, 2: enough), how many bytes the next packet has at least
 type Where = (usize, u8, usize);
 /// events, transactions, transactions that were executed
@@ -98,7 +98,11 @@ impl Reader {
         (output.size, output.count) = (0, 0);
         (self.reader.events, self.reader.transactions) = (0, 0);
         self.reader.executed.clear();
-        let mut state = before(place, group);
+        let key = group
+            .8
+            .as_ref()
+            .map(|(source, number)| core::reader::Key { source: self.reader.source_named(source), number: *number });
+        let mut state = State { key, ..before(place, group) };
         let frame = Frame { file: file.as_bytes(), checksums, eager, most_bytes: most.0, most_messages: most.1 };
         let mut asking = Asking { open, raised: None };
         let (at, stop) = self.reader.run(data, at, &frame, &mut state, output, &mut asking);
@@ -157,17 +161,13 @@ fn before(place: Place, group: Group) -> State {
         thread: group.5,
         own_events: group.6,
         gtid: group.7.into_bytes(),
-        key_is_python: group.8,
         ..State::default()
     }
 }
 
 impl Reader {
     fn gtid_after(&self, state: &State) -> GtidAfter {
-        if state.key_is_python {
-            return None;
-        }
         let key = state.key.map(|key| (self.reader.source(key.source).to_owned(), key.number));
-        Some((String::from_utf8_lossy(&state.gtid).into_owned(), key))
+        (String::from_utf8_lossy(&state.gtid).into_owned(), key)
     }
 }

@@ -47,7 +47,9 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "datetime" => Kind::Datetime { fsp: digits(spec.get(1)?)? },
         "timestamp" => Kind::Timestamp { fsp: digits(spec.get(1)?)? },
         "time" => Kind::Time { fsp: digits(spec.get(1)?)? },
-        "text" => Kind::Text { length: length(spec.get(1)?)?, characters: characters(spec.get::<String>(2)?.as_str())? },
+        "text" => {
+            Kind::Text { length: length(spec.get(1)?)?, characters: characters(spec.get::<String>(2)?.as_str())? }
+        }
         "bytes" => Kind::Bytes { length: length(spec.get(1)?)?, pad: spec.get(2)? },
         "json" => Kind::Json { length: length(spec.get(1)?)? },
         _ => return Err(unknown("the layout", &name)),
@@ -139,9 +141,7 @@ pub fn format(spec: &Bound<'_, PyTuple>) -> PyResult<Format> {
     let bytes = |at: usize| -> PyResult<Vec<u8>> { Ok(spec.get::<String>(at)?.into_bytes()) };
     let name: String = spec.get(0)?;
     Ok(match name.as_str() {
-        "canal" => {
-            Format::Canal(Canal { middle: bytes(1)?, types: bytes(2)?, tail: bytes(3)?, compat: spec.get(4)? })
-        }
+        "canal" => Format::Canal(Canal { middle: bytes(1)?, types: bytes(2)?, tail: bytes(3)?, compat: spec.get(4)? }),
         "debezium" => Format::Debezium(Debezium {
             value_head: bytes(1)?,
             key_head: bytes(2)?,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.lease import Guard
+from headrace.native import find
 from headrace_spark.outages.outages import Outages
 from headrace_spark.status.status import Status
+from tests import streams
 from tests.clock import Clock
 from tests.streams import open_store
 
@@ -22,6 +25,16 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     made = await open_store(tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture(params=["Python", "native"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The test runs twice: with Python alone (None), and with headrace-native where it is installed."""
+    native = find().module
+    if request.param == "native" and native is None:
+        pytest.skip("headrace-native is not installed: scripts/build-native")
+    monkeypatch.setattr(streams, "in_native_code", request.param == "native")
+    return native if request.param == "native" else None
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from headrace.cli.wiring import new_format
 from headrace.model import MessageBatch, Position
 from headrace.mysql.decoder import Decoder
@@ -18,8 +20,10 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.mysql.wire.binlog_file import packets
+from headrace.native import find
 from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import Receiver
+from tests import streams
 from tests.configured import destination_of
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +43,8 @@ STATEMENTS = (
     "UPDATE orders SET user_id = 43 WHERE id = 9",
 )
 """What was executed in the schema shop (utf8mb4), behind RESET BINARY LOGS AND GTIDS, with binlog_row_metadata FULL."""
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 class Made(NamedTuple):
@@ -61,7 +67,7 @@ def made(route: dict[str, Any] | None = None, message: dict[str, Any] | None = N
             "sink": {"type": "kafka", "bootstrap_servers": "k:9092"},
         }
     )
-    builder = make_builder(settings, new_format(settings), SERVER, 1)
+    builder = make_builder(settings, new_format(settings), SERVER, 1, find().module if streams.in_native_code else None)
     builder.tick()
 
     def captures(schema: str, table: str) -> bool:
@@ -69,7 +75,7 @@ def made(route: dict[str, Any] | None = None, message: dict[str, Any] | None = N
 
     decoder = Decoder(
         DumpStart(Position("", FILE.name, 4), checksums=True),
-        Receiver(rows=builder.emit, statement=builder.emit_schema),
+        Receiver(rows=builder.emit, statement=builder.emit_schema, native=builder.native),
         captures=captures,
         history=SchemaHistory(captures, mariadb=False, version="9.7.4", lower_case_table_names=0),
         options=DecoderOptions(),

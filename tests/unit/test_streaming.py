@@ -30,6 +30,8 @@ from tests.streams import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 async def test_a_stop_waits_for_what_is_in_flight_and_stores_its_end(store: Any) -> None:
     log, starts, _ = three()

@@ -14,6 +14,7 @@ from headrace.errors import SourceEnded, SourceUnreachable
 from headrace.model import Position
 from tests.streams import IDS, QUICK, START, Beats, Dump, begin, opened, settings, stored, three, until
 
+pytestmark = pytest.mark.usefixtures("both_ways")
 ENDED = SourceEnded("the source closed the binlog stream")
 
 

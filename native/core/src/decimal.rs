@@ -97,9 +97,10 @@ impl Decimal {
 /// The next group; the first bit of all bytes is inverted, and for a negative number every bit besides.
 fn group(raw: &[u8], at: &mut usize, digits: usize, mask: u8) -> Fit<u32> {
     let mut value = 0u32;
-    for i in *at..*at + BYTES[digits] {
-        let byte = raw[i] ^ mask ^ if i == 0 { 0x80 } else { 0 };
-        value = value << 8 | u32::from(byte);
+    let mut sign = if *at == 0 { 0x80 } else { 0 };
+    for byte in &raw[*at..*at + BYTES[digits]] {
+        value = value << 8 | u32::from(byte ^ mask ^ sign);
+        sign = 0;
     }
     *at += BYTES[digits];
     if value >= POWERS[digits] {

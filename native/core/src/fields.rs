@@ -16,27 +16,52 @@ pub enum Shape {
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// 1, 2, 3, 4 or 8 bytes, little endian.
-    Int { size: usize, signed: bool },
+    Int {
+        size: usize,
+        signed: bool,
+    },
     Float,
     Double,
     Year,
     Decimal(Decimal),
     /// Big endian.
-    Bit { size: usize },
+    Bit {
+        size: usize,
+    },
     /// The members as they stand within a JSON string.
-    Enum { size: usize, labels: Vec<Vec<u8>> },
-    Set { size: usize, labels: Vec<Vec<u8>> },
+    Enum {
+        size: usize,
+        labels: Vec<Vec<u8>>,
+    },
+    Set {
+        size: usize,
+        labels: Vec<Vec<u8>>,
+    },
     Date,
-    Datetime { fsp: usize },
+    Datetime {
+        fsp: usize,
+    },
     /// In UTC.
-    Timestamp { fsp: usize },
-    Time { fsp: usize },
+    Timestamp {
+        fsp: usize,
+    },
+    Time {
+        fsp: usize,
+    },
     /// Bytes of the length; the characters of a one-byte character set as UTF-8 (an empty one is none), or None for
     /// UTF-8 itself.
-    Text { length: usize, characters: Option<Box<[Vec<u8>; 256]>> },
+    Text {
+        length: usize,
+        characters: Option<Box<[Vec<u8>; 256]>>,
+    },
     /// Bytes of the length, and to how many bytes zeros are added.
-    Bytes { length: usize, pad: usize },
-    Json { length: usize },
+    Bytes {
+        length: usize,
+        pad: usize,
+    },
+    Json {
+        length: usize,
+    },
 }
 
 /// How binary strings become text.

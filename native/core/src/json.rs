@@ -1,9 +1,8 @@
 //! MySQL's binary JSON to text, as CAST(column AS CHAR) prints it (wire format: MySQL's json_binary.h).
 //!
-//! The limits are those of `headrace/mysql/values/jsonb.py`: what it refuses is refused here.
+//! Values of types that JSON lacks (a DECIMAL, a DATETIME) are Python's work. The limits are those of `headrace/mysql/values/jsonb.py`: what it refuses is refused here.
 
-use crate::decimal::Decimal;
-use crate::{numbers, temporal, text};
+use crate::{numbers, text};
 use crate::{Fit, Unfit};
 
 const MAX_DEPTH: u32 = 100;
@@ -21,7 +20,6 @@ const INT64: u8 = 9;
 const UINT64: u8 = 10;
 const DOUBLE: u8 = 11;
 const STRING: u8 = 12;
-const OPAQUE: u8 = 15;
 
 /// Writes the text of a whole document; an empty value is `null`.
 pub fn json_text(out: &mut Vec<u8>, document: &[u8]) -> Fit<()> {
@@ -75,48 +73,8 @@ fn scalar(out: &mut Vec<u8>, b: &[u8], kind: u8, at: usize) -> Fit<()> {
         UINT64 => text::int(out, u64::from_le_bytes(bytes(b, at)?)),
         DOUBLE => numbers::json_double(out, f64::from_le_bytes(bytes(b, at)?))?,
         STRING => quote(out, counted(b, at)?)?,
-        OPAQUE => opaque(out, b, at)?,
         _ => return Err(Unfit),
     }
-    Ok(())
-}
-
-/// A value of a MySQL type that JSON lacks: type byte, length, bytes.
-fn opaque(out: &mut Vec<u8>, b: &[u8], at: usize) -> Fit<()> {
-    let kind = *b.get(at).ok_or(Unfit)?;
-    let raw = counted(b, at + 1)?;
-    match kind {
-        246 => {
-            let &[precision, scale, ..] = raw else { return Err(Unfit) };
-            return Decimal::new(precision as usize, scale as usize)?.print(out, &raw[2..]);
-        }
-        7 | 10 | 11 | 12 => {
-            let packed = i64::from_le_bytes(bytes(raw, 0)?);
-            out.push(b'"');
-            if kind == 11 {
-                temporal::packed_time(out, packed)?;
-            } else {
-                temporal::packed_datetime(out, packed, kind == 10)?;
-            }
-        }
-        _ => {
-            out.extend_from_slice(b"\"base64:type");
-            text::int(out, kind);
-            out.push(b':');
-            if raw.len() > 57 {
-                // The server breaks its lines after 76 characters, and then escapes the breaks.
-                for (i, line) in raw.chunks(57).enumerate() {
-                    if i > 0 {
-                        out.extend_from_slice(b"\\n");
-                    }
-                    text::base64(out, line, false);
-                }
-            } else {
-                text::base64(out, raw, false);
-            }
-        }
-    }
-    out.push(b'"');
     Ok(())
 }
 

@@ -14,12 +14,7 @@ fn digits_of(x: f64) -> Fit<Digits> {
     if !x.is_finite() {
         return Err(Unfit);
     }
-    let mut made = Digits {
-        negative: x.is_sign_negative(),
-        digits: [b'0'; 24],
-        len: 0,
-        point: 0,
-    };
+    let mut made = Digits { negative: x.is_sign_negative(), digits: [b'0'; 24], len: 0, point: 0 };
     if x == 0.0 {
         (made.len, made.point) = (1, 1);
         return Ok(made);

@@ -72,8 +72,6 @@ pub struct State {
     /// Rows events of the transaction that change headrace's own tables.
     pub own_events: u64,
     pub gtid: Vec<u8>,
-    /// Python's key of a transaction that it began; native code knows its own.
-    pub key_is_python: bool,
     pub key: Option<Key>,
 }
 
@@ -108,7 +106,9 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Reader {
     tables: HashMap<u64, Known>,
-    sources: Vec<([u8; 16], String)>,
+    sources: Vec<String>,
+    /// The bytes of those that came from GTID events.
+    uuids: Vec<([u8; 16], usize)>,
     /// Kinds of events that mean nothing.
     passed: Vec<u8>,
     spans: Vec<Span>,
@@ -136,7 +136,15 @@ impl Reader {
 
     /// The text of a source's uuid.
     pub fn source(&self, at: usize) -> &str {
-        &self.sources[at].1
+        &self.sources[at]
+    }
+
+    /// The number of a source by its text.
+    pub fn source_named(&mut self, name: &str) -> usize {
+        self.sources.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.sources.push(name.to_owned());
+            self.sources.len() - 1
+        })
     }
 
     /// Rows of the table with this number are made by `table`; `None` for those that nobody wants.
@@ -277,17 +285,16 @@ impl Reader {
         begin(start, commit_us, state);
         state.gtid.clear();
         if let Some(key) = key {
-            state.gtid.extend_from_slice(self.sources[key.source].1.as_bytes());
+            state.gtid.extend_from_slice(self.sources[key.source].as_bytes());
             state.gtid.push(b':');
             text::int(&mut state.gtid, key.number);
         }
         state.key = key;
-        state.key_is_python = false;
         Ok(true)
     }
 
     fn source_of(&mut self, raw: &[u8]) -> usize {
-        if let Some(at) = self.sources.iter().position(|(known, _)| known == raw) {
+        if let Some(&(_, at)) = self.uuids.iter().find(|(known, _)| known == raw) {
             return at;
         }
         let mut digits = Vec::with_capacity(36);
@@ -299,8 +306,9 @@ impl Reader {
         }
         let mut known = [0; 16];
         known.copy_from_slice(raw);
-        self.sources.push((known, String::from_utf8_lossy(&digits).into_owned()));
-        self.sources.len() - 1
+        let at = self.source_named(&String::from_utf8_lossy(&digits));
+        self.uuids.push((known, at));
+        at
     }
 
     /// The statement BEGIN; all others are Python's.
@@ -315,7 +323,7 @@ impl Reader {
             }
             begin(start, commit_us, state);
             state.gtid.clear();
-            (state.key, state.key_is_python) = (None, false);
+            state.key = None;
         }
         state.server_id = server_id;
         state.thread = number(&body[..4]) as u32;
@@ -324,8 +332,8 @@ impl Reader {
     }
 
     fn commit(&mut self, state: &mut State) -> bool {
-        // Python keeps account of transactions of its own, and of those whose key it has.
-        if state.own_events > 0 || state.key_is_python {
+        // Python keeps account of transactions that are only headrace's own.
+        if state.own_events > 0 {
             return false;
         }
         if let Some(key) = state.key.take() {

@@ -70,7 +70,10 @@ pub enum Format {
 pub enum Route {
     One(u32),
     /// By the hash of a key, one slot a partition.
-    Spread { key: Key, slots: Vec<u32> },
+    Spread {
+        key: Key,
+        slots: Vec<u32>,
+    },
 }
 
 /// What Kafka's partitioner hashes.
@@ -269,8 +272,14 @@ impl Table {
                     out.extend_from_slice(character);
                 }
             }
-            Kind::Int { .. } | Kind::Decimal(_) | Kind::Date | Kind::Datetime { .. } | Kind::Timestamp { .. }
-            | Kind::Time { .. } | Kind::Year | Kind::Bit { .. } => self.plain_text(field, raw, out)?,
+            Kind::Int { .. }
+            | Kind::Decimal(_)
+            | Kind::Date
+            | Kind::Datetime { .. }
+            | Kind::Timestamp { .. }
+            | Kind::Time { .. }
+            | Kind::Year
+            | Kind::Bit { .. } => self.plain_text(field, raw, out)?,
             _ => return Err(Unfit),
         }
         Ok(())

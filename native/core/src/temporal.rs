@@ -6,7 +6,7 @@ use crate::{Fit, Unfit};
 const POWERS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
 /// A point of the calendar, or what MySQL keeps for one: month and day may be 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Civil {
     pub year: u32,
     pub month: u32,
@@ -48,15 +48,7 @@ pub fn fraction(out: &mut Vec<u8>, value: u64, fsp: usize) {
 /// DATE: 3 bytes little endian.
 pub fn date(raw: &[u8]) -> Fit<Civil> {
     let v = u32::from(raw[0]) | u32::from(raw[1]) << 8 | u32::from(raw[2]) << 16;
-    let made = Civil {
-        year: v >> 9,
-        month: v >> 5 & 15,
-        day: v & 31,
-        hour: 0,
-        minute: 0,
-        second: 0,
-        fraction: 0,
-    };
+    let made = Civil { year: v >> 9, month: v >> 5 & 15, day: v & 31, ..Civil::default() };
     if made.year > 9999 || made.month > 12 {
         return Err(Unfit);
     }
@@ -127,7 +119,7 @@ impl Civil {
 
     /// Writes `hh:mm:ss` and the fraction.
     pub fn print_time(&self, out: &mut Vec<u8>, fsp: usize) {
-        text::pair(out, self.hour);
+        text::padded(out, u64::from(self.hour), 2);
         out.push(b':');
         text::pair(out, self.minute);
         out.push(b':');
@@ -170,102 +162,41 @@ fn micros(value: u64, fsp: usize) -> i64 {
     (value / POWERS[digits - fsp] * POWERS[6 - fsp]) as i64
 }
 
-/// TIME2: 3 bytes big endian around 0x800000, and the fraction; negative as a whole.
+/// TIME2: 3 bytes big endian around 0x800000, and the fraction; negative as a whole. Hours go up to 838 and beyond.
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
-    pub negative: bool,
-    pub hour: u32,
-    pub minute: u32,
-    pub second: u32,
-    pub fraction: u64,
+    negative: bool,
+    clock: Civil,
 }
 
 pub fn time(raw: &[u8]) -> Fit<Time> {
     let width = 8 * (raw.len() - 3);
-    let middle = 0x80_0000i64 << width;
-    let value = big_endian(raw) as i64 - middle;
+    let value = big_endian(raw) as i64 - (0x80_0000i64 << width);
     let size = value.unsigned_abs();
     let (whole, fraction) = ((size >> width) as u32, size & ((1 << width) - 1));
     if fraction >= POWERS[2 * (raw.len() - 3)] {
         return Err(Unfit);
     }
-    Ok(Time {
-        negative: value < 0,
-        hour: whole >> 12,
-        minute: whole >> 6 & 63,
-        second: whole & 63,
-        fraction,
-    })
+    let (hour, minute, second) = (whole >> 12, whole >> 6 & 63, whole & 63);
+    Ok(Time { negative: value < 0, clock: Civil { hour, minute, second, fraction, ..Civil::default() } })
 }
 
 impl Time {
-    /// Writes `[-]hh:mm:ss` and the fraction; hours may have three digits and more.
+    /// Writes `[-]hh:mm:ss` and the fraction.
     pub fn print(&self, out: &mut Vec<u8>, fsp: usize) {
         if self.negative {
             out.push(b'-');
         }
-        text::padded(out, u64::from(self.hour), 2);
-        out.push(b':');
-        text::pair(out, self.minute);
-        out.push(b':');
-        text::pair(out, self.second);
-        fraction(out, self.fraction, fsp);
+        self.clock.print_time(out, fsp);
     }
 
     /// As microseconds.
     pub fn micros(&self, fsp: usize) -> i64 {
-        let seconds = i64::from((self.hour * 60 + self.minute) * 60 + self.second);
-        let size = seconds * 1_000_000 + micros(self.fraction, fsp);
+        let size = self.clock.micros_of_day(fsp);
         if self.negative {
             -size
         } else {
             size
         }
     }
-}
-
-/// A DATE, DATETIME or TIMESTAMP inside a JSON document, as text: 24 bits of microseconds under 40 bits.
-pub fn packed_datetime(out: &mut Vec<u8>, packed: i64, date_only: bool) -> Fit<()> {
-    if packed < 0 {
-        return Err(Unfit);
-    }
-    let (micros, v) = ((packed & 0xFF_FFFF) as u64, (packed >> 24) as u64);
-    let months = v >> 22;
-    let year = (months / 13) as u32;
-    if year > 9999 || micros > 999_999 {
-        return Err(Unfit);
-    }
-    let made = Civil {
-        year,
-        month: (months % 13) as u32,
-        day: (v >> 17 & 31) as u32,
-        hour: (v >> 12 & 31) as u32,
-        minute: (v >> 6 & 63) as u32,
-        second: (v & 63) as u32,
-        fraction: micros,
-    };
-    made.print_date(out);
-    if !date_only {
-        out.push(b' ');
-        made.print_time(out, 6);
-    }
-    Ok(())
-}
-
-/// A TIME inside a JSON document.
-pub fn packed_time(out: &mut Vec<u8>, packed: i64) -> Fit<()> {
-    let size = packed.unsigned_abs();
-    let (micros, v) = (size & 0xFF_FFFF, size >> 24);
-    if micros > 999_999 {
-        return Err(Unfit);
-    }
-    let made = Time {
-        negative: packed < 0,
-        hour: (v >> 12 & 1023) as u32,
-        minute: (v >> 6 & 63) as u32,
-        second: (v & 63) as u32,
-        fraction: micros,
-    };
-    made.print(out, 6);
-    Ok(())
 }

@@ -382,14 +382,14 @@ class Transactions:
         group = self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us
         return (
             (*place, self.start, self.events_done, self.last_pos),
-            (*group, self.server_id, self.thread_id, self.own_events, self.gtid, self._key is not None),
+            (*group, self.server_id, self.thread_id, self.own_events, self.gtid, self._key),
         )
 
     def taken_back(
         self,
         place: tuple[int, int, int, bool, bool, bool, int, int, int],
         group: tuple[int, int, int, int, int, int, int | None],
-        gtid: tuple[str, Key | None] | None,
+        gtid: tuple[str, Key | None],
         executed: Sequence[tuple[str, int, int]],
         count: int,
     ) -> None:
@@ -409,8 +409,7 @@ class Transactions:
         ) = place
         self._roomed, self._tx_last_pos, self.commit_time_us, self._last_commit_us = group[:4]
         self.server_id, self.thread_id, last_start = group[4:]
-        if gtid is not None:
-            self.gtid, self._key = gtid
+        self.gtid, self._key = gtid
         if last_start is not None:
             self._last_file, self._last_start = cursor.file, last_start
         if executed:

@@ -1,0 +1,204 @@
+//! Whatever the bytes are, nothing panics, and what is refused leaves nothing behind.
+
+use std::sync::Arc;
+
+use headrace_native_core::batch::{Batch, Shared};
+use headrace_native_core::decimal::Decimal;
+use headrace_native_core::fields::{Binary, Kind, Style};
+use headrace_native_core::json::json_text;
+use headrace_native_core::output::{lock, Opener, Output};
+use headrace_native_core::reader::{Frame, Reader, State, Stop};
+use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route, Table};
+use headrace_native_core::{records, Fit};
+use proptest::prelude::*;
+
+const BODY: &[u8] = b"a table";
+
+struct New;
+
+impl Opener for New {
+    fn open(&mut self, _: u32) -> Fit<Shared> {
+        Ok(Shared::default())
+    }
+}
+
+fn kinds() -> Vec<(Kind, Style)> {
+    let text = || Style::Text(Binary::Base64);
+    let labels = || vec![b"a".to_vec(), b"b".to_vec()];
+    let zero = || b"0".to_vec();
+    vec![
+        (Kind::Int { size: 3, signed: true }, Style::Number),
+        (Kind::Int { size: 8, signed: false }, Style::Unscaled),
+        (Kind::Float, Style::Number),
+        (Kind::Double, text()),
+        (Kind::Year, Style::Year),
+        (Kind::Decimal(Decimal::new(65, 30).unwrap()), Style::Unscaled),
+        (Kind::Decimal(Decimal::new(10, 2).unwrap()), text()),
+        (Kind::Bit { size: 3 }, Style::Bits(3)),
+        (Kind::Enum { size: 1, labels: labels() }, text()),
+        (Kind::Set { size: 1, labels: labels() }, text()),
+        (Kind::Date, Style::Days(zero())),
+        (Kind::Datetime { fsp: 3 }, Style::Time { unit: 1000, zero: zero() }),
+        (Kind::Timestamp { fsp: 6 }, Style::Zoned(zero())),
+        (Kind::Time { fsp: 1 }, Style::Time { unit: 1, zero: zero() }),
+        (Kind::Text { length: 1, characters: None }, text()),
+        (Kind::Bytes { length: 2, pad: 4 }, Style::Text(Binary::Latin1)),
+        (Kind::Json { length: 4 }, text()),
+    ]
+}
+
+fn table(format: Format, route: Route, counter: usize) -> Arc<Table> {
+    let (kinds, styles): (Vec<_>, Vec<_>) = kinds().into_iter().unzip();
+    let column = |(field, style)| Column { field, name: b"\"c\":".to_vec(), style };
+    let columns = styles.into_iter().enumerate().map(column).collect();
+    Arc::new(Table::new(kinds, columns, format, route, vec![0], true, counter).unwrap())
+}
+
+fn canal() -> Format {
+    Format::Canal(Canal { middle: Vec::new(), types: Vec::new(), tail: Vec::new(), compat: false })
+}
+
+fn debezium() -> Format {
+    Format::Debezium(Debezium {
+        value_head: Vec::new(),
+        key_head: Vec::new(),
+        tail: Vec::new(),
+        source: Vec::new(),
+        source_db: Vec::new(),
+        source_table: Vec::new(),
+        tombstones: true,
+        keys: vec![0],
+    })
+}
+
+/// Packets with a checksum, out of kinds and bodies.
+fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    let (mut out, mut at) = (Vec::new(), 4u32);
+    for (kind, body) in events {
+        let size = 19 + body.len() as u32 + 4;
+        at += size;
+        let mut event = vec![0, 0, 0, 0, *kind, 1, 0, 0, 0];
+        event.extend_from_slice(&size.to_le_bytes());
+        event.extend_from_slice(&at.to_le_bytes());
+        event.extend_from_slice(&[0, 0]);
+        event.extend_from_slice(body);
+        event.extend_from_slice(&crc32fast::hash(&event).to_le_bytes());
+        out.extend_from_slice(&(event.len() as u32 + 1).to_le_bytes()[..3]);
+        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&event);
+    }
+    out
+}
+
+fn run(data: &[u8], format: Format, spread: bool, checksums: bool) -> (usize, Stop, State, u64) {
+    let mut output = Output::new(b"uuid", 1, 0, 400, matches!(format, Format::Debezium(_)), false);
+    let slots = vec![output.add_slot(), output.add_slot()];
+    let key = if matches!(format, Format::Debezium(_)) { Key::Record } else { Key::Text(0) };
+    let route = if spread { Route::Spread { key, slots } } else { Route::One(slots[0]) };
+    let counter = output.add_counter();
+    let mut reader = Reader::new(&[3]);
+    reader.know(&[7, 0, 0, 0, 0, 0], BODY, Some(table(format, route, counter)));
+    reader.know(&[8, 0, 0, 0, 0, 0], BODY, None);
+    reader.leave(&[9, 0, 0, 0, 0, 0], BODY);
+    let frame = Frame { file: b"b.000001", checksums, eager: false, most_bytes: 1 << 20, most_messages: 5000 };
+    let mut state = State { end: 4, start: -1, roomed: -1, ..State::default() };
+    let (at, stop) = reader.run(data, 0, &frame, &mut state, &mut output, &mut New);
+    (at, stop, state, output.count)
+}
+
+/// A rows event of the table with that number.
+fn rows(table: u8, images: usize, row: &[u8]) -> Vec<u8> {
+    let mut body = vec![table, 0, 0, 0, 0, 0, 1, 0, 2, 0, kinds().len() as u8];
+    body.resize(body.len() + images * kinds().len().div_ceil(8), 0xFF);
+    body.extend_from_slice(row);
+    body
+}
+
+fn events() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
+    let any_bytes = || prop::collection::vec(any::<u8>(), 0..200);
+    let one = prop_oneof![
+        (any::<u8>(), any_bytes()),
+        (Just(33u8), prop::collection::vec(any::<u8>(), 40..60)),
+        Just((2u8, b"\x01\0\0\0\0\0\0\0\x04\0\0\0\0shop\0BEGIN".to_vec())),
+        (7..10u8).prop_map(|id| (19u8, [&[id, 0, 0, 0, 0, 0], BODY].concat())),
+        (30..33u8, 7..10u8, any_bytes())
+            .prop_map(|(kind, table, row)| (kind, rows(table, if kind == 31 { 2 } else { 1 }, &row))),
+        Just((16u8, vec![0; 8])),
+    ];
+    prop::collection::vec(one, 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn documents(raw in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut out = Vec::new();
+        let _ = json_text(&mut out, &raw);
+    }
+
+    #[test]
+    fn values(raw in prop::collection::vec(any::<u8>(), 30..40)) {
+        for (kind, style) in kinds() {
+            let size = match kind.shape() {
+                headrace_native_core::fields::Shape::Fixed(size) => size,
+                headrace_native_core::fields::Shape::Var(_) => raw.len(),
+            };
+            let mut out = Vec::new();
+            let _ = style.print(&kind, &mut out, &raw[..size.min(raw.len())]);
+            let _ = kind.same(&raw[..size.min(raw.len())], &raw[..size.min(raw.len())], &mut out);
+        }
+    }
+
+    #[test]
+    fn any_bytes_as_a_dump(data in prop::collection::vec(any::<u8>(), 0..500), checksums: bool) {
+        let (at, stop, _, count) = run(&data, canal(), false, checksums);
+        prop_assert!(at <= data.len());
+        prop_assert!(stop != Stop::Enough || count > 0);
+    }
+
+    #[test]
+    fn events_in_any_order(events in events(), keyed: bool, spread: bool) {
+        let data = packets(&events);
+        let (at, stop, state, _) = run(&data, if keyed { debezium() } else { canal() }, spread, true);
+        prop_assert!(at <= data.len());
+        if matches!(stop, Stop::End(_)) {
+            prop_assert_eq!(at, data.len());
+            prop_assert_eq!(state.end, 4 + events.iter().map(|(_, body)| body.len() as u64 + 23).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn headers_are_read_as_they_were_written(pairs in prop::collection::vec((any::<Vec<u8>>(), any::<Vec<u8>>()), 0..5)) {
+        let mut batch = Batch::default();
+        batch.headers.begin(pairs.len());
+        for (name, value) in &pairs {
+            batch.headers.add(name, value);
+        }
+        batch.headers.end();
+        let read: Vec<_> = batch.headers.get(0).unwrap().into_iter().map(|(a, b)| (a.to_vec(), b.to_vec())).collect();
+        prop_assert_eq!(read, pairs);
+    }
+
+    #[test]
+    fn runs_hold_every_message_once(sizes in prop::collection::vec(0..2000usize, 0..50), limit in 100..5000usize) {
+        let shared = Shared::default();
+        let mut batch = lock(&shared);
+        for size in &sizes {
+            batch.values.push(Some(&vec![b'x'; *size]));
+            batch.headers.begin(0);
+            batch.headers.end();
+        }
+        let runs = records::runs(&batch, limit);
+        let mut next = 0;
+        for (first, end, size) in runs {
+            prop_assert_eq!(first, next);
+            prop_assert!(size <= limit || end == first + 1);
+            let mut out = Vec::new();
+            records::write(&mut out, &batch, first, end);
+            prop_assert_eq!(out.len() + 61, size);
+            next = end;
+        }
+        prop_assert_eq!(next, sizes.len());
+    }
+}
