@@ -16,6 +16,7 @@ from headrace.cli.environment import environment
 from headrace.cli.wiring import ADAPTERS, Wiring
 from headrace.destination.destination import Destination
 from headrace.destination.status import DestinationStatus
+from headrace.native import find
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.settings.load import Loader
 from headrace.supervisor.reload import Reloader
@@ -60,6 +61,8 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     supervisor = Supervisor(settings, actor, notifier=Notifier.from_env(os.environ), reloading=reloader)
     address = settings.http.address
     server: Any = None
+    native = find(settings.daemon.native)
+    log.info("rows are made by", code=str(native))
     try:
         with supervisor.handling_signals():
             await wiring.open()
@@ -69,7 +72,7 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
                 from headrace.http.token import daemon_token
 
                 http = settings.http
-                facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster)
+                facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster, str(native))
                 options = Options(daemon_token(http), http.allow_plain, http.tls_certificate, http.tls_key)
                 server = HttpServer(address, facts, options)
                 await server.start()

@@ -1,4 +1,4 @@
-"""`headrace version`: of headrace, Python, and what it is made with."""
+"""`headrace version`: of headrace, Python, the native code, and what it is made with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib import metadata
 
 from headrace import __version__
 from headrace.cli.common import print_json
+from headrace.native import find
 
 _PARTS = ("aiomysql", "aiokafka", "aio-pika", "kazoo", "rocketmq-python-client", "uvloop")
 
@@ -20,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _show(given: argparse.Namespace) -> int:
     found = {"headrace": __version__, "Python": platform.python_version(), **dict(filter(None, map(_part, _PARTS)))}
+    native = find()
+    found["headrace-native"] = native.version or f"none: {native.reason}"
     if given.json:
         print_json(found)
     else:

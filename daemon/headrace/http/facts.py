@@ -19,6 +19,8 @@ class Facts:
     config_errors: Sequence[str] = ()
     """Live: what was refused of files that changed while running."""
     cluster: Cluster | None = None
+    native: str = ""
+    """Which native code is used, or why none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,19 @@ from headrace.http.fields import FIELDS
 
 
 def health(
-    statuses: Mapping[str, DestinationStatus], node: str, config_errors: Sequence[str] = ()
+    statuses: Mapping[str, DestinationStatus], node: str, config_errors: Sequence[str] = (), native: str = ""
 ) -> tuple[int, dict[str, Any]]:
     """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one.
 
     `config_errors`, what was refused of files that changed while running, does not touch the status: what runs is well.
+    `native` says which native code is used.
     """
     well = bool(statuses) and all(status.state.healthy for status in statuses.values())
     return (200 if well else 503), {
         "status": "ok" if well else "failing",
         "node": node,
         "version": __version__,
+        "native": native,
         "config_errors": list(config_errors),
         "destinations": {name: describe(status) for name, status in statuses.items()},
     }
