@@ -39,7 +39,7 @@ class Publisher:
     ) -> None:
         self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
         self.lease, self.parking = lease, parking
-        self.queue = ByteQueue(context.settings.queue.bytes)
+        self.queue = ByteQueue(context.settings.queue.bytes, parts.budget)
         self.sink: Sink = parts.new_sink(lease, parking)
         self.resending: Sink | None = None
         """The sink while parked messages may be sent again through it: from its start to its end."""
@@ -192,7 +192,7 @@ class Publisher:
             if not self._handed:
                 self._nothing_handed.set()
             on_confirmed(batch)
-            await self.queue.release(batch.size)
+            self.queue.release(batch.size)
 
 
 @contextlib.asynccontextmanager
@@ -202,9 +202,12 @@ async def publishing(
     """A started publisher, which is aborted when what is done with it fails, and ended in order when it does not."""
     publisher = Publisher(context, parts, lease, parking)
     await publisher.start()
+    publisher.queue.join()
     try:
         yield publisher
     except BaseException:
         await publisher.abort()
         raise
+    finally:
+        publisher.queue.leave()
     await publisher.close()
