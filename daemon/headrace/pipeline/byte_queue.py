@@ -55,6 +55,12 @@ class ByteQueue:
             await self._filled.wait()
         return self._items.popleft()
 
+    def take_waiting(self) -> list[MessageBatch]:
+        """All batches that nobody has taken, in order."""
+        taken = list(self._items)
+        self._items.clear()
+        return taken
+
     def release(self, size: int) -> None:
         """Gives back what a confirmed batch was charged."""
         self.used -= size

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import socket
 import struct
@@ -14,9 +15,10 @@ from itertools import repeat
 from typing import Any
 
 import aiokafka
-from aiokafka import conn
+from aiokafka import codec, conn
 from aiokafka.conn import create_conn
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TransactionalIdAuthorizationFailed, for_code
+from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.api import Request, RequestStruct
 from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v5
@@ -28,9 +30,10 @@ from headrace.model import MessageBatch
 
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
-_txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the client's _conns and
-_get_conn, and a connection's _writer; on the admin client's _client; on conn.OAuthAuthenticator with its _token_sent;
-and on the requests and types of aiokafka.protocol."""
+_txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the accumulator's
+create_builder() and _batch_size; on the names of the codecs in the module of DefaultRecordBatchBuilder; on the
+client's _conns and _get_conn, and a connection's _writer; on the admin client's _client; on
+conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
@@ -231,6 +234,46 @@ def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
             accumulator._batch_size = size
 
     return create
+
+
+_level = 0
+"""Of the record batch that is being compressed."""
+
+
+class _LevelBuilder(BatchBuilder):  # type: ignore[misc]
+    """Compresses at a level of its own: aiokafka calls its codecs without one."""
+
+    headrace_level = 0
+
+    def _build(self) -> Any:
+        global _level
+        _level = self.headrace_level
+        try:
+            return super()._build()
+        finally:
+            _level = 0
+
+
+def _at_level(encode: Callable[..., bytes]) -> Callable[[bytes], bytes]:
+    return lambda data: encode(data, _level) if _level else encode(data)
+
+
+_records = importlib.import_module(DefaultRecordBatchBuilder.__module__)
+for _name in ("gzip_encode", "lz4_encode", "zstd_encode"):
+    setattr(_records, _name, _at_level(getattr(codec, _name)))
+
+
+def set_compression_level(producer: Any, level: int) -> None:
+    """Has all record batches of a producer compressed at a level."""
+    accumulator = producer._message_accumulator
+    create = accumulator.create_builder
+
+    def create_builder(*arguments: Any, **more: Any) -> BatchBuilder:
+        builder = create(*arguments, **more)
+        builder.__class__, builder.headrace_level = _LevelBuilder, level
+        return builder
+
+    accumulator.create_builder = create_builder
 
 
 def size_at_most(batch: MessageBatch, index: int) -> int:
