@@ -12,7 +12,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.opening import STREAM_BUFFER, Dump, make_ready
 from headrace.mysql.position.by_hand import move_by_hand
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import retention, take_inventory
+from headrace.mysql.position.inventory import VARIABLES, retention, take_inventory
 from headrace.mysql.position.move import parse_where, relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
 from headrace.mysql.schema.entries import back_entry, doubt_entry
@@ -96,6 +96,7 @@ class MysqlSource(Source):
         if self._heads is None or self._heads[0] != self.address:
             self._heads = self.address, FileHeads(self.settings)
         async with await SourceConnection.open(address_of(self.settings)) as connection:
+            await connection.load_variables(VARIABLES)
             return await retention(await take_inventory(connection), position, self._heads[1])
 
     async def move_by_hand(

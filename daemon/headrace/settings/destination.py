@@ -151,7 +151,8 @@ class QueueSettings(Section):
     linger: SecondsOrOff = Field(
         default=0.005,
         description="While little comes, the source is read no more often than once in this time, so that changes "
-        "share requests to the sink; a change that comes alone does not wait. 0: each is read as it comes.",
+        "share requests to the sink; in four times this while nothing comes that is published. 0: each is read as it "
+        "comes.",
     )
 
 
