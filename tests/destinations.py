@@ -69,7 +69,7 @@ class Ready:
         self._dump, self.gap, self.entries = dump, gap, entries
         self.connection, self.server, self.start = dump.connection, dump.server, dump.start
 
-    async def dump(self, *, annotations: bool) -> MysqlDump:
+    async def dump(self, *, annotations: bool, buffer: int) -> MysqlDump:
         return self._dump
 
 

@@ -21,7 +21,7 @@ async def test_a_batch_waits_until_others_are_confirmed_and_not_only_taken() -> 
     assert (await queue.get()).size == 60
     await asyncio.sleep(0.02)
     assert not waiting.done()
-    await queue.release(60)
+    queue.release(60)
     async with asyncio.timeout(1):
         await waiting
     assert (queue.used, len(queue)) == (41, 1)
@@ -42,7 +42,7 @@ async def test_it_is_empty_once_all_is_confirmed_also_what_has_no_size() -> None
     await queue.get()
     await asyncio.sleep(0.02)
     assert not emptied.done()
-    await queue.release(0)
+    queue.release(0)
     async with asyncio.timeout(1):
         await emptied
 

@@ -333,3 +333,31 @@ async def test_a_source_that_does_not_answer_is_no_source_without_our_row() -> N
     with pytest.raises(SourceUnreachable):
         await second.stored_heartbeat(required=True)
     await second.close()
+
+
+async def test_destinations_of_one_server_ask_for_its_role_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, now = module.KnownRoles(), 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    connection: Any = server
+    server.variables = {"server_uuid": "a"}
+    for _ in range(50):
+        assert (await known.of(connection, "canal")).takes_heartbeats
+    assert server.roles == 1
+    # Another account may not see what this one sees, another server under the same name is another server.
+    await known.of(connection, "other")
+    server.variables = {"server_uuid": "b"}
+    server.role = Role(read_only=True, replicates=True)
+    assert (await known.of(connection, "canal")).replicates
+    assert server.roles == 3
+    server.variables = {"server_uuid": "a"}
+    assert (await known.of(connection, "canal")).replicates is False
+    now += module._ROLE_SECONDS + 0.1
+    assert (await known.of(connection, "canal")).replicates
+    # MariaDB has no server_uuid.
+    server.variables = {}
+    asked = server.roles
+    for _ in range(2):
+        await known.of(connection, "canal")
+    assert server.roles == asked + 2

@@ -12,6 +12,7 @@ import zstandard
 
 from headrace.errors import NotUnderstood
 from headrace.model import Position, RowsChange
+from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.gtid import GtidSet
 from headrace.ports.source import Heartbeat
 from tests.made_binlog import SID, Binlog, close_all, decoder, feed
@@ -196,3 +197,16 @@ def test_rows_of_a_table_that_was_not_described_before_them_stop_the_decoder() -
     own_rows(log, image(BEAT))
     with pytest.raises(NotUnderstood, match="not described before them"):
         read(log)
+
+
+@pytest.mark.parametrize("name", ["shop", "sho", "shop2", "other"])
+def test_heartbeats_of_others_are_not_looked_at_and_their_transactions_are_our_own_all_the_same(name: str) -> None:
+    log = Binlog()
+    beating(log, 1)
+    heartbeats = list[Heartbeat]()
+    options = DecoderOptions(destination=name.encode())
+    d = decoder([], None, heartbeat=heartbeats.append, options=options)
+    feed(d, bytes(log.packets))
+    # Whose it is decides the receiver; a name within another one is looked at.
+    assert heartbeats == ([BEAT] if name in BEAT.destination else [])
+    assert d.position().own_gtids == f"{SID}:1"

@@ -183,3 +183,32 @@ def test_a_sink_is_told_its_topics_and_their_partitions() -> None:
     assert plan.topics == ("shop", "ddl", "tx", "orders")
     assert [plan.partitions(topic) for topic in ("shop", "ddl", "tx")] == [8, 1, 1]
     assert plan.split(b'{"data":[1,2]}', 5) == []
+
+
+@pytest.mark.parametrize(
+    ("compression", "level", "used"),
+    [("none", None, 0), ("snappy", None, 0), ("lz4", None, 1), ("zstd", None, 1), ("gzip", None, 6), ("zstd", 19, 19)],
+)
+def test_each_compression_has_a_level_of_its_own(compression: str, level: int | None, used: int) -> None:
+    given = {} if level is None else {"compression_level": level}
+    made = KafkaSinkSettings.model_validate(
+        {"type": "kafka", "bootstrap_servers": "k:1", "compression": compression, **given}
+    )
+    assert made.level == used
+
+
+@pytest.mark.parametrize(
+    ("compression", "level", "says"),
+    [
+        ("none", 1, "no meaning"),
+        ("snappy", 1, "no meaning"),
+        ("lz4", 13, "from 1 to 12, not 13"),
+        ("zstd", 0, "from 1 to 19, not 0"),
+        ("gzip", 10, "from 1 to 9, not 10"),
+    ],
+)
+def test_a_level_that_the_compression_has_not_is_refused(compression: str, level: int, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        KafkaSinkSettings.model_validate(
+            {"type": "kafka", "bootstrap_servers": "k:1", "compression": compression, "compression_level": level}
+        )

@@ -15,6 +15,7 @@ from headrace.cluster.rebalance import rebalance
 from headrace.destination.parts import Parts
 from headrace.lease import Lease
 from headrace.model import TableSchema
+from headrace.pipeline.process_budget import ProcessBudget
 from headrace.pipeline.projection import Projections
 from headrace.ports.cluster import Cluster, Lock, Member
 from headrace.ports.documents import DocumentIndex, IndexAccess
@@ -23,6 +24,7 @@ from headrace.ports.parking import ParkingStore
 from headrace.ports.registry import Registry
 from headrace.ports.replay import MessageReader
 from headrace.ports.sink import Parking, Sink, SinkRouting, SinkUse
+from headrace.ports.source import Source
 from headrace.ports.state import StateStore
 from headrace.rules.topics import ANY_NAME, TopicRules, parse_partitions
 from headrace.settings.destination import DestinationSettings, Settings
@@ -96,6 +98,7 @@ class Wiring:
         self._files: dict[Path, StateStore] = {}
         self._rebalancing: asyncio.Task[None] | None = None
         self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
+        self._budget = ProcessBudget(settings.daemon.queue_bytes)
         self.cluster: Cluster | None = None
         """With a cluster service only; it can be used once open() has returned."""
         if settings.cluster is not None:
@@ -141,16 +144,21 @@ class Wiring:
         def leased_store(lease: Lease) -> StateStore:
             return sink.state_store(settings, name, lease) if destination.exactly_once else store
 
+        def new_source() -> Source:
+            captures = Projections(destination).captures
+            return MysqlSource(destination, self._settings.daemon, captures, ahead=self._budget.ahead)
+
         return Parts(
             store,
             self.lock(destination),
-            lambda: MysqlSource(destination, self._settings.daemon, Projections(destination).captures),
+            new_source,
             lambda: new_format(destination, self._adapters),
             new_sink,
             lambda: self.probe_sink(destination),
             leased_store,
             parked,
             former,
+            self._budget,
         )
 
     def probe_sink(self, destination: DestinationSettings) -> Sink:

@@ -10,6 +10,7 @@ import structlog
 
 from headrace.destination.status import DestinationStatus
 from headrace.lease import Lease
+from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
 from headrace.ports.cluster import Lock
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.parking import ParkingStore
@@ -57,3 +58,5 @@ class Parts:
     """Where its parked messages are; None when its sink parks none."""
     former_parked: Sequence[ParkingStore] = ()
     """Where messages may wait that nobody looks for any more, because the configuration was another one."""
+    budget: ProcessBudget = NO_BUDGET
+    """What the queues of all destinations share."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 
 from headrace.cluster.watchdog import WATCHDOG, Cover, Watchdog
 from headrace.destination.parts import Context, Parts
@@ -14,6 +15,7 @@ from headrace.lease import Lease
 from headrace.model import MessageBatch, State
 from headrace.parking.parking import OrderedParking
 from headrace.pipeline.byte_queue import ByteQueue
+from headrace.pipeline.gathering import Target, joined, target_of, together
 from headrace.ports.sink import Sink
 from headrace.ports.state import StateStore
 from headrace.tasks import beside, result_of
@@ -39,7 +41,7 @@ class Publisher:
     ) -> None:
         self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
         self.lease, self.parking = lease, parking
-        self.queue = ByteQueue(context.settings.queue.bytes)
+        self.queue = ByteQueue(context.settings.queue.bytes, parts.budget)
         self.sink: Sink = parts.new_sink(lease, parking)
         self.resending: Sink | None = None
         """The sink while parked messages may be sent again through it: from its start to its end."""
@@ -167,17 +169,37 @@ class Publisher:
         while True:
             if not self._unsent:
                 self._unsent.append(await self.queue.get())
+            if len(self.queue):
+                self._unsent += self.queue.take_waiting()
+            if (count := together(self._unsent)) > 1:
+                await self._publish_together(sink, list(islice(self._unsent, count)))
+                continue
             batch = self._unsent[0]
             apart = batch.barrier and not sink.keeps_position  # such a sink sees to that itself
             if apart:
                 await self._nothing_handed.wait()
             confirmation = await sink.publish(batch) if batch.values or sink.keeps_position else None
-            self._unsent.popleft()
-            self._handed.append((batch, confirmation))
-            self._nothing_handed.clear()
-            self._handed_event.set()
+            self._note_handed(batch, confirmation)
             if apart:
                 await self._nothing_handed.wait()
+
+    async def _publish_together(self, sink: Sink, batches: list[MessageBatch]) -> None:
+        """Small ones, which gathered while the sink took its time. Each is confirmed as if it had gone alone."""
+        confirmations: dict[Target, asyncio.Future[None]] = {}
+        last: asyncio.Future[None] | None = None
+        for batch in joined(batches):
+            if batch.values or sink.keeps_position:
+                last = confirmations[target_of(batch)] = await sink.publish(batch)
+        if not sink.keeps_position:
+            last = None
+        for batch in batches:
+            self._note_handed(batch, confirmations[target_of(batch)] if batch.values else last)
+
+    def _note_handed(self, batch: MessageBatch, confirmation: asyncio.Future[None] | None) -> None:
+        self._unsent.popleft()
+        self._handed.append((batch, confirmation))
+        self._nothing_handed.clear()
+        self._handed_event.set()
 
     async def _confirm(self, on_confirmed: Callable[[MessageBatch], None]) -> None:
         """In order: the position never passes a message that is not confirmed."""
@@ -192,7 +214,7 @@ class Publisher:
             if not self._handed:
                 self._nothing_handed.set()
             on_confirmed(batch)
-            await self.queue.release(batch.size)
+            self.queue.release(batch.size)
 
 
 @contextlib.asynccontextmanager
@@ -202,9 +224,12 @@ async def publishing(
     """A started publisher, which is aborted when what is done with it fails, and ended in order when it does not."""
     publisher = Publisher(context, parts, lease, parking)
     await publisher.start()
+    publisher.queue.join()
     try:
         yield publisher
     except BaseException:
         await publisher.abort()
         raise
+    finally:
+        publisher.queue.leave()
     await publisher.close()

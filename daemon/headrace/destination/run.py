@@ -33,6 +33,11 @@ _LOOK = 1.0
 """Seconds between two looks at the clock."""
 _REST = 0.2
 """When nothing has come from the source for so long, in seconds, it has no more."""
+_LITTLE = 16 * 1024
+"""Bytes of one reading from the source that are little: not of a stream that has more than it can read at once."""
+_UNASKED = 4
+"""How many times as long reading rests after nothing that is published came: mostly heartbeats, those of every other
+destination of the server among them."""
 _TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
 _SHARE = 0.2
@@ -101,6 +106,8 @@ class Run:
         """Seconds that rows of a snapshot may take until the stream has its turn again; below 0 they wait."""
         self._told = Progress("", 0, 0)
         """What the status knows of the stream."""
+        self._pause = 0.0
+        """Seconds that reading rests, because it got little."""
         checkpointer.begin_run(publisher)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -196,6 +203,8 @@ class Run:
                 await self._begin_again(error)
                 continue
             await self._take()
+            if self._pause and not merge.busy:
+                await asyncio.sleep(self._pause)  # what comes meanwhile is read, published and confirmed together
             if merge.busy:
                 streamed = time.thread_time() - began if began and self._told.events != events else None
                 await self._give_snapshot(streamed)
@@ -237,6 +246,10 @@ class Run:
         received = max(now.received, at)
         batches = self._builder.take(self._merge.stamped(source.position()), received)
         last, self._told = batches[-1], now
+        self._pause = 0.0
+        if 0 < now.bytes - before.bytes < _LITTLE:
+            linger = self._settings.queue.linger
+            self._pause = linger if any(batch.values for batch in batches) else _UNASKED * linger
         last.transactions = now.transactions - before.transactions
         last.schema_entries = source.take_entries()
         status.skipped_events += now.skipped - before.skipped

@@ -14,6 +14,8 @@ from headrace.settings.destination import DestinationSettings
 class DecoderOptions:
     """Choices of one destination. `max_spool` and `max_event` in bytes; `skip_events` are positions, `file:offset`."""
 
+    destination: bytes = b""
+    """Its name. Heartbeats of other ones are not looked at: many destinations of one server would each read all."""
     values: ValueOptions = field(default_factory=ValueOptions)
     rows: bool = True
     ddl: bool = True
@@ -36,6 +38,7 @@ class DecoderOptions:
         """As the destination's file says."""
         source, wanted, message = settings.source, settings.filter, settings.message.capabilities
         return cls(
+            destination=settings.name.encode(),
             values=ValueOptions(message.time_zone, message.enum_index, source.max_event),
             rows=wanted.rows,
             ddl=wanted.ddl,

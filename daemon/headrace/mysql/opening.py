@@ -21,8 +21,8 @@ from headrace.mysql.wire.stream import PacketStream
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
 
-_STREAM_BUFFER = 2 << 20
-"""Raw bytes received ahead of the decoder."""
+STREAM_BUFFER = 2 << 20
+"""Raw bytes received ahead of the decoder, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class ReadySource:
     entries: tuple[dict[str, Any], ...] = ()
     """Entries of the schema history that belong to that move."""
 
-    async def dump(self, *, annotations: bool = False) -> Dump:
-        """Begins the dump. `annotations`: MariaDB's statement texts are wanted too. Raises SourceError; the connection
-        is the caller's to close then."""
+    async def dump(self, *, annotations: bool = False, buffer: int = STREAM_BUFFER) -> Dump:
+        """Begins the dump. `annotations`: MariaDB's statement texts are wanted too. `buffer`: bytes received ahead of
+        the decoder. Raises SourceError; the connection is the caller's to close then."""
         settings, start, connection = self.server.settings, self.start.position, self.connection
         gtids: bytes | None = None
         if self.server.gtid_mode and start.gtid_set and not self.start.skip_before:
@@ -67,7 +67,7 @@ class ReadySource:
         await connection.register(settings.server_id, settings.heartbeat, name)
         file, offset = ("", 4) if gtids is not None else dump_position(start, self.start.skip_before)
         packets = await connection.dump(
-            settings.server_id, file=file, offset=offset, gtids=gtids, buffer=_STREAM_BUFFER, annotations=annotations
+            settings.server_id, file=file, offset=offset, gtids=gtids, buffer=buffer, annotations=annotations
         )
         return Dump(packets, connection, self.server, self.start)
 

@@ -196,9 +196,12 @@ class RowsReader:
         seen = transactions.events_done <= transactions.skip_events
         if table.told is None or seen or kind.operation is Operation.DELETE:
             return
+        signals_table = table.told.schema.table == SIGNAL_TABLE
+        if not signals_table and data.find(self._options.destination, at, stop) < 0:
+            return
         try:
             rows = _own_rows(table, table.told, kind, data, at, stop)
-            if table.told.schema.table == SIGNAL_TABLE:
+            if signals_table:
                 signals = [Signal.of(row) for row in rows] if kind.operation is Operation.INSERT else []
                 told = [partial(receiver.signal, one) for one in signals] if receiver.signal is not None else []
             else:

@@ -29,6 +29,28 @@ _LOCK_WAIT = 3
 """Seconds that a heartbeat waits for a lock on the server, well below our own limit."""
 
 
+class KnownRoles:
+    """What servers said of their role last, to any destination of the process: the answer is a table of 60 columns, and
+    many destinations may have one server. By server_uuid, because a name may lead to another server meanwhile; and by
+    account, because it may not see all."""
+
+    def __init__(self) -> None:
+        self._roles: dict[tuple[str, str], tuple[Role, float]] = {}
+
+    async def of(self, connection: SourceConnection, user: str) -> Role:
+        """The role of the server that the connection is to. Raises as server_role()."""
+        key = connection.variables.get("server_uuid", ""), user
+        role, at = self._roles.get(key, (None, 0.0))
+        if role is None or time.monotonic() - at > _ROLE_SECONDS:
+            role = await server_role(connection)
+            if key[0]:  # MariaDB has none
+                self._roles[key] = role, time.monotonic()
+        return role
+
+
+ROLES = KnownRoles()
+
+
 class MysqlSecondConnection(SecondConnection):
     def __init__(self, source: SourceSettings, destination: str) -> None:
         self._source, self._destination = source, destination
@@ -57,7 +79,7 @@ class MysqlSecondConnection(SecondConnection):
     async def _write(self, heartbeat: Heartbeat) -> Heartbeat | None:
         connection = await self._connect()
         if self._role is None or time.monotonic() - self._role_at > _ROLE_SECONDS:
-            self._role, self._role_at = await server_role(connection), time.monotonic()
+            self._role, self._role_at = await ROLES.of(connection, self._source.user), time.monotonic()
         role = self._role
         if role.replicates:
             return None

@@ -9,10 +9,10 @@ from headrace.errors import PositionLost, ServerIdTaken, SourceChanged, SourceEr
 from headrace.model import Position
 from headrace.mysql.change_stream import MysqlStream
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.opening import Dump, make_ready
+from headrace.mysql.opening import STREAM_BUFFER, Dump, make_ready
 from headrace.mysql.position.by_hand import move_by_hand
 from headrace.mysql.position.heads import FileHeads
-from headrace.mysql.position.inventory import retention, take_inventory
+from headrace.mysql.position.inventory import VARIABLES, retention, take_inventory
 from headrace.mysql.position.move import parse_where, relocate_by_policy
 from headrace.mysql.replicas import Reader, is_derived
 from headrace.mysql.schema.entries import back_entry, doubt_entry
@@ -39,7 +39,8 @@ def addresses(settings: SourceSettings) -> list[SourceSettings]:
 
 class MysqlSource(Source):
     """See Source. `captures` says of a schema and table whether its rows are wanted. Unless `named`, for a short look,
-    the server id is taken as it is and the source is not told who reads.
+    the server id is taken as it is and the source is not told who reads. `ahead` says when a dump begins how many bytes
+    are received ahead of the decoder.
 
     `settings` have the address that served last, or is tried first; the others are tried when it can't serve.
     """
@@ -51,8 +52,10 @@ class MysqlSource(Source):
         captures: Callable[[str, str], bool],
         *,
         named: bool = True,
+        ahead: Callable[[], int] = lambda: STREAM_BUFFER,
     ) -> None:
         self._destination, self._node, self._captures, self._named = settings, daemon.node, captures, named
+        self._ahead = ahead
         self._options = DecoderOptions.of(settings, daemon)
         self._schemas = named_schemas(settings.filter.include)
         self.settings = settings.source
@@ -93,6 +96,7 @@ class MysqlSource(Source):
         if self._heads is None or self._heads[0] != self.address:
             self._heads = self.address, FileHeads(self.settings)
         async with await SourceConnection.open(address_of(self.settings)) as connection:
+            await connection.load_variables(VARIABLES)
             return await retention(await take_inventory(connection), position, self._heads[1])
 
     async def move_by_hand(
@@ -132,7 +136,7 @@ class MysqlSource(Source):
                 ours.append(doubt_entry(start.last_pos, str(start), "[source] snapshot is schema_only_recovery"))
             known = [*entries, *ours]
             schemas = await TableSchemas.read(self._destination.name, server, self._captures, start, known)
-            dump = await ready.dump(annotations=self._options.dml_queries)
+            dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
         except BaseException:
             await ready.connection.close()
             raise
@@ -188,7 +192,7 @@ class MysqlSource(Source):
         address = self.settings.model_copy(update={"on_diverged": "fail"})
         ready = await make_ready(address, position, self._reader(), schemas=self._schemas)
         try:
-            dump = await ready.dump(annotations=self._options.dml_queries)
+            dump = await ready.dump(annotations=self._options.dml_queries, buffer=self._ahead())
         except BaseException:
             await ready.connection.close()
             raise

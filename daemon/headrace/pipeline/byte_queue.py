@@ -6,46 +6,73 @@ import asyncio
 from collections import deque
 
 from headrace.model import MessageBatch
+from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
 
 
 class ByteQueue:
-    """Batches in order, charged from put() to release(): what waits and what is in flight share one budget."""
+    """Batches in order, charged from put() to release(): what waits and what is in flight share one budget, and the
+    process's, once the queue has joined it."""
 
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
+    def __init__(self, budget: int, process: ProcessBudget = NO_BUDGET) -> None:
+        self._budget, self._process = budget, process
         self.used = self._outstanding = 0
         self._items: deque[MessageBatch] = deque()
-        self._changed = asyncio.Condition()
+        self._filled, self._room, self._emptied = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._emptied.set()
+
+    def join(self) -> None:
+        """From here on the queue counts in the process's budget."""
+        self._process.join(self)
+
+    def leave(self) -> None:
+        """What is still in the queue counts no more: nobody will take it."""
+        self._process.leave(self)
 
     def fits(self, batch: MessageBatch) -> bool:
         """Whether put() would not wait."""
-        return not self.used or self.used + batch.size <= self._budget
+        used = self.used + batch.size
+        return not self.used or (used <= self._budget and self._process.allows(self, used))
 
     async def put(self, *batches: MessageBatch) -> None:
         """Waits until the batch fits; one that is larger than the budget passes alone. Several that are confirmed only
         together go in together."""
-        async with self._changed:
-            while not self.fits(batches[0]):
-                await self._changed.wait()
-            for batch in batches:
-                self.used += batch.size
-                self._outstanding += 1
-                self._items.append(batch)
-            self._changed.notify_all()
+        if not self.fits(batches[0]):
+            with self._process.waiting(self):
+                while not self.fits(batches[0]):
+                    self._room.clear()
+                    await self._room.wait()
+        for batch in batches:
+            self.used += batch.size
+            self._outstanding += 1
+            self._items.append(batch)
+        self._emptied.clear()
+        self._filled.set()
 
     async def get(self) -> MessageBatch:
         """The oldest batch that nobody has taken."""
-        async with self._changed:
-            while not self._items:
-                await self._changed.wait()
-            return self._items.popleft()
+        while not self._items:
+            self._filled.clear()
+            await self._filled.wait()
+        return self._items.popleft()
 
-    async def release(self, size: int) -> None:
+    def take_waiting(self) -> list[MessageBatch]:
+        """All batches that nobody has taken, in order."""
+        taken = list(self._items)
+        self._items.clear()
+        return taken
+
+    def release(self, size: int) -> None:
         """Gives back what a confirmed batch was charged."""
-        async with self._changed:
-            self.used -= size
-            self._outstanding -= 1
-            self._changed.notify_all()
+        self.used -= size
+        self._outstanding -= 1
+        if not self._outstanding:
+            self._emptied.set()
+        self.look_again()
+        self._process.released()
+
+    def look_again(self) -> None:
+        """There may be room for what waits in put()."""
+        self._room.set()
 
     def clear(self) -> None:
         """Lets go of what nobody will take any more."""
@@ -53,9 +80,7 @@ class ByteQueue:
 
     async def empty(self) -> None:
         """Returns once everything that was put in is released."""
-        async with self._changed:
-            while self.used or self._outstanding:
-                await self._changed.wait()
+        await self._emptied.wait()
 
     def __len__(self) -> int:
         return len(self._items)

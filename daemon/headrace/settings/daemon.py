@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from headrace.native import Choice
 from headrace.settings.values import readable
-from headrace_common.section import Folder, Int, NewFile, Seconds, SecondsOrOff, Section
+from headrace_common.section import MIB, Folder, Int, NewFile, Seconds, SecondsOrOff, Section, Size
 from headrace_common.values import parse_host_port
 
 
@@ -40,6 +40,11 @@ class DaemonSettings(Section):
         ge=1,
         le=1_000_000_000,
         description="After so many confirmed transactions the position is written before that time.",
+    )
+    queue_bytes: Size = Field(
+        default=128 * MIB,
+        description="Budget of all destinations' queues together, beside each one's [queue] bytes. Half of it is kept "
+        "for all of them alike, the other half goes to whoever comes first.",
     )
     spool: Folder = Field(
         default=Path("var/spool"),

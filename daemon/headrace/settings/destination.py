@@ -148,6 +148,12 @@ class QueueSettings(Section):
         default=32 * MIB,
         description="Budget for raw and formatted bytes that are not confirmed; when it is used up, reading waits.",
     )
+    linger: SecondsOrOff = Field(
+        default=0.005,
+        description="While little comes, the source is read no more often than once in this time, so that changes "
+        "share requests to the sink; in four times this while nothing comes that is published. 0: each is read as it "
+        "comes.",
+    )
 
 
 class DestinationSettings(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import socket
 import struct
@@ -29,9 +30,10 @@ from headrace.model import MessageBatch
 
 KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
-_txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the client's _conns and
-_get_conn, and a connection's _writer; on the admin client's _client; on conn.OAuthAuthenticator with its _token_sent;
-and on the requests and types of aiokafka.protocol."""
+_txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the accumulator's
+create_builder() and _batch_size; on the names of the codecs in the module of DefaultRecordBatchBuilder; on the
+client's _conns and _get_conn, and a connection's _writer; on the admin client's _client; on
+conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that closing in order, or ending the tasks of a producer, may take."""
@@ -39,7 +41,7 @@ _TASKS = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 """What aiokafka's sender runs in tasks of their own, which end with it only when they come to their end."""
 _TRANSACTIONAL = 0x10
 """The bit of a record batch's attributes."""
-_COMPRESS: dict[int, Callable[[bytes], bytes]] = {
+_COMPRESS: dict[int, Callable[..., bytes]] = {
     1: codec.gzip_encode,
     2: codec.snappy_encode,
     3: codec.lz4_encode,
@@ -236,6 +238,7 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
         super().__init__(run[2], 0, is_transactional=transactional)
         self._columns, self._run, self._when = columns, run, when
         self._compression, self._transactional = accumulator._compression_type, _TRANSACTIONAL * transactional
+        self._level = (producer.headrace_level,) if getattr(producer, "headrace_level", 0) else ()
         self._relative_offset = run[1] - run[0]
         self._state = (-1, -1, 0)
         self._buffer: bytes | None = None
@@ -249,7 +252,7 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
             first, end, _ = self._run
             records, attributes = self._columns.records(first, end), self._transactional | self._compression
             if self._compression:
-                records = _COMPRESS[self._compression](records)
+                records = _COMPRESS[self._compression](records, *self._level)
             self._buffer = self._columns.record_batch(records, attributes, end - first, self._when, *self._state)
         return self._buffer
 
@@ -278,6 +281,47 @@ def _builder_of(producer: Any, limit: int) -> Callable[[], Any]:
             accumulator._batch_size = size
 
     return create
+
+
+_level = 0
+"""Of the record batch that is being compressed."""
+
+
+class _LevelBuilder(BatchBuilder):  # type: ignore[misc]
+    """Compresses at a level of its own: aiokafka calls its codecs without one."""
+
+    headrace_level = 0
+
+    def _build(self) -> Any:
+        global _level
+        _level = self.headrace_level
+        try:
+            return super()._build()
+        finally:
+            _level = 0
+
+
+def _at_level(encode: Callable[..., bytes]) -> Callable[[bytes], bytes]:
+    return lambda data: encode(data, _level) if _level else encode(data)
+
+
+_records = importlib.import_module(DefaultRecordBatchBuilder.__module__)
+for _name in ("gzip_encode", "lz4_encode", "zstd_encode"):
+    setattr(_records, _name, _at_level(getattr(codec, _name)))
+
+
+def set_compression_level(producer: Any, level: int) -> None:
+    """Has all record batches of a producer compressed at a level."""
+    producer.headrace_level = level
+    accumulator = producer._message_accumulator
+    create = accumulator.create_builder
+
+    def create_builder(*arguments: Any, **more: Any) -> BatchBuilder:
+        builder = create(*arguments, **more)
+        builder.__class__, builder.headrace_level = _LevelBuilder, level
+        return builder
+
+    accumulator.create_builder = create_builder
 
 
 def size_at_most(batch: MessageBatch, index: int) -> int:

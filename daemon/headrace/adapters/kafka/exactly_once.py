@@ -24,6 +24,9 @@ from headrace.tasks import cancel, confirmation, settle
 
 _IDLE_INTERVAL = 1.0
 """Seconds between two commits that only move the position."""
+_OFTEN = 0.1
+"""Seconds between commits that are often enough while brokers are busy: below it commits take a third of the time at
+most, above it two thirds."""
 _GATHER_MOST = 1.0
 """Seconds that are gathered for at most because commits take long; transaction_interval may be longer."""
 
@@ -31,8 +34,9 @@ _GATHER_MOST = 1.0
 class ExactlyOnceKafkaSink(Sink):
     """Publishes all batches, also those that only move the position. A Kafka transaction ends after
     transaction_interval or transaction_bytes, at the next batch with a position: in the midst of a MySQL transaction
-    where that is a long one. Where commits take long, half of what the last one took is gathered for: else most of the
-    time would go into commits of the little that comes in an interval, and what waits would grow.
+    where that is a long one. Where commits take long, more is gathered for: twice what the last one took up to a tenth
+    of a second, and half of it beyond that. Else most of the time would go into commits of the little that comes in an
+    interval, and what waits would grow.
 
     start() fences every other producer of the destination. Then the state has to be read, and an epoch begun, through
     the KafkaStore with the same Transactor, before anything is published.
@@ -195,7 +199,8 @@ class ExactlyOnceKafkaSink(Sink):
         waiting, self._waiting = self._waiting, []
         self._entries, self._size, self._since = [], 0, 0.0
         self._committed_at = asyncio.get_running_loop().time()
-        slow = min((self._committed_at - began) / 2, _GATHER_MOST, self._longest)
+        took = self._committed_at - began
+        slow = min(max(min(2 * took, _OFTEN), took / 2), _GATHER_MOST, self._longest)
         self._gather = max(self._interval, slow)
         for done in waiting:
             settle(done)

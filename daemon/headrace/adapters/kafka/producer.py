@@ -42,6 +42,8 @@ def make_producer(settings: KafkaSinkSettings, **more: Any) -> Any:
     except RuntimeError as error:  # aiokafka's word for a library that is not there
         raise SinkRejected(f"Kafka can't be used as configured ({error})", remedy="pip install cramjam") from error
     aiokafka_internals.note_tasks(producer)
+    if level := settings.level:
+        aiokafka_internals.set_compression_level(producer, level)
     return producer
 
 

@@ -11,6 +11,10 @@ from headrace.rules.topics import KAFKA
 from headrace.settings.adapters import SinkCapabilities, SinkSettings
 from headrace_common.section import KIB, MIB, Hosts, Int, Seconds, Size, TlsSection, Topic
 
+_HIGHEST_LEVELS = {"gzip": 9, "lz4": 12, "zstd": 19}
+_DEFAULT_LEVELS = {"gzip": 6, "lz4": 1, "zstd": 1}
+"""Beyond them each byte that is saved costs much more; docs/sinks.md has the figures."""
+
 
 class KafkaSinkSettings(SinkSettings, TlsSection):
     """[sink] type = "kafka"."""
@@ -20,6 +24,10 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     client_id: str = Field(default="headrace", min_length=1, description="Our name in the brokers' logs and quotas.")
     compression: Literal["none", "gzip", "lz4", "zstd", "snappy"] = Field(
         default="none", description="Compression of record batches."
+    )
+    compression_level: Int | None = Field(
+        default=None,
+        description="How hard that tries: gzip 1 to 9, lz4 1 to 12, zstd 1 to 19. Default: 6 for gzip, else 1.",
     )
     batch_bytes: Size = Field(
         default=900 * KIB, description="Largest record batch; stays below the brokers' message.max.bytes."
@@ -37,7 +45,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         "default: headrace- and the destination's name.",
     )
     transaction_interval: Seconds = Field(
-        default=0.1,
+        default=0.06,
         description="exactly_once: a Kafka transaction is committed after this time; later, by a second at "
         "most, while commits themselves take long.",
     )
@@ -105,6 +113,21 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     def transactional_id_of(self, destination: str) -> str:
         """The name that exactly once writes under."""
         return self.transactional_id or f"headrace-{destination}"
+
+    @property
+    def level(self) -> int:
+        """The level of the compression; 0 where it has none."""
+        return self.compression_level or _DEFAULT_LEVELS.get(self.compression, 0)
+
+    @model_validator(mode="after")
+    def _check_level(self) -> Self:
+        if (level := self.compression_level) is None:
+            return self
+        if (most := _HIGHEST_LEVELS.get(self.compression, 0)) == 0:
+            raise ValueError(f'compression_level has no meaning with compression = "{self.compression}"')
+        if not 1 <= level <= most:
+            raise ValueError(f"compression_level of {self.compression} should be from 1 to {most}, not {level}")
+        return self
 
     @model_validator(mode="after")
     def _check_sasl(self) -> Self:

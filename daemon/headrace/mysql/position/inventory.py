@@ -12,6 +12,18 @@ from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.wire.connection import SourceConnection
 from headrace.ports.source import Retention
 
+VARIABLES = (
+    "version",
+    "server_uuid",
+    "server_id",
+    "gtid_domain_id",
+    "gtid_mode",
+    "binlog_expire_logs_auto_purge",
+    "binlog_expire_logs_seconds",
+    "expire_logs_days",
+)
+"""What an inventory needs of the server's variables."""
+
 
 @dataclass(frozen=True, slots=True)
 class Binlog:

@@ -1,0 +1,64 @@
+"""Small batches that wait together become one a topic and partition, so that none is a request of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+from headrace.model import MessageBatch
+
+SMALL = 64 * 1024
+"""Bytes of a batch that others may join; what is larger is worth a request."""
+_MOST = 4 * SMALL
+"""Bytes that go together."""
+
+Target = tuple[str, int]
+
+
+def target_of(batch: MessageBatch) -> Target:
+    """Topic and partition."""
+    return batch.topic, batch.partition
+
+
+def together(waiting: Sequence[MessageBatch]) -> int:
+    """How many batches, from the first on, may be handed over together; 1 at least. They end with a position, because
+    one without it stands for a part of what follows. Batches of a sink that parks or tags messages stay as they are."""
+    count, size = 1, 0
+    for number, batch in enumerate(waiting, 1):
+        size += batch.size
+        if batch.size > SMALL or size > _MOST or batch.barrier or batch.units is not None or batch.tags is not None:
+            break
+        if batch.position is not None:
+            count = number
+    return count
+
+
+def joined(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
+    """The same messages in a batch a target, in order within each. The last batch has the position."""
+    targets: dict[Target, list[MessageBatch]] = {}
+    for batch in batches:
+        if batch.values:
+            targets.setdefault(target_of(batch), []).append(batch)
+    made = [_joined(parts) for parts in targets.values()] or [MessageBatch("", 0)]
+    made[-1].position = batches[-1].position
+    made[-1].schema_entries = tuple(chain.from_iterable(batch.schema_entries for batch in batches))
+    return made
+
+
+def _joined(parts: Sequence[MessageBatch]) -> MessageBatch:
+    last = parts[-1]
+    keys: list[bytes | None] | None = None
+    if any(part.keys is not None for part in parts):
+        keys = list(chain.from_iterable(part.keys or [None] * len(part.values) for part in parts))
+    return replace(
+        last,
+        values=list(chain.from_iterable(part.values for part in parts)),
+        headers=list(chain.from_iterable(part.headers for part in parts)),
+        keys=keys,
+        size=sum(part.size for part in parts),
+        rows=sum(part.rows for part in parts),
+        received=parts[0].received,
+        position=None,
+        schema_entries=(),
+    )
