@@ -82,6 +82,11 @@ def slowly(rows: int) -> str:
     return f"snapshot_max_rows_per_second = {rows}\nsnapshot_chunk_seconds = 0.02\n"
 
 
+def some_are_stored(status: dict[str, Any]) -> bool:
+    """Whether the stored position has rows of the table that is read."""
+    return any(one["open"] and one["open"][0]["rows"] for one in status["position"]["snapshots"])
+
+
 def reading(rows: int) -> Callable[[dict[str, Any]], bool]:
     """Whether a snapshot has passed so many rows."""
     return lambda status: bool(status["snapshot"]) and status["snapshot"]["rows"] >= rows
