@@ -53,7 +53,8 @@ def test_a_killed_snapshot_goes_on_behind_the_last_row_that_was_stored(
     process = daemon(shop=text).start()
     stored, begins = [], []
     for rows in (3_000, 6_000, 9_000):
-        seen = process.wait("shop", lambda status, passed=reading(rows): passed(status) and some_are_stored(status))
+        process.wait("shop", reading(rows))
+        seen = process.wait("shop", some_are_stored)
         assert seen["state"] == "SNAPSHOTTING"
         (table,) = seen["position"]["snapshots"][0]["open"]
         assert table["key"] is None  # it may be what a mask hides
