@@ -86,6 +86,18 @@ class MysqlSource(Source):
         async with await SourceConnection.open(address_of(self.settings)):
             pass
 
+    async def reachable(self) -> bool:
+        for one in addresses(self._destination.source):
+            try:
+                # A whole login: MySQL locks out a host whose connections end before it, as those of a mere look do.
+                async with await SourceConnection.open(address_of(one)):
+                    return True
+            except SourceUnreachable:
+                continue
+            except SourceError:
+                return True
+        return False
+
     def second_connection(self) -> SecondConnection:
         return MysqlSecondConnection(self.settings, self._destination.name)
 

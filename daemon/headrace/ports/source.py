@@ -292,6 +292,11 @@ class Source(ABC):
         """Connects to that server and closes the connection. Raises SourceError."""
 
     @abstractmethod
+    async def reachable(self) -> bool:
+        """Whether any of its addresses takes a connection, or refuses it for another reason than that it is away.
+        Bounded in time; never raises SourceError."""
+
+    @abstractmethod
     def second_connection(self) -> SecondConnection:
         """A connection to that server beside the stream, not made yet."""
 
