@@ -19,7 +19,7 @@ from headrace.settings.load import Loader
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor
 from tests.proxy import Proxy
 from tests.site import Site
-from tests.support import destination_toml
+from tests.support import DaemonProcess, destination_toml
 
 pytestmark = pytest.mark.server
 
@@ -74,3 +74,23 @@ async def test_a_source_that_was_away_for_three_seconds_does_not_wait_out_a_long
             boss.request_stop()
             await running
             await wiring.close()
+
+
+async def test_an_error_of_a_source_that_is_away_names_its_address(
+    mysql_site: Site, out: Path, daemon: Callable[..., DaemonProcess]
+) -> None:
+    """Whether the connection breaks, is closed, or the server says that it ends the dump."""
+    with Proxy(mysql_site.server.host, mysql_site.server.port) as proxy:
+        address = f"{proxy.host}:{proxy.port}"
+        process = daemon(shop=destination_toml(proxy, mysql_site.schema, f'type = "jsonl"\npath = "{out}"')).start()
+        for number, reset in enumerate((False, True, None), 1):
+            process.wait_state("shop", "STREAMING")
+            if reset is None:
+                dumps = "SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'"
+                for (thread,) in mysql_site.run(dumps):
+                    mysql_site.run(f"KILL {thread}")
+            else:
+                proxy.close_all(reset=reset)
+            status = process.wait("shop", lambda s, number=number: s["restarts"] >= number)
+            assert address in status["last_error"], status["last_error"]
+        assert process.terminate() == 0

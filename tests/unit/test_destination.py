@@ -20,6 +20,7 @@ from headrace.errors import (
     SourceMisconfigured,
     SourceSilent,
     SourceUnreachable,
+    StateStoreError,
 )
 from headrace.model import Gap, Position, State
 from tests.destinations import STORED, DestinationSite
@@ -268,6 +269,27 @@ async def test_a_source_that_takes_connections_and_can_t_be_opened_is_not_tried_
     await failed(site, AWAY, monkeypatch, Looks(False, True))
     async with asyncio.timeout(5):
         await site.actor.changed()
+
+
+async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absence, "_LOOK", 0.01)
+    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    site, load, away = DestinationSite(store, monkeypatch), store.load, True
+
+    async def loads(name: str) -> Any:
+        if away:
+            raise StateStoreError("away")
+        return await load(name)
+
+    monkeypatch.setattr(store, "load", loads)
+    with pytest.raises(StateStoreError):
+        await site.actor.run(site.stop)
+    waiting = asyncio.create_task(site.actor.changed())
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    away = False
+    async with asyncio.timeout(5):
+        assert await waiting == "the state store is back"
 
 
 async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_stored_before(

@@ -1,4 +1,5 @@
-"""What ended a run by not being there, its source or its sink: the wait for the next attempt ends once it is back."""
+"""What ended a run by not being there, its source, its sink or its state store: the wait for the next attempt ends once
+it is back."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Parts
-from headrace.errors import HeadraceError, SinkError, SourceEnded, SourceSilent, SourceUnreachable
+from headrace.errors import HeadraceError, SinkError, SourceEnded, SourceSilent, SourceUnreachable, StateStoreError
 from headrace.ports.source import Source
 
 _LOOK = 1.0
@@ -20,8 +21,8 @@ _AWAY = (SourceUnreachable, SourceEnded, SourceSilent)
 class Absence:
     """Lives as long as its destination, which says how each run ended."""
 
-    def __init__(self, parts: Parts, source: Source, outage: SinkOutage) -> None:
-        self._parts, self._source, self._outage = parts, source, outage
+    def __init__(self, name: str, parts: Parts, source: Source, outage: SinkOutage) -> None:
+        self._name, self._parts, self._source, self._outage = name, parts, source, outage
         self.error: HeadraceError | None = None
         """What ended the last run."""
         self._in_vain = False
@@ -44,6 +45,17 @@ class Absence:
 
             await _back(sink_away, seen=False)
             return "the sink is back"
+        if isinstance(error, StateStoreError) and error.retriable:
+
+            async def store_away() -> bool:
+                try:
+                    await self._parts.store.load(self._name)
+                except StateStoreError:
+                    return True
+                return False
+
+            await _back(store_away, seen=False)
+            return "the state store is back"
         if isinstance(error, _AWAY):
             # The failure itself has seen it away, however short that was. A server that can be reached and not be
             # opened is not tried each second: for the next time it counts what the looks see.

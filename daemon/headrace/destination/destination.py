@@ -72,7 +72,7 @@ class Destination:
             self._context, parts, self._source, self._checkpointer, self._unconfirmed, self.requests
         )
         self._outage = SinkOutage(self._context, self._unconfirmed)
-        self._absence = Absence(parts, self._source, self._outage)
+        self._absence = Absence(settings.name, parts, self._source, self._outage)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
 
@@ -111,12 +111,15 @@ class Destination:
     async def _written(self) -> None:
         # A run that failed before it had read the position, because its sink was away, does not know what is stored.
         known = self._checkpointer
-        seen = known.version if known.loaded else (await self._store.load(self.name)).version
+        seen = known.version if known.loaded else None
         while True:
-            await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
             with contextlib.suppress(StateStoreError):
-                if (await self._store.load(self.name)).version != seen:
+                version = (await self._store.load(self.name)).version
+                if seen is None:
+                    seen = version
+                elif version != seen:
                     return
+            await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
