@@ -252,8 +252,9 @@ def test_the_verdict_is_the_state_that_the_destination_would_take(
 
 
 def test_warnings_leave_standard_output_alone_and_what_is_below_them_is_not_told(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a command's own process
     log = structlog.get_logger("headrace.test")
     before = structlog.get_config()
     with logs.for_commands():
