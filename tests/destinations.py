@@ -107,9 +107,7 @@ class DestinationSite:
         host = self._answer[1] if isinstance(self._answer, tuple) else candidates[0].host
         return await open_one(next(one for one in candidates if one.host == host))
 
-    async def _make_ready(
-        self, one: Any, stored: Position | None, reader: Any, last_pos: int = 0, *, schemas: Any = ()
-    ) -> Any:
+    async def _make_ready(self, one: Any, stored: Position | None, reader: Any, last_pos: int = 0, **_: Any) -> Any:
         """The present answer; none: a dump is begun again."""
         answer, self._answer = self._answer, None
         if answer is None:

@@ -38,6 +38,7 @@ class Proxy:
 
     freeze()     accepts and holds: nothing is forwarded, nothing is closed; the kernel still confirms what is sent
     blackhole()  the same, and new connections hang: as behind a firewall that begins to drop packets
+    refuse()     ends every connection, and new ones are refused: as of a server that has stopped
     delay()      each piece is handed on so many seconds later
     limit()      so many bytes a second towards the client
     cut()        ends a connection after so many more bytes towards the client, mostly in the middle of a packet
@@ -88,6 +89,14 @@ class Proxy:
         self._call(self._go.clear)
         self._call(self._accept_off)
 
+    def refuse(self) -> None:
+        def stop() -> None:
+            self._accept_off()
+            self._listener.close()
+
+        self._call(stop)
+        self.close_all()
+
     def delay(self, seconds: float) -> None:
         self._call(lambda: setattr(self, "_delay", seconds))
 
@@ -112,6 +121,8 @@ class Proxy:
             self._delay = self._rate = 0.0
             self._cut_after = None
             self._go.set()
+            if self._listener.fileno() < 0:
+                self._listener = self._listen(self.port)
 
         self._call(all_off)
         self._call(self._accept_on)

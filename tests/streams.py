@@ -241,6 +241,7 @@ class Run:
         self.reopened: list[MysqlDump | Exception] = more.pop("reopened", [])
         self.asked: list[Position] = []
         self.sink, self.unconfirmed, self.status = sink or HeldSink(), Unconfirmed(), DestinationStatus("shop")
+        self.status.source_address = "h:3306"
         self.context = context = Context(self.config, self.daemon, self.status)
         lease, parking = more.pop("lease", None) or Lease(), more.pop("parking", None)
         self.dump, self.publisher = Dump(*steps), HeldPublisher(context, self.sink, store, lease, parking)

@@ -40,8 +40,9 @@ class FakeActor:
             raise self.trouble.pop()
         await asyncio.Event().wait()
 
-    async def changed(self) -> None:
+    async def changed(self) -> str:
         await self.outside.wait()
+        return "the stored position was changed"
 
 
 def supervisor(config: Settings, runs: dict[str, Run], policy: RestartPolicy = FAST, **more: object) -> Supervisor:

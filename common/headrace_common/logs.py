@@ -119,9 +119,14 @@ def _bound_destination() -> Any:
 
 @contextlib.contextmanager
 def for_commands() -> Iterator[None]:
-    """While a command runs whose standard output is read by people or programs: warnings go to standard error, and
-    nothing below them is told."""
-    before = structlog.get_config()
+    """While a command runs whose standard output is read by people or programs: our warnings go to standard error, and
+    nothing below them is told. What libraries meet with is told in our own words; only asyncio's complaints, which are
+    faults of ours, go on."""
+    before, root = structlog.get_config(), logging.getLogger()
+    silent, faults = logging.NullHandler(), logging.StreamHandler()
+    # Without a handler Python writes the libraries' warnings to standard error.
+    root.addHandler(silent)
+    logging.getLogger("asyncio").addHandler(faults)
     structlog.configure(
         processors=[structlog.processors.add_log_level, _printable, structlog.dev.ConsoleRenderer(colors=False)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
@@ -132,3 +137,5 @@ def for_commands() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+        root.removeHandler(silent)
+        logging.getLogger("asyncio").removeHandler(faults)

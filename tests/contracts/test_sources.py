@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -249,3 +250,18 @@ async def test_how_far_a_position_is_from_being_purged_is_told(site: Site) -> No
         left = await source.retention(one.start)
     assert (left.bytes or 0) >= 0
     assert left.share is None or 0 <= left.share <= 1
+
+
+async def test_a_source_is_reachable_when_one_of_its_addresses_answers(site: Site) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and it does not listen
+        nobody = taken.getsockname()[1]
+        before = site.connections()
+        assert await site.source().reachable()
+        assert await site.source(password="wrong").reachable(), "it answers"
+        assert not await site.source(port=nobody).reachable()
+        standby = [{"host": site.login["host"], "port": site.login["port"]}]
+        assert await site.source(port=nobody, standby=standby).reachable()
+        async with asyncio.timeout(10):
+            while site.connections() > before:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)

@@ -140,3 +140,32 @@ async def test_a_broker_that_is_away_is_named_and_told_once_a_minute_and_publish
     assert seconds - 3 < end["seconds"] < seconds + 20
     assert process.terminate() == 0
     cluster.kill()
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+async def test_every_line_about_an_outage_that_ends_the_run_names_the_broker_and_the_cause(
+    delivery: str, stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any],
+    daemon: Callable[..., DaemonProcess],
+) -> None:  # fmt: skip
+    cluster = stack.kafka(brokers=1)
+    address = cluster.bootstrap_servers
+    execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(40))")
+    sink = f'type = "kafka"\nbootstrap_servers = "{address}"\nrequest_timeout = "5s"\ndelivery = "{delivery}"'
+    process = daemon(shop=destination_toml(mysql, schema, sink)).start()
+    process.wait_state("shop", "STREAMING")
+    trickle = Trickle(mysql, schema)
+    trickle.start()
+    try:
+        process.wait("shop", lambda status: status["rows"] > 20)
+        cluster.kill()
+        before = process.wait("shop", lambda status: status["restarts"] > 1, 60)
+        cluster.start()
+        process.wait("shop", lambda status: status["rows"] > before["rows"], 15)
+    finally:
+        trickle.stop()
+    for one in lines(process, "destination failed"):
+        assert address in one["error"], one
+        assert "can't be reached" in one["error"], one
+        assert "Timeout" not in one["error"], one
+    assert process.terminate() == 0
+    cluster.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proxy import Proxy
 from tests.site import Site
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 from tests.terminals import COMMAND, line_by_line, shown
@@ -40,6 +41,56 @@ def test_a_search_for_a_position_shows_the_share_of_the_file_the_rate_and_the_ti
     assert {line.split()[1] for line in seen} == {file}
     assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", seen[-1]), seen
     assert f"position is {file}:" in (tmp_path / "out").read_text()
+
+
+def long_ago_and_now(site: Site) -> tuple[str, str]:
+    """A binlog of 40 MB; its name, and a time behind it."""
+    site.run("FLUSH BINARY LOGS", "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)")
+    for _ in range(40):
+        site.run("INSERT INTO t (v) VALUES (REPEAT('x', 1000000))")
+    site.run("DO SLEEP(1.1)")
+    ((now,),) = site.run("SELECT DATE_FORMAT(UTC_TIMESTAMP(), '%Y-%m-%dT%H:%i:%sZ')")
+    site.run("INSERT INTO t (v) VALUES ('last')")
+    ((file, *_),) = site.run("SHOW BINARY LOGS")[-1:]
+    return str(file), str(now)
+
+
+def test_a_search_that_a_running_daemon_does_shows_the_same(
+    mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path, tmp_path: Path
+) -> None:
+    site = mysql_site
+    with Proxy(site.server.host, site.server.port) as proxy:
+        process = daemon(shop=destination_toml(proxy, site.schema, f'type = "jsonl"\npath = "{out}"')).start()
+        process.wait_state("shop", "STREAMING")
+        file, now = long_ago_and_now(site)
+        eventually(lambda: len(read_jsonl(out)) == 41)
+        proxy.limit(20_000_000)
+        words = ("position", "set", "--config", "headrace.toml", "shop", now, "--yes")
+        assert shown(COMMAND, *words, terminal="none", output=tmp_path / "pipe", folder=process.folder) == ""
+        assert "reading" not in (tmp_path / "pipe").read_text()
+
+        said = shown(COMMAND, *words, terminal="error", output=tmp_path / "out", folder=process.folder)
+        seen = [line for search in said.splitlines() for line in line_by_line(search)]  # to be shown, and to be done
+        told = [line for line in seen if line.startswith(f"reading {file} ")]
+        assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", told[-1]), seen
+        assert f"position is {file}:" in (tmp_path / "out").read_text()
+        assert process.wait_state("shop", "STREAMING")["search"] is None
+        assert process.terminate() == 0
+
+
+def test_decode_from_a_time_shows_the_search_for_where_that_is(mysql_site: Site, tmp_path: Path) -> None:
+    site = mysql_site
+    file, now = long_ago_and_now(site)
+    with Proxy(site.server.host, site.server.port) as proxy:
+        proxy.limit(20_000_000)
+        account = ("--port", str(proxy.port), "--user", "canal", "--password-env", "TEST_PASSWORD")
+        words = ("decode", "--host", proxy.host, *account, "--table", f"{site.schema}\\..*", "--from", now)
+        assert shown(COMMAND, *words, terminal="none", output=tmp_path / "pipe") == ""
+        seen = line_by_line(shown(COMMAND, *words, terminal="error", output=tmp_path / "out"))
+    told = [line for line in seen if line.startswith(f"reading {file} ")]
+    assert re.search(r" \d+% \d+\.\d/4\d\.\d MB [\d.]+ MB/s 0:00:0\d", told[-1]), seen
+    assert seen[-1].startswith("decoding "), seen
+    assert (tmp_path / "out").read_bytes().count(b"\n") == (tmp_path / "pipe").read_bytes().count(b"\n") == 1
 
 
 def test_verify_shows_the_share_of_the_messages_and_then_of_the_rows(

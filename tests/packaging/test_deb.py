@@ -134,15 +134,59 @@ def test_the_installed_configuration_is_right_once_it_has_a_destination(files: P
     assert (done.returncode, done.stdout) == (0, f"{main}: the configuration is right; destinations: shop\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="dpkg gives files to root")
-def test_dpkg_installs_it_keeps_what_an_operator_changed_and_removes_it(package: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
+def empty_root(root: Path) -> tuple[str, ...]:
+    """Makes the folders that dpkg needs; its command for them. Nothing else is installed there, and its scripts use the
+    programs of this machine."""
     for folder in ("etc", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"):
         (root / folder).mkdir(parents=True)
     for file in ("status", "available"):
         (root / "var/lib/dpkg" / file).touch()
-    # Nothing else is installed there, and its scripts use the programs of this machine.
-    dpkg = ("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", "--force-confold")
+    return ("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", "--force-confold")
+
+
+def enabled(root: Path) -> dict[str, str]:
+    """What systemd finds in /etc: names of links below it, and where they lead."""
+    etc = root / "etc/systemd/system"
+    return {str(one.relative_to(etc)): os.readlink(one) for one in etc.rglob("*") if one.is_symlink()}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="dpkg gives files to root")
+def test_units_that_were_enabled_are_not_after_the_package_is_purged_and_are_again_after_a_mere_removal(
+    package: Path, tmp_path: Path
+) -> None:
+    if not shutil.which("systemctl") or not shutil.which("deb-systemd-helper"):
+        pytest.skip("this machine has no systemd")
+    root = tmp_path / "root"
+    dpkg = empty_root(root)
+    assert (done := run(*dpkg, "-i", package)).returncode == 0, done.stderr
+    assert enabled(root) == {}, "an installation enables nothing"
+    wants = "multi-user.target.wants"
+    units = ("headrace.service", "headrace@shop.service", "headrace-consume.service")
+    assert (done := run("systemctl", f"--root={root}", "enable", *units)).returncode == 0, done.stderr
+    before = enabled(root)
+    assert before.keys() == {f"{wants}/{unit}" for unit in units}
+    assert run(*dpkg, "-i", package).returncode == 0
+    assert enabled(root) == before, "an upgrade changes nothing"
+
+    assert (done := run(*dpkg, "--remove", "headrace")).returncode == 0, done.stderr
+    after = enabled(root)
+    assert {name: to for name, to in after.items() if to == "/dev/null"}.keys() == {
+        "headrace.service",
+        "headrace@.service",
+        "headrace-consume.service",
+    }
+    assert run(*dpkg, "-i", package).returncode == 0
+    assert enabled(root) == before
+
+    assert (done := run(*dpkg, "--purge", "headrace")).returncode == 0, done.stderr
+    assert enabled(root) == {}
+    assert not list((root / "var/lib/systemd").rglob("*headrace*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="dpkg gives files to root")
+def test_dpkg_installs_it_keeps_what_an_operator_changed_and_removes_it(package: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    dpkg = empty_root(root)
     assert (done := run(*dpkg, "-i", package)).returncode == 0, done.stderr
     (user,) = [
         line.split(":") for line in (root / "etc/passwd").read_text().splitlines() if line.startswith("headrace")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from headrace.adapters.jsonl.settings import JsonlSinkSettings
+from headrace.http.hosts import Hosts
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import Settings
 from tests.configured import load
@@ -99,6 +100,15 @@ def test_the_service_finds_the_pods_and_their_port() -> None:
     service, deployment = document(BASE / "service.yaml")["spec"], document(BASE / "deployment.yaml")["spec"]
     assert service["selector"].items() <= deployment["template"]["metadata"]["labels"].items()
     assert {one["targetPort"] for one in service["ports"]} <= {one["name"] for one in daemon(BASE)["ports"]}
+
+
+@pytest.mark.parametrize("config", [None, ZOOKEEPER / "headrace.toml"], ids=["base", "zookeeper"])
+def test_the_daemon_answers_by_the_service_s_names(config: Path | None, tmp_path: Path) -> None:
+    name = document(BASE / "service.yaml")["metadata"]["name"]
+    hosts = Hosts("0.0.0.0", settings_of(BASE, tmp_path, config).http.allowed_hosts)
+    for asked in (name, f"{name}.shop.svc", f"{name}.shop.svc.cluster.local"):
+        assert hosts.allows(f"{asked}:9180")
+    assert not hosts.allows("rebinding.example:9180")
 
 
 def test_every_file_is_named_by_a_kustomization_and_is_there() -> None:

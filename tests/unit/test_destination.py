@@ -7,11 +7,22 @@ from typing import Any
 
 import pytest
 
+from headrace.destination import absence
 from headrace.destination import destination as module
-from headrace.errors import Fenced, LostKind, PositionLost, ServerIdTaken, SinkError, SourceUnreachable
+from headrace.errors import (
+    Fenced,
+    LostKind,
+    PositionLost,
+    ServerIdTaken,
+    SinkError,
+    SourceEnded,
+    SourceError,
+    SourceMisconfigured,
+    SourceSilent,
+    SourceUnreachable,
+    StateStoreError,
+)
 from headrace.model import Gap, Position, State
-from headrace.ports.source import Retention
-from headrace.tasks import beside
 from tests.destinations import STORED, DestinationSite
 from tests.made_binlog import SID
 from tests.streams import START, HeldSink, error_packet, three, until
@@ -181,32 +192,104 @@ async def test_only_what_others_write_ends_a_wait(store: Any, monkeypatch: pytes
         await waiting
 
 
-async def test_a_source_that_is_reached_again_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_AT_BINLOGS", 0.0)
-    monkeypatch.setattr(module, "_LOOK_AT_BACKLOG", 0.0)
-    site, looks = DestinationSite(store, monkeypatch), 0
-    await site.put()
-    site.status.position, away = STORED, True
+class Looks:
+    """What the looks at a source find, one after the other; the last one for ever."""
 
-    async def retention(position: Position) -> Retention:
-        nonlocal looks
-        looks += 1
-        if away:
-            raise SourceUnreachable("away")
-        return Retention()
+    def __init__(self, *reachable: bool) -> None:
+        self._answers, self.count = list(reachable), 0
 
-    monkeypatch.setattr(site.actor._source, "retention", retention)
-    site.answers = [SourceUnreachable("away")]
-    with pytest.raises(SourceUnreachable) as failure:
+    async def __call__(self) -> bool:
+        self.count += 1
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+async def failed(site: DestinationSite, error: SourceError, monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
+    """A run that ended so; `looks` are those of the wait behind it."""
+    monkeypatch.setattr(absence, "_LOOK", 0.01)
+    monkeypatch.setattr(site.actor._source, "reachable", looks)
+    site.answers = [error]
+    with pytest.raises(SourceError):
         await site.actor.run(site.stop)
-    site.status.fail(failure.value)
-    async with beside({"observe": site.actor.observe()}):
-        waiting = asyncio.create_task(site.actor.changed())
-        await until(lambda: looks > 0)
-        assert not waiting.done()
-        away = False
-        async with asyncio.timeout(5):
-            await waiting
+
+
+def ended_dump(cause: SourceError | None) -> SourceEnded:
+    error = SourceEnded("the source closed the binlog stream")
+    error.__cause__ = cause
+    return error
+
+
+AWAY = SourceUnreachable("away")
+
+
+@pytest.mark.parametrize(
+    ("error", "looks"),
+    [
+        (AWAY, [False, False, True]),
+        (AWAY, [True]),
+        (ended_dump(AWAY), [True]),
+        (ended_dump(None), [True, True, False, True]),
+        (SourceSilent("no byte came"), [False, True]),
+    ],
+    ids=["away", "back before the first look", "could not be begun again", "ended", "silent"],
+)
+async def test_a_source_that_is_reached_again_ends_a_wait_however_short_it_was_away(
+    error: SourceError, looks: list[bool], store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, made = DestinationSite(store, monkeypatch), Looks(*looks)
+    await failed(site, error, monkeypatch, made)
+    async with asyncio.timeout(5):
+        assert await site.actor.changed() == "the source is back"
+    assert made.count == len(looks)
+
+
+@pytest.mark.parametrize(
+    "error", [LOST, ServerIdTaken("taken", disconnected=True), SourceMisconfigured("off"), ended_dump(None)]
+)
+async def test_a_source_that_answers_does_not_end_a_wait_for_what_it_has_answered(
+    error: SourceError, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    await failed(site, error, monkeypatch, Looks(True))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await site.actor.changed()
+
+
+async def test_a_source_that_takes_connections_and_can_t_be_opened_is_not_tried_each_second(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    await failed(site, AWAY, monkeypatch, Looks(True))
+    async with asyncio.timeout(5):
+        await site.actor.changed()
+    await failed(site, AWAY, monkeypatch, Looks(True))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await site.actor.changed()
+    await failed(site, AWAY, monkeypatch, Looks(False, True))
+    async with asyncio.timeout(5):
+        await site.actor.changed()
+
+
+async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absence, "_LOOK", 0.01)
+    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    site, load, away = DestinationSite(store, monkeypatch), store.load, True
+
+    async def loads(name: str) -> Any:
+        if away:
+            raise StateStoreError("away")
+        return await load(name)
+
+    monkeypatch.setattr(store, "load", loads)
+    with pytest.raises(StateStoreError):
+        await site.actor.run(site.stop)
+    waiting = asyncio.create_task(site.actor.changed())
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    away = False
+    async with asyncio.timeout(5):
+        assert await waiting == "the state store is back"
 
 
 async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_stored_before(

@@ -28,7 +28,7 @@ WHERE = "mysql-bin.000007:1084"
 
 
 def answer(errno: int, text: str, where: str = WHERE) -> HeadraceError:
-    return dump_error(b"\xff" + struct.pack("<H", errno) + b"#HY000" + text.encode(), where)
+    return dump_error(b"\xff" + struct.pack("<H", errno) + b"#HY000" + text.encode(), where, "the source at db:3306")
 
 
 PURGED, GTIDS, BEYOND, TRUNCATED, _ = LostKind
@@ -239,6 +239,8 @@ def test_every_other_text_has_its_class(errno: int, text: str, kind: type[Headra
     assert error.state is state
     assert text.strip('"') in str(error)
     assert error.remedy or kind is SourceEnded
+    if kind is SourceEnded:
+        assert "the source at db:3306" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,22 @@ from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
 import aiohttp
+import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
 
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http import server as server_module
 from headrace.http.facts import Facts
+from headrace.http.hosts import Hosts
 from headrace.http.metrics import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
 from headrace.ports.cluster import Cluster, ClusterCounts
+from headrace.settings.daemon import HttpSettings
 
 
 @pytest.fixture
@@ -235,6 +239,83 @@ async def test_who_has_not_proved_his_lock_is_not_ready_and_who_has_lost_it_not_
     assert 'headrace_active{destination="shop"} 0.0' in str((await get(url + "/metrics"))[2])
 
 
+async def asked(url: str, host: str | None, *, path: str = "/health", method: str = "GET") -> tuple[int, bytes]:
+    """Status and body of one request with this header; None: without."""
+    header = f"host: {host}\r\n" if host is not None else ""
+    version = "1.1" if host is not None else "1.0"
+    said = f"{method} {path} HTTP/{version}\r\n{header}connection: close\r\n\r\n"
+    reader, writer = await opened(url, said.encode())
+    async with asyncio.timeout(5):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/livez", "/api/v1/events", "/api/v1/openapi.json"])
+async def test_a_page_of_another_site_reads_nothing_by_a_name_of_its_own(url: str, path: str) -> None:
+    code, body = await asked(url, "rebinding.example:9180", path=path)
+    assert code == 421
+    assert orjson.loads(body) == {
+        "error": "this daemon does not answer for the host 'rebinding.example:9180': name it in [http] allowed_hosts"
+    }
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:9180", "[::1]:9180", "10.0.0.7:1", "localhost", "LocalHost.:1"]
+)
+async def test_whoever_asks_by_an_address_is_answered(url: str, host: str) -> None:
+    assert (await asked(url, host, path="/livez"))[0] == 200
+
+
+async def test_who_names_no_host_is_no_browser(url: str) -> None:
+    assert (await asked(url, None, path="/livez"))[0] == 200
+
+
+async def test_a_host_that_is_hostile_is_shown_as_text(url: str) -> None:
+    code, body = await asked(url, "<script>\x9b2J'\"", method="POST")
+    assert (code, body.isascii()) == (421, True)
+
+
+HOSTS = Hosts("relay-1", ["shop.example.com", "*.svc.cluster.local"])
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("relay-1:9180", True),
+        ("RELAY-1.", True),
+        ("shop.example.com", True),
+        ("headrace.shop.svc.cluster.local:9180", True),
+        ("a.shop.example.com", False),
+        ("svc.cluster.local", False),
+        (".svc.cluster.local", False),
+        ("evilsvc.cluster.local", False),
+        ("*.svc.cluster.local.evil.example", False),
+        ("relay-1.evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("127.0.0.1:80:80", False),
+        ("0x7f.1", False),
+        ("::1", False),
+        ("[::1", False),
+        ("[127.0.0.1]", False),
+        ("[fe80::1]", True),
+        ("", False),
+        (":9180", False),
+        ("user@127.0.0.1", False),
+    ],
+)
+def test_names_are_allowed_by_the_configuration_alone(host: str, allowed: bool) -> None:
+    assert HOSTS.allows(host) is allowed
+    assert Hosts("", ["*"]).allows(host)
+
+
+@pytest.mark.parametrize("value", ["", "a:9180", "http://a", "*.", "a.*", "*a", "**", ".a", "a b", "[::1]"])
+def test_what_is_no_name_of_a_host_is_refused_at_the_start(value: str) -> None:
+    with pytest.raises(ValidationError, match="is no host name, without a port"):
+        HttpSettings(allowed_hosts=[value])
+
+
 async def opened(url: str, *said: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     for part in said:
@@ -250,7 +331,7 @@ async def test_a_connection_that_brings_no_whole_request_ends(url: str, monkeypa
         async with asyncio.timeout(3):
             assert await reader.read() == b""
         writer.close()
-    reader, writer = await opened(url, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+    reader, writer = await opened(url, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert await reader.readuntil(b"}\n") != b"", "one request was answered"
     writer.write(b"GET /livez HTTP/1.1\r\n")
     async with asyncio.timeout(3):  # less than uvicorn's own time for a connection without a request
@@ -260,7 +341,7 @@ async def test_a_connection_that_brings_no_whole_request_ends(url: str, monkeypa
 
 async def test_an_answer_that_takes_longer_is_not_cut(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "PATIENCE", 0.2)
-    reader, writer = await opened(url, b"GET /api/v1/events HTTP/1.1\r\nhost: x\r\n\r\n")
+    reader, writer = await opened(url, b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
     began, events = time.monotonic(), 0
     async with asyncio.timeout(20):
         while time.monotonic() - began < 1 or events < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -251,18 +252,23 @@ def test_the_verdict_is_the_state_that_the_destination_would_take(
 
 
 def test_warnings_leave_standard_output_alone_and_what_is_below_them_is_not_told(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a command's own process
     log = structlog.get_logger("headrace.test")
     before = structlog.get_config()
     with logs.for_commands():
         log.debug("a detail")
         log.info("a fact")
         log.warning("a worry", about="x")
+        logging.getLogger("aiokafka").error("Unable connect to a node")
+        logging.getLogger("asyncio").error("Task exception was never retrieved")
     assert structlog.get_config() == before
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "a worry" in printed.err
+    assert "Unable connect" not in printed.err
+    assert "never retrieved" in printed.err
     assert "a detail" not in printed.err
     assert "a fact" not in printed.err
 

@@ -67,7 +67,7 @@ async def asked() -> AsyncIterator[tuple[QueryStream, asyncio.StreamReader, asyn
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(asyncio.Protocol, *server.sockets[0].getsockname())
     transport.pause_reading()
-    received = PacketStream(loop, transport, 1 << 20)
+    received = PacketStream(loop, transport, 1 << 20, "db:3306")
     transport.set_protocol(received)
     transport.resume_reading()
     reader, writer = await accepted.get()
@@ -186,8 +186,10 @@ async def test_silence_and_a_closed_connection_are_a_source_that_is_not_there(
     stream, _, writer = asked
     writer.write(result(row(b"1"))[:-9])
     await stream.start("SELECT")
-    with pytest.raises(SourceUnreachable, match="no byte of a table came"):
+    with pytest.raises(
+        SourceUnreachable, match=r"no byte of a table came .no byte came from the source at db:3306 for 0 s"
+    ):
         await stream.rows(10, 1 << 20, 0.2)
     writer.close()
-    with pytest.raises(SourceUnreachable, match="closed the connection"):
+    with pytest.raises(SourceUnreachable, match=r"the source at db:3306 closed the connection"):
         await stream.rows(10, 1 << 20, 5)

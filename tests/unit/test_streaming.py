@@ -198,7 +198,7 @@ async def test_a_source_that_has_more_or_answers_nowhere_is_silent_and_what_was_
     await asyncio.sleep(0.05)
     assert not task.done(), "the messages in flight are waited for"
     run.sink.flow()
-    with pytest.raises(SourceSilent, match=r"no byte came from the source for 0\.2 s"):
+    with pytest.raises(SourceSilent, match=r"no byte came from the source at h:3306 for 0\.2 s"):
         await task
     assert (await stored(store)).offset == starts[3]
 

@@ -19,6 +19,7 @@ from headrace.errors import (
     ServerIdTaken,
     SinkError,
     SourceMisconfigured,
+    SourceUnreachable,
 )
 from headrace.model import State
 from headrace.settings.destination import DestinationSettings
@@ -231,7 +232,7 @@ def test_failures_are_forgotten_after_a_minute_of_health() -> None:
     boss = supervisor(settings("shop"), {"shop": stream}, RestartPolicy())
     status = boss.statuses["shop"]
     shop = boss.running["shop"]
-    shop.failures = 7
+    shop.failures["sink"] = 7
     boss.observe(100.0)
     status.enter(State.STREAMING)
     boss.observe(101.0)
@@ -241,9 +242,9 @@ def test_failures_are_forgotten_after_a_minute_of_health() -> None:
     status.enter(State.STREAMING)
     boss.observe(161.0)
     boss.observe(220.0)
-    assert shop.failures == 7
+    assert shop.failures["sink"] == 7
     boss.observe(221.0)
-    assert shop.failures == 0
+    assert not shop.failures
 
 
 def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
@@ -254,6 +255,20 @@ def test_the_waits_grow_with_full_jitter_up_to_a_minute() -> None:
         assert 0 <= min(delays) < 0.1 * longest
         assert 0.9 * longest < max(delays) <= longest
     assert policy.delay(1, NotUnderstood("x")) == policy.delay(9, NotUnderstood("x")) == 60
+
+
+def test_failures_are_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long outage of the sink does not make the first wait for the source long, nor the other way round."""
+    monkeypatch.setattr("random.uniform", lambda _, longest: longest)
+    one = boss_of_one(RestartPolicy())
+    sink, source = SinkError("the broker is away"), SourceUnreachable("MySQL is away")
+    assert [one._note(sink) for _ in range(7)] == [1, 2, 4, 8, 16, 32, 60]
+    assert [one._note(source) for _ in range(2)] == [1, 2]
+    assert one._note(sink) == 60, "a reason that comes and goes is no new one"
+    one.status.enter(State.STREAMING)
+    one.look(0.0)
+    one.look(60.0)
+    assert [one._note(error) for error in (sink, source)] == [1, 1]
 
 
 def test_a_taken_server_id_that_was_only_seen_is_looked_at_every_minute() -> None:
@@ -277,7 +292,7 @@ async def test_two_that_take_the_server_id_from_each_other_do_so_ever_more_seldo
         one.status.enter(State.STREAMING)
         one.look(start)
         one.look(start + 100)
-        assert one.failures == 0
+        assert one.failures.keys() == {"server_id"}
         one.status.enter(State.STARTING)
         one.look(start + 101)
     assert delays == [60, 120, 240]
@@ -359,7 +374,7 @@ async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
 
 async def test_a_changed_that_fails_leaves_the_wait_as_long_as_it_was() -> None:
     class Deaf(FakeActor):
-        async def changed(self) -> None:
+        async def changed(self) -> str:
             raise ZeroDivisionError
 
     starts = 0

@@ -27,6 +27,7 @@ from headrace.settings.load import Loader, derive_server_id
 from headrace.settings.values import StartAt, StartTime, parse_file_position, parse_start
 
 _T = TypeVar("_T")
+_DECODING = "decoding"
 DESCRIPTION = (
     "Prints the changes in binlog files, or in a server's binlog up to its present end, a JSON message a line. Needs "
     "no configuration. Exit status 0: all was decoded; 1: something was not, said on standard error; 2: the command is "
@@ -82,11 +83,19 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(str(error))
     output: Output = Stats() if arguments.stats else Lines(settings, sys.stdout.buffer)
     try:
-        with TemporaryDirectory(prefix="headrace-") as folder, progress("decoding", beside_output=True) as work:
+        with TemporaryDirectory(prefix="headrace-") as folder, progress(_DECODING, beside_output=True) as work:
             spool = Path(folder)
             try:
                 if arguments.host:
-                    reading = read_server(settings, spool, window, output, follow=arguments.follow, told=work.at)
+                    reading = read_server(
+                        settings,
+                        spool,
+                        window,
+                        output,
+                        follow=arguments.follow,
+                        told=lambda done, total: work.at(done, total, _DECODING),
+                        searching=lambda file, done, total: work.at(done, total, f"reading {file}"),
+                    )
                     asyncio.run(reading)
                 else:
                     told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))

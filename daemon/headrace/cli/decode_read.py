@@ -21,7 +21,7 @@ from headrace.mysql.source import MysqlSource
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.pipeline.projection import Projections
-from headrace.ports.source import Receiver
+from headrace.ports.source import Receiver, Told
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 
@@ -168,12 +168,15 @@ async def read_server(
     *,
     follow: bool,
     told: Callable[[int, int | None], object] = lambda *_: None,
+    searching: Told = lambda *_: None,
 ) -> None:
     """Decodes a server's binlog up to the end that it has now, or without end; `told` hears how many bytes of it are
-    done, and of how many, as far as that is known. Raises SourceError and NotUnderstood."""
+    done, and of how many, as far as that is known, and `searching` how far the search is for where a time is. Raises
+    SourceError and NotUnderstood."""
     files = await _binlogs(settings)
     end = None if follow else files[-1]
-    source = MysqlSource(settings, DaemonSettings(spool=spool), Projections(settings).captures, named=False)
+    captures = Projections(settings).captures
+    source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, told=searching)
     opened = await source.open(None)
     stream = opened.stream(window.receiver(output))
     to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +23,7 @@ from headrace.cli.common import (
     short,
     time_text,
 )
-from headrace.cli.terminal import progress
+from headrace.cli.terminal import Work, progress
 from headrace.destination.operator import PAUSED, RESUME_FIRST
 from headrace.lease import Term
 from headrace.model import Gap, Position
@@ -32,6 +34,10 @@ from headrace.mysql.source import addresses
 from headrace.ports.state import WHOLE_HISTORY, StateChange, StateStore, Stored
 from headrace.settings.destination import Settings
 from headrace.settings.values import start_text
+from headrace.tasks import beside
+
+_LOOK = 0.2
+"""Seconds between two looks at how far the daemon is."""
 
 
 async def move(settings: Settings, given: argparse.Namespace) -> int:
@@ -99,14 +105,30 @@ async def reset(settings: Settings, given: argparse.Namespace) -> int:
 async def _by_daemon(settings: Settings, given: argparse.Namespace, body: dict[str, Any]) -> int:
     """Has the daemon that runs the destination move it: its run ends in order, and the next begins there."""
     name, body = given.name, {**body, "by": operator()}
-    plan = await control.command(settings, name, "position", {**body, "commit": False})
+    plan = await _searched(settings, name, {**body, "commit": False})
     gap = Gap.from_dict(plan["gap"]) if plan["gap"] else None
     print(_shown(name, plan["from"], plan["to"], gap, plan["notes"]))
     if not await confirmed(given.yes):
         return 1
-    done = await control.command(settings, name, "position", {**body, "commit": True})
+    done = await _searched(settings, name, {**body, "commit": True})
     print(f"{name}: the position is {done['to']}")
     return 0
+
+
+async def _searched(settings: Settings, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The daemon's answer; meanwhile a terminal shows how far its search is."""
+    with progress("searching") as work:
+        works = {"progress": _follow(settings, name, work)} if work.shows else {}
+        async with beside(works):
+            return await control.command(settings, name, "position", body)
+
+
+async def _follow(settings: Settings, name: str, work: Work) -> None:
+    while True:
+        with contextlib.suppress(CommandRefused):
+            if search := (await control.look_at(settings, name)).get("search"):
+                work.at(search["done"], search["total"], f"reading {search['file']}")
+        await asyncio.sleep(_LOOK)
 
 
 async def _commit(

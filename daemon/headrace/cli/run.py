@@ -73,7 +73,9 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
 
                 http = settings.http
                 facts = Facts(supervisor.statuses, settings.daemon.node, reloader.errors, wiring.cluster, str(native))
-                options = Options(daemon_token(http), http.allow_plain, http.tls_certificate, http.tls_key)
+                options = Options(
+                    daemon_token(http), http.allow_plain, http.allowed_hosts, http.tls_certificate, http.tls_key
+                )
                 server = HttpServer(address, facts, options)
                 await server.start()
                 log.info("http listens", host=address[0], port=server.port)

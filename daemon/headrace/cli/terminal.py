@@ -58,6 +58,11 @@ class Work:
         self._task: TaskID | None = None
         self._began = time.monotonic()
 
+    @property
+    def shows(self) -> bool:
+        """Whether anybody sees it."""
+        return self._shown is not None
+
     def at(self, done: int, total: int | None, about: str = "") -> None:
         """`done` of `total`, as far as that is known. Another `about` than before takes the line over, with a rate of
         its own."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from headrace.destination.absence import Absence
 from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
@@ -43,12 +44,10 @@ from headrace.tasks import Work, beside, first, set_within
 
 _LOOK_AT_STORE = 1.0
 """Seconds between two looks at the state store while a destination waits for an operator."""
-_LOOK_AT_SINK = 1.0
-"""The same of whether a sink can be reached again."""
 _LOOK_AT_BINLOGS = 15.0
 """Seconds between two looks at what the source still has."""
 _LOOK_AT_BACKLOG = 3.0
-"""The same while it catches up, and while the source can't be reached."""
+"""The same while it catches up."""
 _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
@@ -73,11 +72,8 @@ class Destination:
         self.operator = Operator(
             self._context, parts, self._source, self._checkpointer, self._unconfirmed, self.requests
         )
-        self._sink_away = False
-        """Whether the last run ended because of the sink."""
-        self._source_back = asyncio.Event()
-        """A source that could not be reached when its binlogs were looked at was reached again."""
         self._outage = SinkOutage(self._context, self._unconfirmed)
+        self._absence = Absence(settings.name, parts, self._source, self._outage)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
 
@@ -96,58 +92,40 @@ class Destination:
             backlog.look()
             if behind and not backlog.catching_up:
                 looked = 0.0  # what was measured last is not true any more
-            each = _LOOK_AT_BACKLOG if backlog.catching_up or watch.away else _LOOK_AT_BINLOGS
+            each = _LOOK_AT_BACKLOG if backlog.catching_up else _LOOK_AT_BINLOGS
             if position.file != file or now - looked > each:
-                file, looked, away = position.file, now, watch.away
+                file, looked = position.file, now
                 backlog.measured(await watch.look(position))
-                if watch.away:
-                    self._source_back.clear()
-                elif away:
-                    self._source_back.set()
 
-    async def changed(self) -> None:
-        """Returns once somebody else, such as `headrace position set`, has written to the state store, or the lock
-        service is back, or the source or the sink whose failure was the last; or once something is asked for."""
+    async def changed(self) -> str:
+        """Returns, and says why, once somebody else, such as `headrace position set`, has written to the state store,
+        or the lock service is back, or the source or the sink that was away; or once something is asked for."""
         works: dict[str, Work] = {
-            "written": self._written(),
-            "lock service": self._lock.recovered(),
-            "requests": self.requests.some(),
+            "the stored position was changed": self._written(),
+            "the lock service is back": self._lock.recovered(),
+            "something was asked for": self.requests.some(),
+            "away": self._absence.over(),
         }
-        if self.status.reason == "source":
-            works["source"] = self._reached_again()
-        if self._sink_away:
-            works["sink"] = self._sink_back()
-        await first(works)
-
-    async def _reached_again(self) -> None:
-        await self._source_back.wait()
-        self._source_back.clear()
-
-    async def _sink_back(self) -> None:
-        """Returns once a sink that could not be reached can be."""
-        sink, away = self._parts.probe_sink(), False
-        while True:
-            if problem := await sink.problem():
-                away = True
-                self._outage.goes_on(problem)
-            elif away:
-                return
-            await asyncio.sleep(_LOOK_AT_SINK)
+        ended = await first(works)
+        return str(ended.get("away") or next(iter(ended)))
 
     async def _written(self) -> None:
         # A run that failed before it had read the position, because its sink was away, does not know what is stored.
         known = self._checkpointer
-        seen = known.version if known.loaded else (await self._store.load(self.name)).version
+        seen = known.version if known.loaded else None
         while True:
-            await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
             with contextlib.suppress(StateStoreError):
-                if (await self._store.load(self.name)).version != seen:
+                version = (await self._store.load(self.name)).version
+                if seen is None:
+                    seen = version
+                elif version != seen:
                     return
+            await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
         while not stop.is_set():
-            self._sink_away = False
+            self._absence.error = None
             # A stall goes on until something is confirmed, whatever is tried meanwhile.
             if not self._unconfirmed.oldest:
                 self.status.enter(State.STARTING)
@@ -156,15 +134,12 @@ class Destination:
                 await self._ensure_alone(stop)
                 if await self._hold(stop):
                     await self._run_held(stop)
-            except Fenced:
-                self._fenced = True
-                self.status.fenced += 1
-                raise
-            except SinkError as error:
-                self._sink_away = self.status.lag.sink_away = error.retriable
-                raise
-            except HeadraceError:
-                self.status.lag.sink_away = False
+            except HeadraceError as error:
+                self._absence.error = error
+                self.status.lag.sink_away = isinstance(error, SinkError) and error.retriable
+                if isinstance(error, Fenced):
+                    self._fenced = True
+                    self.status.fenced += 1
                 raise
             finally:
                 self.status.give_up()
@@ -233,6 +208,7 @@ class Destination:
             source = await _unless(stop, lambda: self._open(stored, entries))
             if source is None:
                 return
+            self._absence.opened()
             second = self._source.second_connection()
             heartbeats = HeartbeatWriter(self._context, second)
             try:

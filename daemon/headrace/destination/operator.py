@@ -38,7 +38,7 @@ class Operator:
         self._name, self._log, self._start = context.name, context.log, start_text(context.settings.source.start)
         self._store, self._lock, self._leased_store = parts.store, parts.lock, parts.leased_store
         self._source, self._checkpointer, self._unconfirmed = source, checkpointer, unconfirmed
-        self._requests = requests
+        self._requests, self._status = requests, context.status
 
     async def _load(self) -> Stored:
         stored, moved = await self._checkpointer.load(self._store)
@@ -90,12 +90,19 @@ class Operator:
             await self._store.history(self._name, WHOLE_HISTORY),
         )
         try:
-            made = await self._source.move_by_hand(to, stored, entries, history, read_schemas=read_schemas)
+            made = await self._source.move_by_hand(
+                to, stored, entries, history, read_schemas=read_schemas, told=self._note_search
+            )
         except ValueError as error:
             raise RequestRefused(f"'{to}' {error}") from None
+        finally:
+            self._status.search = None
         gap = made.gap
         shown = {"from": gap.start or "nothing stored", "to": gap.end}
         return {**shown, "gap": gap.to_dict(), "notes": list(made.notes)}, made.position, made.entries, gap
+
+    def _note_search(self, file: str, done: int, total: int) -> None:
+        self._status.search = {"file": file, "done": done, "total": total}
 
     async def _move_by_hand(self, to: str, who: str, read_schemas: bool) -> dict[str, Any]:
         stored = await self._load()

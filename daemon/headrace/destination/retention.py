@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.destination.parts import Context
-from headrace.errors import HeadraceError, SourceUnreachable
+from headrace.errors import HeadraceError
 from headrace.model import Position
 from headrace.ports.source import Retention, Source
 
@@ -16,8 +16,6 @@ class RetentionWarning:
     def __init__(self, context: Context, source: Source) -> None:
         self._status, self._log, self._source = context.status, context.log, source
         self._limit = context.settings.source.retention_warning
-        self.away = False
-        """Whether the source could not be reached at the last look."""
 
     async def look(self, position: Position) -> int | None:
         """Writes what it finds into the status. What can't be found out is None there, and no error. Returns the bytes
@@ -25,11 +23,9 @@ class RetentionWarning:
         try:
             found = await self._source.retention(position)
         except HeadraceError as error:
-            self.away = isinstance(error, SourceUnreachable)
             self._log.debug("the source's binlogs can't be looked at", error=str(error))
             self._status.retention_bytes = self._status.retention_seconds = self._status.retention_share = None
             return None  # a warning stays until a look says otherwise
-        self.away = False
         self._status.retention_bytes, self._status.retention_seconds = found.bytes, found.seconds
         self._status.retention_share = found.share
         self._warn(position, found)

@@ -54,20 +54,18 @@ class StallDetector:
         if not since or now - since <= limit or now - self._asked_at <= limit / 2:
             return
         self._asked_at = now
+        silent = f"no byte came from the source at {self._status.source_address} for {limit:g} s"
         try:
             async with asyncio.timeout(self._source.connect_timeout):
                 end = await self._connection.end()
         except (HeadraceError, TimeoutError):
             if source.silent_since() == since:
-                raise SourceSilent(
-                    f"no byte came from the source for {limit:g} s, and it does not answer on another connection either"
-                ) from None
+                raise SourceSilent(f"{silent}, and it does not answer on another connection either") from None
             return
         if source.silent_since() == since and not source.has_reached(end):
             progress = source.progress()
             raise SourceSilent(
-                f"no byte came from the source for {limit:g} s, but its binlog goes on to {end[0]}:{end[1]}; we are at "
-                f"{progress.file}:{progress.offset}"
+                f"{silent}, but its binlog goes on to {end[0]}:{end[1]}; we are at {progress.file}:{progress.offset}"
             )
 
 

@@ -143,6 +143,8 @@ class DestinationStatus:
     daemon does not run it."""
     snapshot: dict[str, Any] | None = None
     """How far the reading of tables has come, as SnapshotRate.facts() says; None while none is read."""
+    search: dict[str, Any] | None = None
+    """How far the search is for a position that an operator asked for; None while there is none."""
     parked: Waiting = field(default_factory=Waiting)
     """Messages that the sink refused and that wait to be sent again, with those behind them."""
 

@@ -91,7 +91,7 @@ def make_app(facts: Facts, access: Access, metrics: Metrics, history: History, e
     """The whole application, as ASGI has it."""
     app = FastAPI(
         title="headrace", version=__version__, description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
-        responses=_answers(400, 405, 408, 413),
+        responses=_answers(400, 405, 408, 413, 421),
     )  # fmt: skip
     _add_errors(app)
     _add_reading(app, facts, metrics, history, events)

@@ -31,6 +31,8 @@ class Options:
     """What commands have to bring along; "" refuses them all."""
     allow_plain: bool = False
     """Whether commands from other machines need no TLS."""
+    allowed_hosts: Sequence[str] = ()
+    """Names by which the daemon may be asked beside its address; see Hosts."""
     certificate: Path | None = None
     """PEM file; None: without TLS."""
     key: Path | None = None

@@ -213,6 +213,7 @@ FIELDS = (
     _gauge("parked.bytes", "Bytes of these messages."),
     _gauge("parked.need_operator", "Those of them that need an operator.", attribute="parked.needs_operator"),
     Field("parked.oldest_at", lambda status: rfc3339(status.parked.oldest_us)),
+    _plain("search"),
     _plain("snapshot"),
     *(
         Field("", _of_snapshot(key), f"snapshot_{key}", text)

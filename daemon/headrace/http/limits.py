@@ -1,4 +1,4 @@
-"""What every request passes: a limit of its body's size, and headers that keep browsers from guessing."""
+"""What every request passes: for whom it is meant, its body's size, and headers that keep browsers from guessing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
+
+from headrace.http.hosts import Hosts
 
 LARGEST = 64 * 1024
 """Bytes of a request's body."""
@@ -36,7 +38,7 @@ class _Refused(Exception):
     """Status and sentence."""
 
 
-def limited(app: App) -> App:
+def limited(app: App, hosts: Hosts) -> App:
     """The application behind these limits."""
 
     async def outer(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -49,12 +51,17 @@ def limited(app: App) -> App:
             await send(message)
 
         try:
+            if why := hosts.refusal(scope):
+                raise _Refused(421, why)
             body = await _body(receive)
         except _Refused as refused:
             status, why = refused.args
-            kind = [(b"content-type", b"application/json"), (b"connection", b"close")]
-            await headed({"type": "http.response.start", "status": status, "headers": kind})
-            await headed({"type": "http.response.body", "body": orjson.dumps({"error": why})})
+            page = orjson.dumps({"error": why})
+            kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(page))]
+            await headed(
+                {"type": "http.response.start", "status": status, "headers": [*kind, (b"connection", b"close")]}
+            )
+            await headed({"type": "http.response.body", "body": page})
             return
         if scope["method"] == "HEAD":  # the server sends the headers alone
             scope = {**scope, "method": "GET"}

@@ -14,6 +14,7 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
+from headrace.mysql.wire.connection import address_of
 from headrace.ports.source import ChangeStream, Progress, Receiver
 from headrace.ports.tables import Watermark
 
@@ -45,7 +46,7 @@ class MysqlStream(ChangeStream):
 
     def _make_decoder(self, dump: Dump) -> Decoder:
         schemas = self._schemas
-        return Decoder(
+        decoder = Decoder(
             dump.start,
             self._receiver,
             captures=schemas.captures,
@@ -54,6 +55,8 @@ class MysqlStream(ChangeStream):
             options=self._options,
             apart=True,
         )
+        decoder.cursor.source = f"the source at {address_of(dump.server.settings).name}"
+        return decoder
 
     async def read(self) -> None:
         if self._end is not None:

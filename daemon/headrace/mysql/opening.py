@@ -18,6 +18,7 @@ from headrace.mysql.replicas import Reader, choose_server_id, replica_name
 from headrace.mysql.role import refuse_role, require_logged, server_role
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
 from headrace.mysql.wire.stream import PacketStream
+from headrace.ports.source import Told
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
 
@@ -79,12 +80,13 @@ async def make_ready(
     last_pos: int = 0,
     *,
     schemas: Sequence[str] = (),
+    told: Told = lambda *_: None,
 ) -> ReadySource:
     """Connects to one address, checks, and finds where to begin: at `stored`, or where the settings say.
 
     `last_pos` counts when no position is stored: numbers go on behind it. Without a `reader`, for a short look, the
-    server id is taken as it is. `schemas` are those that are captured, where all are known by name. Raises
-    SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
+    server id is taken as it is. `schemas` are those that are captured, where all are known by name; `told` hears how
+    far a search is. Raises SourceMisconfigured, SourceChanged, PositionLost or another SourceError.
     """
     connection = await SourceConnection.open(address_of(settings))
     try:
@@ -103,7 +105,7 @@ async def make_ready(
         )
         if stored is None:
             us = identity(variables, connection.is_mariadb)
-            start = await _first_start(connection, server, us)
+            start = await _first_start(connection, server, us, told)
             agreed = ServerMatch(replace(start, last_pos=max(last_pos, start.last_pos)))
         else:
             agreed = await compare_server(connection, settings, stored)
@@ -128,7 +130,7 @@ async def _server_id(connection: SourceConnection, settings: SourceSettings, rea
     return settings.server_id
 
 
-async def _first_start(connection: SourceConnection, server: Server, us: str) -> Position:
+async def _first_start(connection: SourceConnection, server: Server, us: str, told: Told) -> Position:
     """Where a destination without a stored position begins; `us` names the server."""
     settings = server.settings
     start = settings.start
@@ -146,7 +148,7 @@ async def _first_start(connection: SourceConnection, server: Server, us: str) ->
     inventory = await take_inventory(connection)
     oldest = inventory.files[0].name
     if isinstance(start, StartTime):
-        boundary = await PositionFinder(settings, inventory).at_time(start.time)
+        boundary = await PositionFinder(settings, inventory, told).at_time(start.time)
         return Position(us, *boundary.file_position)
     if isinstance(start, StartAt):
         if inventory.index(start.file) is None or start.offset > inventory.size(start.file):

@@ -20,7 +20,7 @@ from headrace.mysql.second_connection import MysqlSecondConnection
 from headrace.mysql.snapshot.reader import MysqlTableReader
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import Server, SourceConnection, address_of
-from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source
+from headrace.ports.source import Move, OpenSource, Receiver, Retention, SecondConnection, Source, Told
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.ports.tables import TableReader
 from headrace.rules.patterns import named_schemas
@@ -40,7 +40,7 @@ def addresses(settings: SourceSettings) -> list[SourceSettings]:
 class MysqlSource(Source):
     """See Source. `captures` says of a schema and table whether its rows are wanted. Unless `named`, for a short look,
     the server id is taken as it is and the source is not told who reads. `ahead` says when a dump begins how many bytes
-    are received ahead of the decoder.
+    are received ahead of the decoder; `told` hears how far a search for the first start is.
 
     `settings` have the address that served last, or is tried first; the others are tried when it can't serve.
     """
@@ -53,9 +53,10 @@ class MysqlSource(Source):
         *,
         named: bool = True,
         ahead: Callable[[], int] = lambda: STREAM_BUFFER,
+        told: Told = lambda *_: None,
     ) -> None:
         self._destination, self._node, self._captures, self._named = settings, daemon.node, captures, named
-        self._ahead = ahead
+        self._ahead, self._told = ahead, told
         self._options = DecoderOptions.of(settings, daemon)
         self._schemas = named_schemas(settings.filter.include)
         self.settings = settings.source
@@ -89,6 +90,18 @@ class MysqlSource(Source):
         async with await SourceConnection.open(address_of(self.settings)):
             pass
 
+    async def reachable(self) -> bool:
+        for one in addresses(self._destination.source):
+            try:
+                # A whole login: MySQL locks out a host whose connections end before it, as those of a mere look do.
+                async with await SourceConnection.open(address_of(one)):
+                    return True
+            except SourceUnreachable:
+                continue
+            except SourceError:
+                return True
+        return False
+
     def second_connection(self) -> SecondConnection:
         return MysqlSecondConnection(self.settings, self._destination.name)
 
@@ -107,10 +120,11 @@ class MysqlSource(Source):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        told: Told = lambda *_: None,
     ) -> Move:
         place = parse_where(where)
         return await move_by_hand(
-            addresses(self._destination.source), place, stored, entries, history, read_schemas=read_schemas
+            addresses(self._destination.source), place, stored, entries, history, read_schemas=read_schemas, told=told
         )
 
     def anew(self) -> tuple[dict[str, Any], ...]:
@@ -127,7 +141,7 @@ class MysqlSource(Source):
         entries: Sequence[dict[str, Any]],
         forget_tables: bool,
     ) -> OpenSource:
-        ready = await make_ready(address, stored, self._reader(), last_pos, schemas=self._schemas)
+        ready = await make_ready(address, stored, self._reader(), last_pos, schemas=self._schemas, told=self._told)
         try:
             start, server = ready.start.position, ready.server
             # Those of a move that the opening made are stored only once it is open.

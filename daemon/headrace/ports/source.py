@@ -259,6 +259,10 @@ class Retention:
         return f"{left}, {share:.0%} of what it keeps is left (retention_warning is {limit:.0%})"
 
 
+Told = Callable[[str, int, int], object]
+"""Is told of which file how many bytes were read, and of how many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """A new position, what it costs, and the entries of the schema history that have to be stored with it. `notes`
@@ -326,6 +330,11 @@ class Source(ABC):
         """Connects to that server and closes the connection. Raises SourceError."""
 
     @abstractmethod
+    async def reachable(self) -> bool:
+        """Whether any of its addresses takes a connection, or refuses it for another reason than that it is away.
+        Bounded in time; never raises SourceError."""
+
+    @abstractmethod
     def second_connection(self) -> SecondConnection:
         """A connection to that server beside the stream, not made yet."""
 
@@ -342,9 +351,11 @@ class Source(ABC):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        told: Told = lambda *_: None,
     ) -> Move:
         """Where an operator wants the position: `where` is as docs/running.md writes it; `entries` and `history` are
-        those of the store. Nothing is changed. Raises ValueError for a place that is none, and SourceError."""
+        those of the store; `told` hears how far the search is. Nothing is changed. Raises ValueError for a place that
+        is none, and SourceError."""
 
     @abstractmethod
     def anew(self) -> tuple[dict[str, Any], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -12,6 +13,11 @@ from headrace.native import Choice
 from headrace.settings.values import readable
 from headrace_common.section import MIB, Folder, Int, NewFile, Seconds, SecondsOrOff, Section, Size
 from headrace_common.values import parse_host_port
+
+
+def _host_pattern(value: str) -> None:
+    if value != "*" and not re.fullmatch(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", value):
+        raise ValueError(f'{value!r} is no host name, without a port, nor "*." and one, nor "*"')
 
 
 class DaemonSettings(Section):
@@ -100,6 +106,12 @@ class HttpSettings(Section):
     tls_key: NewFile | None = Field(default=None, description="PEM file with its key.")
     allow_plain: bool = Field(
         default=False, description="Whether commands are taken from other machines without TLS: the token is readable."
+    )
+    allowed_hosts: list[Annotated[str, readable(_host_pattern)]] = Field(
+        default=[],
+        description='Names by which the daemon may be asked, as in `["headrace.example.com", "*.svc.cluster.local"]`; '
+        '"*" allows all. Addresses, localhost and the name in listen are always allowed. Other names are refused: a '
+        "site's page can have its own name lead to the daemon.",
     )
     tables: Int = Field(
         default=200,

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ from headrace.settings.destination import DestinationSettings
 END_LIMIT = 5.0
 """Seconds that a cancelled task has; one that ignores it ends with the process."""
 
+_SERVER_ID = "server_id"
+"""The reason under which failures count of which the source disconnected us for another replica."""
+
 _TELL_AGAIN = 60.0
 """Seconds after which the same error is logged again."""
 
@@ -37,7 +41,7 @@ class RestartPolicy:
     """When a failed destination starts again; all in seconds."""
 
     base: float = 1.0
-    """The longest wait after the first failure; doubled by each one after it."""
+    """The longest wait after the first failure for a reason; doubled by each one after it."""
     cap: float = 60.0
     """The longest wait of all."""
     healthy_after: float = 60.0
@@ -51,22 +55,23 @@ class RestartPolicy:
     """The wait until observe() is started again after it failed."""
 
     def delay(self, failures: int, error: HeadraceError) -> float:
-        """The wait after the `failures`-th failure in a row, with full jitter, so that many don't come back at once.
+        """The wait after the `failures`-th failure for the same reason, with full jitter, so that many don't come back
+        at once.
 
-        When the source disconnected us for another replica (ServerIdTaken), `failures` counts those alone. Each attempt
-        disconnects the other, or is disconnected by it: two that come back at the same pace would do so for ever, so
-        ours grows without jitter.
+        When the source disconnected us for another replica (ServerIdTaken), each attempt disconnects the other, or is
+        disconnected by it: two that come back at the same pace would do so for ever, so ours grows without jitter.
         """
         power = 2.0 ** min(failures - 1, 30)
-        if _disconnected(error):
+        if _reason(error) == _SERVER_ID:
             return min(self.taken_cap, self.not_retriable * power)
         if not error.retriable:
             return self.not_retriable
         return random.uniform(0, min(self.cap, self.base * power))
 
 
-def _disconnected(error: HeadraceError) -> bool:
-    return isinstance(error, ServerIdTaken) and error.disconnected
+def _reason(error: HeadraceError) -> str:
+    """Under which the failure counts: an outage of the one must not make the waits for another long."""
+    return _SERVER_ID if isinstance(error, ServerIdTaken) and error.disconnected else error.reason
 
 
 class Supervised:
@@ -76,12 +81,10 @@ class Supervised:
         self, settings: DestinationSettings, status: DestinationStatus, factory: ActorFactory, policy: RestartPolicy
     ) -> None:
         self.settings, self.status = settings, status
-        self.failures = 0
-        """In a row."""
+        self.failures: Counter[str] = Counter()
+        """By reason, since the destination was well for long enough."""
         self.gave_up = False
         """Whether it has ended with an error that this process can't get over."""
-        self._taken = 0
-        """How often the source disconnected us for another replica, over a longer time."""
         self._factory, self._policy = factory, policy
         self._actor: Destination | None = None
         self._observer: asyncio.Task[None] | None = None
@@ -110,10 +113,10 @@ class Supervised:
             self._healthy_since = None
             return
         since = self._healthy_since = now if self._healthy_since is None else self._healthy_since
-        if now - since >= self._policy.healthy_after:
-            self.failures = 0
         if now - since >= self._policy.taken_cap:
-            self._taken = 0
+            self.failures.clear()
+        elif now - since >= self._policy.healthy_after:
+            self.failures = Counter({_SERVER_ID: taken} if (taken := self.failures[_SERVER_ID]) else {})
 
     async def _run(self) -> None:
         # For what libraries say in tasks that begin in this one.
@@ -168,9 +171,8 @@ class Supervised:
     def _note(self, error: HeadraceError) -> float:
         """Tells the error everywhere; the seconds to wait."""
         status = self.status
-        self.failures += 1
-        self._taken += _disconnected(error)
-        delay = self._policy.delay(self._taken if _disconnected(error) else self.failures, error)
+        self.failures[_reason(error)] += 1
+        delay = self._policy.delay(self.failures[_reason(error)], error)
         status.fail(error)
         status.restarts += 1
         self._tell(error, delay)
@@ -186,7 +188,7 @@ class Supervised:
             "destination failed",
             state=error.state.value,
             error=self.status.last_error,
-            failures=self.failures,
+            failures=self.failures[_reason(error)],
             retry_seconds=round(delay, 3),
         )
 
@@ -216,8 +218,8 @@ class Supervised:
 
     async def _changed(self, actor: Destination) -> None:
         try:
-            await actor.changed()
-            self._log.info("tries again at once: something was changed from outside")
+            why = await actor.changed()
+            self._log.info("tries again at once", why=why)
             return
         except Exception as error:
             if not isinstance(error, HeadraceError):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Iterable
 from typing import Any
 
-from aiokafka import errors
+from aiokafka import TopicPartition, errors
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.aiokafka_internals import try_connection
@@ -22,6 +23,8 @@ logging.getLogger("aiokafka.conn").setLevel(logging.INFO)  # its debug lines hol
 
 _PROBE_LIMIT = 5.0
 """Seconds for finding out why a broker was not reached."""
+_FRESH = 10.0
+"""Seconds for which what was found holds."""
 _REFUSED = (errors.AuthenticationFailedError, errors.SaslAuthenticationFailed, errors.IllegalSaslStateError)
 
 
@@ -48,7 +51,10 @@ def connection_arguments(settings: KafkaSinkSettings) -> dict[str, Any]:
 
 def describe(error: BaseException | None) -> str:
     """A client library's error for people."""
-    return f"{type(error).__name__}: {error}".rstrip(": ") if error is not None else "cancelled"
+    if error is None:
+        return "cancelled"
+    name = type(error).__name__
+    return f"{name}: {str(error).removeprefix(name).removeprefix(': ')}".rstrip(": ")  # KafkaError says its own name
 
 
 async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> SinkError:
@@ -57,15 +63,41 @@ async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> Sink
     return _explained(settings, ",".join(settings.bootstrap_servers), cause or error)
 
 
-async def problem_of(settings: KafkaSinkSettings, client: Any) -> str:
-    """Why brokers do not answer, a sentence that names one of them; "" when all take a connection. `client`: of
-    aiokafka, which knows the brokers; None: the first ones are asked."""
-    brokers = [f"{broker.host}:{broker.port}" for broker in client.cluster.brokers()] if client is not None else []
-    try:
-        cause, server = await _probe(settings, brokers or settings.bootstrap_servers)
-    except HeadraceError as error:
-        return str(error)
-    return str(_explained(settings, server, cause)) if cause is not None else ""
+class Diagnosis:
+    """Why brokers do not answer, looked at while nothing is confirmed, and known then where nobody can wait for it."""
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+        self._found: HeadraceError | None = None
+        self._until = 0.0
+
+    async def look(self, client: Any) -> str:
+        """A sentence that names a broker; "" when all take a connection. `client`: of aiokafka, which knows the
+        brokers; None: the first ones are asked."""
+        known = [f"{broker.host}:{broker.port}" for broker in client.cluster.brokers()] if client is not None else []
+        try:
+            cause, server = await _probe(self._settings, known or self._settings.bootstrap_servers)
+            self._found = _explained(self._settings, server, cause) if cause is not None else None
+        except HeadraceError as error:
+            self._found = error
+        self._until = time.monotonic() + _FRESH
+        return str(self._found) if self._found is not None else ""
+
+    def unconfirmed(self, client: Any, topic: str, partition: int, error: BaseException | None) -> SinkError:
+        """The error of messages that the brokers did not confirm: it names the partition's leader where that is known,
+        and what the last look found."""
+        servers, timeout = ",".join(self._settings.bootstrap_servers), self._settings.request_timeout
+        if client is not None and (leader := client.cluster.leader_for_partition(TopicPartition(topic, partition))):
+            broker = client.cluster.broker_metadata(leader)
+            servers = f"{broker.host}:{broker.port}" if broker is not None else servers
+        what = f"Kafka at {servers} did not confirm messages for topic {topic}, partition {partition}"
+        if isinstance(error, (errors.KafkaTimeoutError, TimeoutError)):
+            what += f", within {timeout:g} s"
+        elif error is not None:
+            what += f" ({describe(error)})"
+        if self._found is None or time.monotonic() > self._until:
+            return SinkError(what)
+        return SinkError(f"{what}: {self._found.args[0]}", remedy=self._found.remedy)
 
 
 def _explained(settings: KafkaSinkSettings, servers: str, cause: BaseException) -> SinkError:

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka.connection import connection_arguments, describe
 from headrace.adapters.kafka.settings import KafkaSinkSettings
-from headrace.errors import SinkError, SinkRejected
+from headrace.errors import SinkRejected
 from headrace.model import MessageBatch
 
 _REJECTED = (
@@ -71,16 +71,16 @@ async def close(producer: Any) -> None:
         await aiokafka_internals.abort(producer)
 
 
-def unconfirmed(topic: str, partition: int, largest: int, error: BaseException | None) -> SinkError:
-    """A batch that the brokers did not confirm, or refuse; `largest` is the size of its largest message."""
-    where = f"topic {topic}, partition {partition}"
-    if isinstance(error, _REJECTED):
-        remedy = (
-            f"the largest message has {largest} bytes: raise message.max.bytes of the broker and max.message.bytes "
-            "of the topic, or set [message] rows_per_message"
-        )
-        return SinkRejected(f"Kafka refuses a batch for {where} ({describe(error)})", remedy=remedy)
-    return SinkError(f"Kafka did not confirm a batch for {where} ({describe(error)})")
+def refused(topic: str, partition: int, largest: int, error: BaseException | None) -> SinkRejected | None:
+    """A batch that the brokers refuse for good; None for any other error. `largest` is the size of its largest
+    message."""
+    if not isinstance(error, _REJECTED):
+        return None
+    return SinkRejected(
+        f"Kafka refuses a batch for topic {topic}, partition {partition} ({describe(error)})",
+        remedy=f"the largest message has {largest} bytes: raise message.max.bytes of the broker and max.message.bytes "
+        "of the topic, or set [message] rows_per_message",
+    )
 
 
 def no_transactions(transactional_id: str) -> SinkRejected:

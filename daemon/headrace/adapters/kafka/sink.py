@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
-from headrace.adapters.kafka.connection import describe, problem_of, unreachable
+from headrace.adapters.kafka.connection import Diagnosis, describe, unreachable
 from headrace.adapters.kafka.oversize import Sizes
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.topics import Topics
@@ -42,6 +42,7 @@ class KafkaSink(Sink):
         self._topics = Topics(settings, self._routing.partitions)
         self._sizes = Sizes(settings, self._topics, self._routing, parking)
         self._producer: Any = None
+        self._diagnosis = Diagnosis(settings)
         self._in_flight = 0
         self._drained = asyncio.Event()
         self._pending: set[asyncio.Future[None]] = set()
@@ -127,9 +128,7 @@ class KafkaSink(Sink):
             done = await self._send(batch)
             await asyncio.wait([done], timeout=limit)
             if not done.done():  # aiokafka goes on for ever while no broker answers
-                raise SinkError(
-                    f"Kafka did not confirm a message for {batch.topic} that was sent again, within {limit:g} s"
-                )
+                raise self._failure(batch, TimeoutError())
             await done
         except SinkRejected as error:
             self._end(SinkError(f"a message that was sent again was refused, so the producer is made anew ({error})"))
@@ -159,10 +158,16 @@ class KafkaSink(Sink):
             settle(done, error)
 
     def _failure(self, batch: MessageBatch, error: BaseException | None) -> SinkError:
-        return producers.unconfirmed(batch.topic, batch.partition, producers.largest_of(batch), error)
+        topic, partition = batch.topic, batch.partition
+        refused = producers.refused(topic, partition, producers.largest_of(batch), error)
+        return refused or self._diagnosis.unconfirmed(self._client, topic, partition, error)
 
     async def problem(self) -> str:
-        return await problem_of(self._settings, self._producer.client if self._producer is not None else None)
+        return await self._diagnosis.look(self._client)
+
+    @property
+    def _client(self) -> Any:
+        return self._producer.client if self._producer is not None else None
 
     async def abort(self) -> None:
         producer, self._producer = self._producer, None

@@ -262,8 +262,10 @@ class StateTopic:
             cause = await unreachable(self._settings, error)
             if isinstance(cause, SinkRejected):
                 return _as_ours(cause)
+            return StateStoreError(f"the state topic {self.name} can't be used: {cause.args[0]}", remedy=cause.remedy)
+        why = f"no answer within {self._limit:g} s" if isinstance(error, TimeoutError) else describe(error)
         servers = ",".join(self._settings.bootstrap_servers)
-        return StateStoreError(f"the state topic {self.name} at {servers} can't be used ({describe(error)})")
+        return StateStoreError(f"the state topic {self.name} at {servers} can't be used ({why})")
 
 
 def _connection(settings: KafkaSinkSettings) -> dict[str, Any]:

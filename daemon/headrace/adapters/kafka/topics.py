@@ -68,7 +68,9 @@ class Topics:
         except _FORBIDDEN as error:
             raise _forbidden(topic, error) from error
         except (KafkaError, OSError, TimeoutError) as error:
-            raise SinkError(f"Kafka does not say whether there is a topic {topic} ({describe(error)})") from error
+            servers = ",".join(self._settings.bootstrap_servers)
+            what = f"Kafka at {servers} does not say whether there is a topic {topic} ({describe(error)})"
+            raise SinkError(what) from error
 
     async def findings(self, client: Any, topics: Iterable[str]) -> list[Finding]:
         """What is not as it should be with the topics; nothing is made."""

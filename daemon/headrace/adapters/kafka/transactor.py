@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka import producer as producers
-from headrace.adapters.kafka.connection import problem_of, unreachable
+from headrace.adapters.kafka.connection import Diagnosis, unreachable
 from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.adapters.kafka.state_records import Content, Record, change_records, head_record
 from headrace.adapters.kafka.state_topic import StateTopic
@@ -51,6 +51,7 @@ class Transactor:
         """The offset in the state topic that was read to; -1 once that is known to be all."""
         self._settings, self._destination = settings, destination
         self._producer: Any = None
+        self._diagnosis = Diagnosis(settings)
         self._open = False
         self._deadline = 0.0
         """On the loop's clock: when the brokers give the open transaction up."""
@@ -94,7 +95,7 @@ class Transactor:
 
     async def problem(self) -> str:
         """See Sink.problem()."""
-        return await problem_of(self._settings, self._producer.client if self._producer is not None else None)
+        return await self._diagnosis.look(self._producer.client if self._producer is not None else None)
 
     async def read(self) -> Content:
         """The committed state, after start(). Raises StateStoreError."""
@@ -234,7 +235,10 @@ class Transactor:
             return SinkError(f"a transaction of {self.transactional_id} was broken off")
         # aiokafka's sender covers the error with one that says nothing.
         known = (cause for cause in _causes(error) if type(cause) is not KafkaError)
-        return producers.unconfirmed(topic, partition, largest, next(known, error))
+        cause = next(known, error)
+        refused = producers.refused(topic, partition, largest, cause)
+        client = self._producer.client if self._producer is not None else None
+        return refused or self._diagnosis.unconfirmed(client, topic, partition, cause)
 
     async def abort(self) -> None:
         """Cuts the connections and ends the tasks: after it returns nothing more leaves. What is open stays open until

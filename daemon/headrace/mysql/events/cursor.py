@@ -16,9 +16,10 @@ class EventCursor:
     stands in no file; `time` (seconds since 1970) is its header's, or that of an event within it. `checksums`: events
     end in a CRC32. `dialect` is that of the server that wrote the file. `skip_positions` are positions (`file:offset`)
     whose events an operator has chosen to pass over when they can't be read; `skipped` counts what was passed over so.
+    `source` is what errors call the server.
     """
 
-    __slots__ = ("_skip_positions", "checksums", "dialect", "end", "file", "high", "skipped", "start", "time")
+    __slots__ = ("_skip_positions", "checksums", "dialect", "end", "file", "high", "skipped", "source", "start", "time")
 
     def __init__(
         self, file: str, end: int, *, checksums: bool = False, skip_positions: frozenset[str] = frozenset()
@@ -29,6 +30,7 @@ class EventCursor:
         """The part of offsets that headers lack."""
         self.checksums, self._skip_positions = checksums, skip_positions
         self.dialect = Dialect(False, 0)
+        self.source = "the source"
 
     @property
     def event_start(self) -> int:

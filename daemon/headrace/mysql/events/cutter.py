@@ -391,9 +391,9 @@ class EventCutter:
         if status in (0xFE, 0xFF):
             self.whole = True
         if status == 0xFF:
-            raise dump_error(payload, f"{cursor.file}:{cursor.end}")
+            raise dump_error(payload, f"{cursor.file}:{cursor.end}", cursor.source)
         if status == 0xFE:
-            raise SourceEnded(f"the source ended the binlog dump behind {cursor.file}:{cursor.end}")
+            raise SourceEnded(f"{cursor.source} ended the binlog dump behind {cursor.file}:{cursor.end}")
         raise cursor.not_understood(f"a packet of {head} bytes with status {status:#x} is no event")
 
     def _continue_large(self, large: LargeEvent, data: bytes, at: int) -> tuple[int, bool]:

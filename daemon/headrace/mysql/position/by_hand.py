@@ -9,11 +9,10 @@ from typing import Any
 from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position
 from headrace.mysql.position.move import Where, relocate
-from headrace.mysql.position.scan import Told
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.ports.source import Move
+from headrace.ports.source import Move, Told
 from headrace.ports.state import HistoryEntry, Stored
 from headrace.settings.destination import SourceSettings
 

@@ -14,13 +14,12 @@ from headrace.errors import LostKind, PositionLost
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position.inventory import Inventory, take_inventory
-from headrace.mysql.position.scan import Told
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.position.search import PositionError, PositionFinder, distance
 from headrace.mysql.schema.entries import back_entry, doubt_entry, in_force
 from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.wire.connection import SourceConnection, address_of
-from headrace.ports.source import Move
+from headrace.ports.source import Move, Told
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import Start, StartAt, StartEarliest, StartGtid, StartLatest, StartTime, parse_start
 from headrace.times import second_text

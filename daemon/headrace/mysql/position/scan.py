@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
 
 from headrace.errors import HeadraceError
 from headrace.mysql.events.cursor import EventCursor
@@ -14,6 +13,7 @@ from headrace.mysql.events.event_types import Does, handlers
 from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.events.gtid_event import GtidReader, Key, MariadbGtid, parse_mariadb
 from headrace.mysql.wire.connection import LOOK_HEARTBEAT, short_dump
+from headrace.ports.source import Told
 from headrace.settings.destination import SourceSettings
 
 
@@ -177,10 +177,6 @@ class BinlogScan:
         if not self.in_group or self._gtid_events:  # a server shows whole groups only
             self._leave_group()
             self.on_boundary(end)
-
-
-Told = Callable[[str, int, int], object]
-"""Is told of which file how many bytes were read, and of how many."""
 
 
 class Probe:

@@ -13,9 +13,10 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import scans
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
-from headrace.mysql.position.scan import Probe, Told
+from headrace.mysql.position.scan import Probe
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
+from headrace.ports.source import Told
 from headrace.settings.destination import SourceSettings
 
 _LAST_READ = re.compile(r"the last event read from '(?:[^']*/)?([^'/]+)' at (\d+)")

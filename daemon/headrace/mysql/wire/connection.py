@@ -47,6 +47,11 @@ class Address:
     connect_timeout: float = 10.0
 
     @property
+    def name(self) -> str:
+        """As it is shown."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def security(self) -> str:
         """`tls`, with None resolved."""
         return tls_by_host(self.tls, self.host)
@@ -280,7 +285,7 @@ class SourceConnection:
         if has_unread(connection):
             raise SourceError("the source sent more than it was asked")
         transport.pause_reading()
-        stream = PacketStream(asyncio.get_running_loop(), transport, buffer, keep=connection)
+        stream = PacketStream(asyncio.get_running_loop(), transport, buffer, self._address.name, keep=connection)
         transport.set_protocol(stream)
         return stream, transport
 

@@ -48,20 +48,21 @@ _DAMAGED = ("bogus data in log event", "exceeded max_allowed_packet", "did not p
 _CHECK = "run mysqlbinlog --verify-binlog-checksum over it on the source, and on a replica, whose copy may be sound"
 
 
-def dump_error(payload: bytes, where: str) -> HeadraceError:
+def dump_error(payload: bytes, where: str, source: str = "the source") -> HeadraceError:
     """The error of an ERR packet that came in place of an event (MySQL internals manual, "ERR_Packet").
 
     `where` is the position behind the last good event, `file:offset`; the file is empty when a dump by GTID began.
+    `source` is what the server is called.
     What is not known is a plain SourceError with number and text in it.
     """
     errno = int.from_bytes(payload[1:3], "little")
     raw = payload[9:] if payload[3:4] == b"#" else payload[3:]
     text = raw.decode("utf-8", "replace").strip().strip('"')
-    said = _Said(errno, text, text.lower(), _where(where), _POSITIONS.search(text))
+    said = _Said(errno, text, text.lower(), _where(where), source, _POSITIONS.search(text))
     for look in (_lost, _changed, _damaged, _taken, _set_up, _ended):
         if (error := look(said)) is not None:
             return error
-    return SourceError(f"the source ended the dump at {said.where}: {said.quoted}")
+    return SourceError(f"{source} ended the dump at {said.where}: {said.quoted}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class _Said:
     text: str
     low: str
     where: str
+    source: str
     positions: re.Match[str] | None
 
     @property
@@ -211,10 +213,10 @@ def _set_up(said: _Said) -> HeadraceError | None:
 def _ended(said: _Said) -> HeadraceError | None:
     if said.errno == 1236 and _NEXT_GONE in said.low:
         # A RESET under our dump, or files taken out of the list: the next opening tells which.
-        message = f"the source's binlogs were reset or removed while they were read, behind {said.where}"
+        message = f"the binlogs of {said.source} were reset or removed while they were read, behind {said.where}"
         return errors.SourceEnded(f"{message}; it says: {said.quoted}")
     if said.errno in GONE_AWAY or said.errno in BUSY:
-        return errors.SourceEnded(f"the source ended the dump behind {said.where}: {said.quoted}")
+        return errors.SourceEnded(f"{said.source} ended the dump behind {said.where}: {said.quoted}")
     return None
 
 

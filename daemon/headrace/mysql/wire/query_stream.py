@@ -182,7 +182,7 @@ class QueryStream:
         except SourceEnded as error:
             raise SourceUnreachable(f"the source closed the connection on which a table is read ({error})") from error
         except SourceSilent as error:
-            raise SourceUnreachable(f"no byte of a table came from the source for {silence:g} s") from error
+            raise SourceUnreachable(f"no byte of a table came ({error})") from error
 
     def _refused(self, packet: bytes, sql: str) -> SourceError:
         self.running = False

@@ -14,11 +14,14 @@ _RECEIVE = 256 * 1024
 class PacketStream(asyncio.BufferedProtocol):
     """Bytes as they came, bounded: beyond `limit` the socket is not read until somebody takes them.
 
-    The reader cuts packets itself, out of one piece of memory, so that a packet costs no await and no copy.
+    The reader cuts packets itself, out of one piece of memory, so that a packet costs no await and no copy. `peer` is
+    the other end's address, for errors.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: Any, limit: int, keep: object = None) -> None:
-        self._loop, self._transport, self._limit = loop, transport, limit
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, transport: Any, limit: int, peer: str, keep: object = None
+    ) -> None:
+        self._loop, self._transport, self._limit, self._peer = loop, transport, limit, peer
         self._keep = keep
         self._memory = bytearray(_RECEIVE)
         self._view = memoryview(self._memory)
@@ -46,12 +49,12 @@ class PacketStream(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        self._finish(SourceEnded("the source closed the binlog stream"))
+        self._finish(SourceEnded(f"the source at {self._peer} closed the connection"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        why = f"the connection to the source broke ({exc})" if exc else "the source closed the connection"
-        self._finish(SourceEnded(why))
+        at = f"the source at {self._peer}"
+        self._finish(SourceEnded(f"the connection to {at} broke ({exc})" if exc else f"{at} closed the connection"))
 
     def _finish(self, error: Exception) -> None:
         self._end = self._end or error
@@ -90,7 +93,7 @@ class PacketStream(asyncio.BufferedProtocol):
                     await self._waiter
             except TimeoutError:
                 if self.bytes_received == before:
-                    raise SourceSilent(f"no byte came from the source for {deadline:.0f} s") from None
+                    raise SourceSilent(f"no byte came from the source at {self._peer} for {deadline:.0f} s") from None
             finally:
                 self._waiter = None
         self.waiting_since, self._woken = 0.0, False
