@@ -39,13 +39,12 @@ class _Table(RowText):
 
     def old(self, before: Row, after: Row) -> str:
         """The old values of the columns that changed, as far as they are known."""
-        if before == after:
-            return "{}"
-        names, values = self.names, self.printers
+        # What did not change is mostly the very same object (see rowcode.make_decoder), which is told before it is
+        # compared.
         changed = [
-            names[i] + (values[i](a) if a is not None else "null")
-            for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if a is not ABSENT and a != b
+            name + (printer(a) if a is not None else "null")
+            for name, printer, a, b in zip(self.names, self.printers, before, after, strict=True)
+            if a is not b and a != b and a is not ABSENT
         ]
         return "{" + ",".join(changed) + "}"
 
@@ -73,7 +72,8 @@ class CanalFormat(ValueFormat):
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         table = self._table(change.schema)
         self.number += 1
-        rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
+        row = table.partial_row if change.partial else table.row
+        rows = row(change.rows[0]) if len(change.rows) == 1 else ",".join(map(row, change.rows))
         if change.before is None:
             old = "null"
         else:
