@@ -130,8 +130,8 @@ def _containers(width: int) -> tuple[_Text, _Text]:
     kept = 0
 
     def pattern_of(b: bytes, start: int, raw: bytes) -> str:
-        """What % makes the object's text with: the quoted keys, and a place for each value. `raw` are the entries of the
-        keys. The same entries and bytes mean the same keys."""
+        """What % makes an object's text with: its quoted keys, and a place for each value. `raw` are the entries of the
+        keys: the same entries and bytes mean the same keys."""
         nonlocal kept
         spans = list(key_entries(raw))
         first, last = min([o for o, _ in spans]), max([o + n for o, n in spans])
