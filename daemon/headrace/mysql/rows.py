@@ -168,7 +168,7 @@ class RowsReader:
         if diffs:
             decoder: RowDecoder = PartialUpdates(row_schema.fields, row_schema.kinds, *sets)
         else:
-            shown = sets if table.partial and bitmaps in table.partial else ()
+            shown = sets if images > 1 or (table.partial and bitmaps in table.partial) else ()
             decoder = make_decoder(row_schema.fields, *shown, visible=len(row_schema.schema.columns))
         if len(table.decoders) > 100:
             table.decoders.clear()

@@ -107,6 +107,8 @@ class MessageBuilder:
         self._batches: list[MessageBatch] = []
         self._open: dict[tuple[str, int], MessageBatch] = {}
         """Those that messages of their topic and partition may still go into."""
+        self._open_of: dict[TableProjection, MessageBatch] = {}
+        """The same by the table of which a row went in as a whole, so that the next one need not look for its topic."""
         self._size = self._count = 0
         """Bytes and messages of all of them."""
         for projection in self._counted:
@@ -164,7 +166,10 @@ class MessageBuilder:
 
     def _put_one(self, projection: TableProjection, change: RowsChange) -> None:
         """The one message of a row that goes out as a whole, which small transactions consist of."""
-        batch = self._batch(projection.address(projection.partition), projection.partition)
+        batch = self._open_of.get(projection)
+        if batch is None:
+            batch = self._batch(projection.address(projection.partition), projection.partition)
+            self._open_of[projection] = batch
         value = self._values.encode(projection.whole(change), self._now_ms)
         id_, where = self._named(change)
         headers = [("headrace-id", id_), ("headrace-pos", b"%d" % change.pos), where, self._epoch]
@@ -346,6 +351,7 @@ class MessageBuilder:
     def _close_batches(self) -> None:
         """What follows goes into others."""
         self._open.clear()
+        self._open_of.clear()
         if self.native is not None:
             self.native.close_batches()
 

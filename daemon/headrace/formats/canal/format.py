@@ -31,6 +31,8 @@ class _Table(RowText):
         self.types = f',"isDdl":false,"mysqlType":{_json(types)},"old":'
         pk = _json(keys) if keys else "null"
         self.tail = f',"pkNames":{pk},"sql":"","sqlType":{_json(numbers)},"table":{_json(schema.table)},"ts":'
+        self.bytes = self.middle.encode(), self.types.encode(), self.tail.encode()
+        """The same as bytes: only what changes from message to message is encoded for each."""
 
     @property
     def constants(self) -> tuple[str, str, str]:
@@ -39,13 +41,12 @@ class _Table(RowText):
 
     def old(self, before: Row, after: Row) -> str:
         """The old values of the columns that changed, as far as they are known."""
-        if before == after:
-            return "{}"
-        names, values = self.names, self.printers
+        # What did not change is mostly the very same object (see rowcode.make_decoder), which is told before it is
+        # compared.
         changed = [
-            names[i] + (values[i](a) if a is not None else "null")
-            for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if a is not ABSENT and a != b
+            name + (printer(a) if a is not None else "null")
+            for name, printer, a, b in zip(self.names, self.printers, before, after, strict=True)
+            if a is not b and a != b and a is not ABSENT
         ]
         return "{" + ",".join(changed) + "}"
 
@@ -72,33 +73,46 @@ class CanalFormat(ValueFormat):
 
     def encode(self, change: RowsChange, now_ms: int) -> bytes:
         table = self._table(change.schema)
+        middle, types, tail = table.bytes
         self.number += 1
-        rows = ",".join(map(table.partial_row if change.partial else table.row, change.rows))
-        if change.before is None:
-            old = "null"
-        else:
-            old = f"[{','.join(map(table.old, change.before, change.rows))}]"
-        return (
-            f'{{"data":[{rows}],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":{self.number}'
-            f'{table.types}{old}{table.tail}{now_ms},"type":"{change.operation}","_pos":"{change.pos}"}}'
-        ).encode()
+        row = table.partial_row if change.partial else table.row
+        rows = row(change.rows[0]) if len(change.rows) == 1 else ",".join(map(row, change.rows))
+        old = b"null"
+        if change.before is not None:
+            old = b"[%b]" % ",".join(map(table.old, change.before, change.rows)).encode()
+        return b'{"data":[%b],%b%d,"gtid":"%b","id":%d%b%b%b%d,"type":"%b","_pos":"%d"}' % (
+            rows.encode(),
+            middle,
+            change.commit_time_us // 1000,
+            change.gtid.encode(),
+            self.number,
+            types,
+            old,
+            tail,
+            now_ms,
+            change.operation.encode(),
+            change.pos,
+        )
 
     def encode_each(self, change: RowsChange, now_ms: int) -> list[bytes]:
         """Only the row, its old values, the id and `_pos` differ from message to message."""
         table = self._table(change.schema)
-        head = f'],{table.middle}{change.commit_time_us // 1000},"gtid":"{change.gtid}","id":'
-        tail = f'{table.tail}{now_ms},"type":"{change.operation}","_pos":"'
+        middle, types, tail = table.bytes
+        head = b'],%b%d,"gtid":"%b","id":' % (middle, change.commit_time_us // 1000, change.gtid.encode())
+        tail = b'%b%d,"type":"%b","_pos":"' % (tail, now_ms, change.operation.encode())
         row = table.partial_row if change.partial else table.row
-        types, pos, number = table.types, change.pos, self.number + 1
+        pos, number = change.pos, self.number + 1
         self.number += len(change.rows)
         if change.before is None:
+            tail = b"null" + tail
             return [
-                f'{{"data":[{row(r)}{head}{number + i}{types}null{tail}{pos + i}"}}'.encode()
+                b'{"data":[%b%b%d%b%b%d"}' % (row(r).encode(), head, number + i, types, tail, pos + i)
                 for i, r in enumerate(change.rows)
             ]
         old = table.old
         return [
-            f'{{"data":[{row(r)}{head}{number + i}{types}[{old(b, r)}]{tail}{pos + i}"}}'.encode()
+            b'{"data":[%b%b%d%b[%b]%b%d"}'
+            % (row(r).encode(), head, number + i, types, old(b, r).encode(), tail, pos + i)
             for i, (b, r) in enumerate(zip(change.before, change.rows, strict=True))
         ]
 

@@ -20,8 +20,11 @@ from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.wire.dump_errors import dump_error
 from headrace.mysql.wire.stream import PacketStream
 
-_PACKET = struct.Struct("<IBIBIIIH").unpack_from
-"""Packet length and sequence, status byte, then the event header: time, type, server id, size, end position, flags."""
+_PACKET = struct.Struct("<IBIB4xIIH").unpack_from
+"""Packet length and sequence, status byte, then the event header: time, type, (server id), size, end position,
+flags."""
+_WHOLE = crc32(crc32(b"").to_bytes(4, "little"))
+"""The CRC32 of anything with its own CRC32 behind it, so that the latter need not be cut out."""
 _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
@@ -198,7 +201,7 @@ class EventCutter:
             high, checked = cursor.high, cursor.checksums
             try:
                 while size - at >= _HEAD:
-                    head, status, when, kind, _, length, log_pos, flags = _PACKET(data, at)
+                    head, status, when, kind, length, log_pos, flags = _PACKET(data, at)
                     head &= _LARGE
                     end = at + 4 + head
                     if status or head == _LARGE or head < _HEAD - 4:
@@ -220,7 +223,7 @@ class EventCutter:
                         raise cursor.not_understood(f"an event says it has {length} bytes, its packet {head - 1}")
                     if checked or kind == _FORMAT:
                         stop = end - 4
-                        if crc32(view[at + 5 : stop]) != _from_bytes(data[stop:end], "little") and kind != _FORMAT:
+                        if crc32(view[at + 5 : end]) != _WHOLE and kind != _FORMAT:
                             raise self._corrupt(kind)
                     else:
                         stop = end

@@ -123,12 +123,15 @@ def _containers(width: int) -> tuple[_Text, _Text]:
     entries = struct.Struct("<BH" if width == 2 else "<BI").iter_unpack
     counted = struct.Struct("<H" if width == 2 else "<I").unpack_from
     inline = frozenset({5, 6} if width == 2 else {5, 6, 7, 8})
+    apart = {kind: unpack for kind, unpack in _NUMBERS.items() if kind not in inline}
+    """The whole numbers that stand behind the entries."""
     half, whole = (1 << 15, 1 << 16) if width == 2 else (1 << 31, 1 << 32)
-    tables: dict[bytes, tuple[int, int, dict[bytes, list[str]]]] = {}
+    tables: dict[bytes, tuple[int, int, dict[bytes, str]]] = {}
     kept = 0
 
-    def keys_of(b: bytes, start: int, raw: bytes) -> list[str]:
-        """The quoted keys with their colons; `raw` are their entries. The same entries and bytes mean the same keys."""
+    def pattern_of(b: bytes, start: int, raw: bytes) -> str:
+        """What % makes an object's text with: its quoted keys, and a place for each value. `raw` are the entries of the
+        keys: the same entries and bytes mean the same keys."""
         nonlocal kept
         spans = list(key_entries(raw))
         first, last = min([o for o, _ in spans]), max([o + n for o, n in spans])
@@ -137,13 +140,14 @@ def _containers(width: int) -> tuple[_Text, _Text]:
         blob = b[start + first : start + last]
         if len(blob) != last - first:
             raise ValueError("a JSON key ends behind its document")
-        keys = [_quote(blob[o - first : o - first + n].decode()) + ": " for o, n in spans]
+        keys = [_quote(blob[o - first : o - first + n].decode()).replace("%", "%%") for o, n in spans]
+        pattern = "{" + ", ".join([f"{key}: %s" for key in keys]) + "}"
         kept += len(raw) + len(blob) + 100
         if kept > _KEY_BYTES:
             tables.clear()
             kept = 0
-        tables.setdefault(raw, (first, last, {}))[2][blob] = keys
-        return keys
+        tables.setdefault(raw, (first, last, {}))[2][blob] = pattern
+        return pattern
 
     def printed(b: bytes, start: int, kind: int, offset: int) -> str:
         """A value that is neither string nor container. `offset` are the bytes of its entry as a number."""
@@ -168,7 +172,7 @@ def _containers(width: int) -> tuple[_Text, _Text]:
         raw = b[at : at + count * entry_size]
         if len(raw) != count * entry_size:
             raise ValueError("a JSON document counts more members than it has bytes for")
-        parts = []
+        parts: list[str] = []
         for kind, offset in entries(raw):
             if kind == 0x0C:
                 p = start + offset
@@ -190,6 +194,8 @@ def _containers(width: int) -> tuple[_Text, _Text]:
                 text = repr(_F64(b, start + offset)[0])
                 if "e" in text or "n" in text or (len(text) > 17 and text.endswith(".0")):
                     text = json_double(_F64(b, start + offset)[0])
+            elif kind in apart:
+                text = str(apart[kind](b, start + offset)[0])
             else:
                 text = printed(b, start, kind, offset)
             parts.append(text)
@@ -207,10 +213,10 @@ def _containers(width: int) -> tuple[_Text, _Text]:
         if len(raw) != count * key_size:
             raise ValueError("a JSON document counts more members than it has bytes for")
         table = tables.get(raw)
-        keys = table[2].get(b[start + table[0] : start + table[1]]) if table is not None else None
-        if keys is None:
-            keys = keys_of(b, start, raw)
-        return "{" + ", ".join(map(str.__add__, keys, members(b, start, at + count * key_size, count, depth))) + "}"
+        pattern = table[2].get(b[start + table[0] : start + table[1]]) if table is not None else None
+        if pattern is None:
+            pattern = pattern_of(b, start, raw)
+        return pattern % tuple(members(b, start, at + count * key_size, count, depth))
 
     def array_text(b: bytes, start: int, depth: int) -> str:
         (count,) = counted(b, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.model import ABSENT, Row
@@ -23,7 +24,8 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
 
     `images` are bit sets of the columns that an image has, in the order in which images follow each other; none means
     that every image has all. A column that its image lacks is ABSENT, or what the image before it has: an UPDATE's
-    second image leaves out what did not change.
+    second image leaves out what did not change. Where it has the same bytes as the first, it gets the very same value:
+    making it again, a JSON document above all, would cost more than all else of the row.
     """
     whole = (1 << len(fields)) - 1
     if not any(images or (whole,)):
@@ -32,13 +34,41 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "while p < end:")
-    for n, image in enumerate(images or (whole,)):
+    sets = images or (whole,)
+    both = _made(fields, sets[0] & sets[-1]) if len(sets) > 1 else frozenset[int]()
+    for n, image in enumerate(sets):
+        if n:
+            w.put(2, "if p >= end: break")  # whoever takes the rows notices that the last one lacks its second image
         present = [i for i in range(len(fields)) if image >> i & 1]
-        _image(w, fields, present, first=not n, visible=len(fields) if visible is None else visible)
+        shown = len(fields) if visible is None else visible
+        part = _Image(shown, shares=both) if n else _Image(shown, keeps=both)
+        _image(w, fields, present, part, first=not n)
     w.put(1, "if p != end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
     w.put(1, "return rows")
     decoder: RowDecoder = w.compiled()
     return decoder
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """One row image of several that follow each other. `keeps`: the columns whose bytes stay in r0, r1 ... for the
+    image behind it. `shares`: those whose bytes the image before it has left there, and their values in c0, c1 ..."""
+
+    visible: int
+    keeps: frozenset[int] = frozenset()
+    shares: frozenset[int] = frozenset()
+
+    def raw(self, i: int) -> str:
+        """The variable that a fixed field's bytes are read into."""
+        return f"r{i}" if i in self.keeps else f"x{i}" if i in self.shares else f"c{i}"
+
+
+_ALONE = _Image(0)
+
+
+def _made(fields: Sequence[Field], image: int) -> frozenset[int]:
+    """The columns of an image whose values are made of their bytes."""
+    return frozenset(i for i, one in enumerate(fields) if image >> i & 1 and (one.codec or one.post is not None))
 
 
 def _without_columns(b: bytes, p: int, end: int) -> list[Row]:
@@ -52,7 +82,7 @@ def make_single(fields: Sequence[Field], image: int) -> SingleDecoder:
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "if True:")
-    _image(w, fields, [i for i in range(len(fields)) if image >> i & 1], first=True, visible=len(fields))
+    _image(w, fields, [i for i in range(len(fields)) if image >> i & 1], _Image(len(fields)), first=True)
     w.put(1, "if p > end: raise DataOverrun(f'a row ends at byte {p}, its event at {end}')")
     w.put(1, "return rows[0], p")
     decoder: SingleDecoder = w.compiled()
@@ -66,14 +96,14 @@ def make_value(field: Field) -> ValueDecoder:
     w.put(1, "n = 0")
     w.put(1, "if True:")
     w.put(2, "if True:")
-    _single(w, 0, 0, field)
+    _single(w, 0, 0, field, _ALONE)
     w.put(1, "if p > end: raise DataOverrun(f'a value ends at byte {p}, its event at {end}')")
     w.put(1, "return c0, p")
     decoder: ValueDecoder = w.compiled()
     return decoder
 
 
-def _image(w: CodeWriter, fields: Sequence[Field], present: Sequence[int], *, first: bool, visible: int) -> None:
+def _image(w: CodeWriter, fields: Sequence[Field], present: Sequence[int], part: _Image, *, first: bool) -> None:
     """One pass an image: the NULL bitmap, then, when nothing is NULL (the usual case), runs of fixed fields by one
     unpack each; a row with NULLs goes column by column."""
     null_bytes = (len(present) + 7) // 8
@@ -88,13 +118,13 @@ def _image(w: CodeWriter, fields: Sequence[Field], present: Sequence[int], *, fi
     w.put(2, f"p += {null_bytes}")
     columns = [(i, fields[i]) for i in present]
     w.put(2, "if not n:")
-    _straight(w, columns)
+    _straight(w, columns, part)
     w.put(2, "else:")
     for bit, (i, field) in enumerate(columns):
-        _single(w, bit, i, field)
+        _single(w, bit, i, field, part)
     if not columns:
         w.put(3, "pass")
-    w.put(2, f"add(({''.join(f'c{i}, ' for i in range(visible))}))")
+    w.put(2, f"add(({''.join(f'c{i}, ' for i in range(part.visible))}))")
 
 
 def _value(w: CodeWriter, i: int, field: Field, raw: str) -> str:
@@ -108,49 +138,69 @@ def _value(w: CodeWriter, i: int, field: Field, raw: str) -> str:
     return raw
 
 
-def _straight(w: CodeWriter, columns: Sequence[tuple[int, Field]]) -> None:
+def _make(w: CodeWriter, indent: int, i: int, field: Field, raw: str, part: _Image) -> None:
+    """The value of column i out of the bytes `raw`."""
+    if i in part.keeps and raw != f"r{i}":
+        w.put(indent, f"r{i} = {raw}")
+        raw = f"r{i}"
+    if i not in part.shares:
+        w.put(indent, f"c{i} = {_value(w, i, field, raw)}")
+        return
+    if raw != f"x{i}":
+        w.put(indent, f"x{i} = {raw}")
+    w.put(indent, f"if x{i} != r{i}: c{i} = {_value(w, i, field, f'x{i}')}")
+
+
+def _straight(w: CodeWriter, columns: Sequence[tuple[int, Field]], part: _Image) -> None:
     """Rows without NULL: gather fixed fields, and the length of the variable one that ends them, into one unpack."""
     run: list[tuple[int, Field]] = []
     for i, field in columns:
         run.append((i, field))
         if field.shape == "var":
-            _run(w, run)
+            _run(w, run, part)
             run = []
     if run:
-        _run(w, run)
+        _run(w, run, part)
     if not columns:
         w.put(3, "pass")
 
 
-def _run(w: CodeWriter, run: list[tuple[int, Field]]) -> None:
+def _run(w: CodeWriter, run: list[tuple[int, Field]], part: _Image) -> None:
     last_index, last = run[-1]
     packed = struct.Struct("<" + "".join(field.code for _, field in run))
     unpack = w.bind(f"unpack{run[0][0]}", packed.unpack_from)
-    w.put(3, f"{''.join(f'c{i}, ' for i, _ in run)} = {unpack}(b, p); p += {packed.size}")
+    names = [_name(i, field, part) for i, field in run]
+    w.put(3, f"{''.join(f'{name}, ' for name in names)} = {unpack}(b, p); p += {packed.size}")
     fixed = run[:-1] if last.shape == "var" else run
     if last.shape == "var":
-        _behind_length(w, 3, last_index, last)
+        _behind_length(w, 3, last_index, last, part)
     for i, field in fixed:
         if field.post is not None:
-            w.put(3, f"c{i} = {_value(w, i, field, f'c{i}')}")
+            _make(w, 3, i, field, part.raw(i), part)
 
 
-def _behind_length(w: CodeWriter, indent: int, i: int, field: Field) -> None:
-    """The value of a variable field, once its length is in the column's variable and `p` behind that."""
-    length = f"c{i}" if field.size != 3 else f"from_bytes(c{i}, 'little')"
+def _name(i: int, field: Field, part: _Image) -> str:
+    """The variable that takes what a column has at a place of its own: its bytes, or how many of them follow."""
+    return "size" if field.shape == "var" else part.raw(i)
+
+
+def _behind_length(w: CodeWriter, indent: int, i: int, field: Field, part: _Image) -> None:
+    """The value of a variable field, once its length has been read and `p` is behind that."""
+    length = "size" if field.size != 3 else "from_bytes(size, 'little')"
     w.put(indent, f"q = p + {length}")
     w.put(indent, "if q > end: raise DataOverrun(f'a value ends at byte {q}, its event at {end}')")
-    w.put(indent, f"c{i} = {_value(w, i, field, 'b[p:q]')}; p = q")
+    _make(w, indent, i, field, "b[p:q]", part)
+    w.put(indent, "p = q")
 
 
-def _single(w: CodeWriter, bit: int, i: int, field: Field) -> None:
+def _single(w: CodeWriter, bit: int, i: int, field: Field, part: _Image) -> None:
     """One column of a row that has NULLs; `bit` is its place among the columns that the image has."""
     packed = struct.Struct("<" + field.code)
     unpack = w.bind(f"one{i}", packed.unpack_from)
-    w.put(3, f"if n & {1 << bit}: c{i} = None")
+    w.put(3, f"if n & {1 << bit}: c{i} = {f'r{i} = ' if i in part.keeps else ''}None")
     w.put(3, "else:")
-    w.put(4, f"c{i}, = {unpack}(b, p); p += {packed.size}")
+    w.put(4, f"{_name(i, field, part)}, = {unpack}(b, p); p += {packed.size}")
     if field.shape == "var":
-        _behind_length(w, 4, i, field)
+        _behind_length(w, 4, i, field, part)
     elif field.post is not None:
-        w.put(4, f"c{i} = {_value(w, i, field, f'c{i}')}")
+        _make(w, 4, i, field, part.raw(i), part)

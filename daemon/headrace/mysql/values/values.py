@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 _PAIRS = tuple(f"{n:02d}" for n in range(100))
+_TRIPLES = tuple(f"{n:03d}" for n in range(1000))
+_CLOCK = tuple(f"{minute:02d}:{second:02d}" for minute in range(64) for second in range(64))
+"""Minute and second by the 12 bits that hold them, those that no clock shows included."""
+_SECONDS = tuple(f"{minute:02d}:{second:02d}" for minute in range(60) for second in range(60))
+"""The same by the second of the hour."""
+_HOURS = tuple(f"{hour:02d}:" for hour in range(2049))
+"""By what a TIME has before its minutes, up to its lowest value."""
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_from_bytes = int.from_bytes
 _CACHE_LIMIT = 100_000
 """Entries a text cache may hold before it begins anew: enough for 11 years of hours, and about 10 MB."""
 
@@ -22,34 +30,67 @@ def date_text(raw: bytes) -> str:
     return f"{v >> 9:04d}-{_PAIRS[(v >> 5) & 15]}-{_PAIRS[v & 31]}"
 
 
-def _fraction(raw: bytes, start: int, fsp: int) -> str:
-    """The digits after the point: ceil(fsp / 2) bytes big endian, counting in 10**-2, 10**-4 or 10**-6 seconds."""
+class _Digits(dict[int, str]):
+    """By the number in 1 or 2 bytes: its digits behind the point. A text is made when it is first asked for; there are
+    65,536 at most, and the columns of a table have the same few again and again."""
+
+    def __init__(self, pattern: str, end: int | None = None) -> None:
+        """`pattern` prints a number; of its text the first `end` characters count."""
+        super().__init__()
+        self._pattern, self._end = pattern, end
+
+    def __missing__(self, number: int) -> str:
+        text = self[number] = (self._pattern % number)[: self._end]
+        return text
+
+
+@cache
+def _fraction(fsp: int) -> Callable[[int], str]:
+    """Prints a fraction of a second with its point: ceil(fsp / 2) bytes, counting in 10**-2, 10**-4 or 10**-6. What no
+    clock shows has the first digits of its number.
+
+    Tables, because formatting a number with leading zeros costs more than all else of a DATETIME.
+    """
     if fsp == 0:
-        return ""
-    width = (fsp + 1) // 2
-    digits = f"{int.from_bytes(raw[start : start + width], 'big'):0{2 * width}d}"
-    return "." + digits[:fsp]
+        return {0: ""}.__getitem__
+    if fsp <= 4:
+        return _Digits(f".%0{2 * ((fsp + 1) // 2)}d", fsp + 1).__getitem__
+    thousandths = _TRIPLES if fsp == 6 else tuple(text[:2] for text in _TRIPLES)
+
+    def microseconds(number: int) -> str:
+        if number > 999_999:
+            return f".{number}"[: fsp + 1]
+        return f".{_TRIPLES[number // 1000]}{thousandths[number % 1000]}"
+
+    return microseconds
 
 
 def datetime2(fsp: int) -> Callable[[bytes], str]:
     """DATETIME(fsp): 5 bytes big endian (sign, year*13+month 17 bits, day 5, hour 5, minute 6, second 6), fraction."""
     hours: dict[int, str] = {}
+    fraction, bits = _fraction(fsp), 8 * ((fsp + 1) // 2)
+    low, above = (1 << bits) - 1, bits + 12
 
     def text(raw: bytes) -> str:
-        v = (raw[0] << 32 | raw[1] << 24 | raw[2] << 16 | raw[3] << 8 | raw[4]) - 0x8000000000
-        key = v >> 12
-        prefix = hours.get(key)
-        if prefix is None:
-            if len(hours) >= _CACHE_LIMIT:
-                hours.clear()
-            year, month = divmod(v >> 22, 13)
-            if not 0 <= year <= 9999 or (v >> 12) & 31 > 23:
-                raise ValueError(f"a DATETIME has the bytes {raw.hex()}")
-            prefix = hours[key] = f"{year:04d}-{_PAIRS[month]}-{_PAIRS[(v >> 17) & 31]} {_PAIRS[(v >> 12) & 31]}:"
-        if fsp:
-            return f"{prefix}{_PAIRS[(v >> 6) & 63]}:{_PAIRS[v & 63]}{_fraction(raw, 5, fsp)}"
-        return f"{prefix}{_PAIRS[(v >> 6) & 63]}:{_PAIRS[v & 63]}"
+        v = _from_bytes(raw, "big")
+        try:
+            hour = hours[v >> above]
+        except KeyError:
+            hour = _new_hour(hours, v >> above, raw)
+        return f"{hour}{_CLOCK[v >> bits & 4095]}{fraction(v & low)}"
 
+    return text
+
+
+def _new_hour(hours: dict[int, str], key: int, raw: bytes) -> str:
+    """Date and hour of a DATETIME by its upper 28 bits. Raises ValueError for what no calendar has."""
+    if len(hours) >= _CACHE_LIMIT:
+        hours.clear()
+    v = key - 0x8000000
+    year, month = divmod(v >> 10, 13)
+    if not 0 <= year <= 9999 or v & 31 > 23:
+        raise ValueError(f"a DATETIME has the bytes {raw.hex()}")
+    text = hours[key] = f"{year:04d}-{_PAIRS[month]}-{_PAIRS[v >> 5 & 31]} {_PAIRS[v & 31]}:"
     return text
 
 
@@ -57,34 +98,14 @@ def timestamp2(fsp: int, zone: tzinfo | None = None) -> Callable[[bytes], str]:
     """TIMESTAMP(fsp): 4 bytes big endian seconds since 1970, fraction; printed in the zone given, else in UTC, never in
     the host's."""
     zero = "0000-00-00 00:00:00" + ("." + "0" * fsp if fsp else "")
-    print_seconds = seconds_in_zone(zone)
-    if not fsp:
-        return lambda raw: print_seconds(int.from_bytes(raw, "big")) if any(raw) else zero
+    print_seconds, fraction, bits = seconds_in_zone(zone), _fraction(fsp), 8 * ((fsp + 1) // 2)
+    low = (1 << bits) - 1
 
     def text(raw: bytes) -> str:
-        v = raw[0] << 24 | raw[1] << 16 | raw[2] << 8 | raw[3]
-        if v == 0 and not any(raw):
-            return zero
-        return print_seconds(v) + _fraction(raw, 4, fsp)
+        v = _from_bytes(raw, "big")
+        return f"{print_seconds(v >> bits)}{fraction(v & low)}" if v else zero
 
-    if zone is not None:
-        return text
-    hours: dict[int, str] = {}
-
-    def text_utc(raw: bytes) -> str:  # the same without a call for the seconds: the usual case
-        v = raw[0] << 24 | raw[1] << 16 | raw[2] << 8 | raw[3]
-        if v == 0 and not any(raw):
-            return zero
-        hour, rest = divmod(v, 3600)
-        prefix = hours.get(hour)
-        if prefix is None:
-            if len(hours) >= _CACHE_LIMIT:
-                hours.clear()
-            prefix = hours[hour] = print_seconds(v)[:14]
-        minute, second = divmod(rest, 60)
-        return f"{prefix}{_PAIRS[minute]}:{_PAIRS[second]}{_fraction(raw, 4, fsp)}"
-
-    return text_utc
+    return text
 
 
 def seconds_in_zone(zone: tzinfo | None) -> Callable[[int], str]:
@@ -96,15 +117,15 @@ def _seconds_utc() -> Callable[[int], str]:
     hours: dict[int, str] = {}
 
     def text(v: int) -> str:
-        hour, rest = divmod(v, 3600)
-        prefix = hours.get(hour)
-        if prefix is None:
+        hour, second = divmod(v, 3600)
+        try:
+            return hours[hour] + _SECONDS[second]
+        except KeyError:
             if len(hours) >= _CACHE_LIMIT:
                 hours.clear()
             days, h = divmod(hour, 24)
-            prefix = hours[hour] = f"{date.fromordinal(_EPOCH_ORDINAL + days).isoformat()} {_PAIRS[h]}:"
-        minute, second = divmod(rest, 60)
-        return f"{prefix}{_PAIRS[minute]}:{_PAIRS[second]}"
+            hours[hour] = f"{date.fromordinal(_EPOCH_ORDINAL + days).isoformat()} {_PAIRS[h]}:"
+            return hours[hour] + _SECONDS[second]
 
     return text
 
@@ -132,16 +153,15 @@ def _minutes_in(zone: tzinfo) -> Callable[[int], str]:
 def time2(fsp: int) -> Callable[[bytes], str]:
     """TIME(fsp): 3 bytes big endian around 0x800000 (hour 10 bits, minute 6, second 6) and the fraction; a negative
     value is the two's complement of all bytes together."""
-    width = (fsp + 1) // 2
-    middle = 0x800000 << (8 * width)
+    fraction, bits = _fraction(fsp), 8 * ((fsp + 1) // 2)
+    middle, low, above = 0x800000 << bits, (1 << bits) - 1, bits + 12
 
     def text(raw: bytes) -> str:
-        v = int.from_bytes(raw, "big") - middle
-        sign = "-" if v < 0 else ""
-        v = abs(v)
-        whole, frac = v >> (8 * width), v & ((1 << (8 * width)) - 1)
-        tail = "." + f"{frac:0{2 * width}d}"[:fsp] if fsp else ""
-        return f"{sign}{whole >> 12:02d}:{_PAIRS[(whole >> 6) & 63]}:{_PAIRS[whole & 63]}{tail}"
+        v = _from_bytes(raw, "big") - middle
+        if v < 0:
+            v = -v
+            return f"-{_HOURS[v >> above]}{_CLOCK[v >> bits & 4095]}{fraction(v & low)}"
+        return f"{_HOURS[v >> above]}{_CLOCK[v >> bits & 4095]}{fraction(v & low)}"
 
     return text
 
@@ -156,6 +176,15 @@ def decimal_size(precision: int, scale: int) -> int:
     return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
 
 
+@cache
+def _digits(scale: int) -> Callable[[int], str]:
+    """Prints the point of a DECIMAL and the digits behind it; one or two bytes hold up to 4, and have a table."""
+    if scale == 0:
+        return {0: ""}.__getitem__
+    pattern = f".%0{scale}d"
+    return _Digits(pattern).__getitem__ if scale <= 4 else pattern.__mod__
+
+
 def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
     """DECIMAL: groups of 9 digits in 4 bytes big endian, short group first before the point and last after it; the
     first bit inverted, all bytes inverted for a negative number. Keeps the scale, also of zero."""
@@ -166,6 +195,7 @@ def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
     size = decimal_size(precision, scale)
     sign_bit = 1 << (8 * size - 1)
     mask = (1 << (8 * size)) - 1
+    inverted = mask ^ sign_bit
     whole_bytes = lead + 4 * leads
 
     def general(raw: bytes) -> str:
@@ -190,22 +220,34 @@ def decimal_text(precision: int, scale: int) -> Callable[[bytes], str]:
             digits += f"{int.from_bytes(b[at:], 'big'):0{tail_digits}d}"
         return f"{sign}{n}.{digits}"
 
-    if leads + (lead > 0) > 1 or tails + (tail > 0) > 1 or not scale:
+    if leads > 1 or tails + (tail > 0) > 1:
         return general
 
-    # One group on each side, such as (10,2) or (18,9): two integers are enough.
+    # At most two groups before the point and one behind it, such as (10,2) or (20,4): integers are enough.
     shift = 8 * (size - whole_bytes)
-    low = (1 << shift) - 1
-    from_bytes = int.from_bytes
+    low, digits = (1 << shift) - 1, _digits(scale)
 
     def short(raw: bytes) -> str:
-        v = from_bytes(raw, "big") ^ sign_bit
-        if raw[0] & 0x80:
-            return f"{v >> shift}.{v & low:0{scale}d}"
-        v ^= mask
-        return f"-{v >> shift}.{v & low:0{scale}d}"
+        v = _from_bytes(raw, "big")
+        if v & sign_bit:
+            v ^= sign_bit
+            return f"{v >> shift}{digits(v & low)}"
+        v ^= inverted
+        return f"-{v >> shift}{digits(v & low)}"
 
-    return short
+    if not (lead and leads):
+        return short
+    upper, group = shift + 32, (1 << 32) - 1
+
+    def longer(raw: bytes) -> str:
+        v = _from_bytes(raw, "big")
+        if v & sign_bit:
+            v ^= sign_bit
+            return f"{(v >> upper) * 1_000_000_000 + (v >> shift & group)}{digits(v & low)}"
+        v ^= inverted
+        return f"-{(v >> upper) * 1_000_000_000 + (v >> shift & group)}{digits(v & low)}"
+
+    return longer
 
 
 def enum_label(labels: tuple[str, ...]) -> Callable[[int], str]:
