@@ -13,6 +13,7 @@ from headrace.mysql.values.codewriter import DataOverrun
 from headrace.mysql.values.column_types import Field
 from headrace.mysql.values.rowcode import RowDecoder, make_decoder, make_single
 from headrace.mysql.values.values import datetime2, enum_label
+from headrace_common.numbers import float32
 
 FIELDS = (
     Field("fixed", "q", 8),
@@ -24,6 +25,7 @@ FIELDS = (
     Field("var", "B", 1, codec="latin-1"),
     Field("fixed", "d", 8),
     Field("fixed", "b", 1),
+    Field("fixed", "f", 4, float32),
 )
 WHOLE = (1 << len(FIELDS)) - 1
 CHOICES = (
@@ -36,6 +38,7 @@ CHOICES = (
     [b"\1\xe9", b"\1e"],
     [struct.pack("<d", 0.0), struct.pack("<d", -0.0), struct.pack("<d", float("inf"))],
     [b"\0", b"\xff"],
+    [struct.pack("<f", 0.0), struct.pack("<f", -0.0), struct.pack("<f", 1.1)],
 )
 CELLS = st.tuples(*(st.sampled_from([None, *choices]) for choices in CHOICES))
 

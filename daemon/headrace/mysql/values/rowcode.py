@@ -67,8 +67,11 @@ _ALONE = _Image(0)
 
 
 def _made(fields: Sequence[Field], image: int) -> frozenset[int]:
-    """The columns of an image whose values are made of their bytes."""
-    return frozenset(i for i, one in enumerate(fields) if image >> i & 1 and (one.codec or one.post is not None))
+    """The columns of an image whose values are made of their bytes. Not FLOAT, of which -0 and 0 are equal once they are
+    read."""
+    return frozenset(
+        i for i, one in enumerate(fields) if image >> i & 1 and (one.codec or one.post is not None) and one.code != "f"
+    )
 
 
 def _without_columns(b: bytes, p: int, end: int) -> list[Row]:
