@@ -67,7 +67,7 @@ _ALONE = _Image(0)
 
 
 def _made(fields: Sequence[Field], image: int) -> frozenset[int]:
-    """The columns of an image whose values are made of their bytes. Not FLOAT, of which -0 and 0 are equal once they are
+    """The columns of an image whose values are made of their bytes. Not FLOAT: its -0 and 0 are equal once they are
     read."""
     return frozenset(
         i for i, one in enumerate(fields) if image >> i & 1 and (one.codec or one.post is not None) and one.code != "f"
