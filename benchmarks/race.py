@@ -64,21 +64,25 @@ class Way:
     sink: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
     kafka: bool = True
+    native: bool = True
+    """Whether headrace-native is used where it is installed."""
 
 
 KAFKA = Way("into Kafka")
+PYTHON = Way("into Kafka, Python alone", native=False)
 EXACTLY_ONCE = Way("exactly once", sink={"delivery": "exactly_once"})
 DEBEZIUM = Way("Debezium's format", message={"format": "debezium"})
 NULL = Way("null sink", kafka=False)
 W1_WAYS = (
     KAFKA,
+    PYTHON,
     Way("a message a row", message={"rows_per_message": 1}),
     DEBEZIUM,
     Way("8 partitions by key", partitions=8),
     EXACTLY_ONCE,
     NULL,
 )
-W2L_WAYS = (KAFKA, DEBEZIUM, EXACTLY_ONCE, NULL)
+W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, EXACTLY_ONCE, NULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,8 @@ def run(servers: Servers, entry: Entry, version: Version = HERE) -> dict[str, fl
     workload = entry.workload
     with topic(servers, entry.way.partitions) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
-        with running({name: made}, version) as daemon:
+        settings = {} if entry.way.native else {"daemon": {"native": "off"}}
+        with running({name: made}, version, settings) as daemon:
             daemon.until(lambda now: now.rows > 0, 0.02)
             daemon.until(lambda now: now.rows >= workload.rows)
     first, last = span(daemon.samples)

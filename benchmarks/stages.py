@@ -4,9 +4,9 @@ Each *cut* runs the product's own parts up to a seam and drops there what they m
 more than the one before it. Whatever else runs on the machine can only add to a run, so the least of several counts: of
 every second round, and of the others, which makes two figures whose distance is the error.
 
-A seam is a place in Python where one part calls the next. Native code that does the work of several parts passes none
-of the seams between them: the first round, which is not measured, counts what comes to each seam, and a stage whose
-seam nothing passes is shown as one with the next.
+A seam is a place in Python where one part calls the next, so the stages are those of Python alone: native code does
+the work of several parts at once. The first round, which is not measured, counts what comes to each seam, and a stage
+whose seam nothing passes is shown as one with the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from unittest.mock import patch
 from aiokafka.record.util import calc_crc32c
 
 from benchmarks.destinations import settings_of
-from benchmarks.race import KAFKA, YARDSTICK, Entry, Servers, race
+from benchmarks.race import PYTHON, YARDSTICK, Entry, Servers, race
 from benchmarks.report import Table
 from headrace.adapters.kafka import producer as producers
 from headrace.cli.run import spare_collector
@@ -52,7 +52,7 @@ from headrace.settings.destination import DestinationSettings
 
 ROUNDS = 8
 REST = "receiving, loop, queue, sending, confirming"
-TOTAL = "the daemon as a whole, into Kafka"
+TOTAL = "the daemon as a whole, into Kafka, Python alone"
 _BYTES = 16 << 20
 """Of a workload's binlog: some 50,000 rows of W1 and 25,000 of W2L."""
 _CHUNK = 64 << 10
@@ -267,10 +267,11 @@ async def record(job: dict[str, Any], size: int) -> bytes:
 
 
 def split(servers: Servers, chosen: list[Entry], table: Table, runs: int) -> Table:
-    """The stages of each workload that goes into Kafka. `table` is what the race has measured; what it lacks is run."""
+    """The stages of each workload that goes into Kafka by Python alone. `table` is what the race has measured; what it
+    lacks is run."""
     stages = Table("stage, us of CPU a row")
     with TemporaryDirectory(prefix="bench-") as folder:
-        for entry in (one for one in chosen if one.way is KAFKA):
+        for entry in (one for one in chosen if one.way is PYTHON):
             name = entry.workload.name
             key = f"{name}_us"
             if entry.name not in table.rows:
