@@ -160,7 +160,7 @@ async def test_every_line_about_an_outage_that_ends_the_run_names_the_broker_and
         cluster.kill()
         before = process.wait("shop", lambda status: status["restarts"] > 1, 60)
         cluster.start()
-        process.wait("shop", lambda status: status["rows"] > before["rows"], 15)
+        process.wait("shop", lambda status: status["rows"] > before["rows"], 30)
     finally:
         trickle.stop()
     for one in lines(process, "destination failed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -203,11 +204,13 @@ class Looks:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-async def failed(site: DestinationSite, error: SourceError, monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
-    """A run that ended so; `looks` are those of the wait behind it."""
+async def failed(
+    site: DestinationSite, error: SourceError, monkeypatch: pytest.MonkeyPatch, looks: Looks, *, opened: bool = False
+) -> None:
+    """A run that ended so, once the source was `opened` or before; `looks` are those of the wait behind it."""
     monkeypatch.setattr(absence, "_LOOK", 0.01)
     monkeypatch.setattr(site.actor._source, "reachable", looks)
-    site.answers = [error]
+    site.answers = [[error]] if opened else [error]
     with pytest.raises(SourceError):
         await site.actor.run(site.stop)
 
@@ -255,18 +258,23 @@ async def test_a_source_that_answers_does_not_end_a_wait_for_what_it_has_answere
             await site.actor.changed()
 
 
-async def test_a_source_that_takes_connections_and_can_t_be_opened_is_not_tried_each_second(
-    store: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("opened", [False, True])
+async def test_a_source_that_takes_connections_and_fails_again_at_once_is_not_tried_each_second(
+    opened: bool, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = DestinationSite(store, monkeypatch)
-    await failed(site, AWAY, monkeypatch, Looks(True))
+    await failed(site, AWAY, monkeypatch, Looks(True), opened=opened)
     async with asyncio.timeout(5):
         await site.actor.changed()
-    await failed(site, AWAY, monkeypatch, Looks(True))
+    await failed(site, AWAY, monkeypatch, Looks(True), opened=opened)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await site.actor.changed()
-    await failed(site, AWAY, monkeypatch, Looks(False, True))
+    await failed(site, AWAY, monkeypatch, Looks(False, True), opened=opened)
+    async with asyncio.timeout(5):
+        await site.actor.changed()
+    monkeypatch.setattr(absence, "_LASTED", 0.0)
+    await failed(site, AWAY, monkeypatch, Looks(True), opened=True)
     async with asyncio.timeout(5):
         await site.actor.changed()
 
@@ -290,6 +298,43 @@ async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monk
     away = False
     async with asyncio.timeout(5):
         assert await waiting == "the state store is back"
+    for ends in (True, False):
+        away = True
+        with pytest.raises(StateStoreError):
+            await site.actor.run(site.stop)
+        away = False  # before the first look
+        site.actor._absence._in_vain = not ends
+        waiting = asyncio.create_task(site.actor.changed())
+        await asyncio.sleep(0.2)
+        assert waiting.done() is ends
+        waiting.cancel()
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_a_wait_ends_in_time_although_a_client_library_swallows_the_cancellation_of_a_look(
+    loaded: bool, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As aiokafka does while it closes a consumer: the look goes on, and the next one would begin."""
+    monkeypatch.setattr(absence, "_LOOK", 0.01)
+    monkeypatch.setattr(module, "_LOOK_AT_STORE", 0.01)
+    site = DestinationSite(store, monkeypatch)
+
+    async def away(name: str) -> Any:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+        raise StateStoreError("away")
+
+    monkeypatch.setattr(store, "load", away)
+    with pytest.raises(StateStoreError):
+        await site.actor.run(site.stop)
+    site.actor._checkpointer.loaded = loaded
+    async with asyncio.timeout(5):
+        for _ in range(20):
+            waiting = asyncio.create_task(site.actor.changed())
+            await asyncio.sleep(0.07)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
 
 
 async def test_a_sink_that_is_away_at_the_start_is_not_tried_again_for_what_was_stored_before(

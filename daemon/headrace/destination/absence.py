@@ -4,16 +4,23 @@ it is back."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from headrace.destination.outage import SinkOutage
 from headrace.destination.parts import Parts
 from headrace.errors import HeadraceError, SinkError, SourceEnded, SourceSilent, SourceUnreachable, StateStoreError
 from headrace.ports.source import Source
+from headrace.ports.state import StateStore, Stored
+from headrace.tasks import Work, first
 
 _LOOK = 1.0
-"""Seconds between two looks; a look that takes longer is followed by a pause as long as itself."""
+"""Seconds between two looks."""
+_LIMIT = 5.0
+"""Seconds of a look at the state store: one that comes back may keep those waiting who ask first."""
+_LASTED = 60.0
+"""Seconds after which a run has lasted, and an outage behind it is a new one."""
 _AWAY = (SourceUnreachable, SourceEnded, SourceSilent)
 """The errors that a source leaves which goes away."""
 
@@ -23,18 +30,32 @@ class Absence:
 
     def __init__(self, name: str, parts: Parts, source: Source, outage: SinkOutage) -> None:
         self._name, self._parts, self._source, self._outage = name, parts, source, outage
-        self.error: HeadraceError | None = None
+        self._error: HeadraceError | None = None
         """What ended the last run."""
+        self._opened_at = 0.0
+        """When that run had opened its source; 0 when it had not."""
         self._in_vain = False
-        """Whether a wait has ended because the source could be reached, and it has not been opened since."""
+        """Whether a wait has ended because what was away could be reached, and no run has lasted since."""
+
+    def begin(self) -> None:
+        """A run begins."""
+        self._error, self._opened_at = None, 0.0
 
     def opened(self) -> None:
-        """The source could be opened."""
-        self._in_vain = False
+        """It has opened its source."""
+        self._opened_at = time.monotonic()
+
+    def failed(self, error: HeadraceError) -> None:
+        """It has ended so."""
+        self._error = error
+        if self._opened_at and time.monotonic() - self._opened_at >= _LASTED:
+            self._in_vain = False
 
     async def over(self) -> str:
         """Returns which of them is back; never when the last run ended for another reason."""
-        error = self.error
+        # The failure itself has seen it away, however short that was. What can be reached and fails again at once is
+        # not tried each second: for the next time it counts what the looks see.
+        error, trusted = self._error, not self._in_vain
         if isinstance(error, SinkError) and error.retriable:
             sink = self._parts.probe_sink()
 
@@ -48,35 +69,45 @@ class Absence:
         if isinstance(error, StateStoreError) and error.retriable:
 
             async def store_away() -> bool:
-                try:
-                    await self._parts.store.load(self._name)
-                except StateStoreError:
-                    return True
-                return False
+                return await look_at(self._parts.store, self._name) is None
 
-            await _back(store_away, seen=False)
+            await _back(store_away, seen=trusted)
+            self._in_vain = True
             return "the state store is back"
         if isinstance(error, _AWAY):
-            # The failure itself has seen it away, however short that was. A server that can be reached and not be
-            # opened is not tried each second: for the next time it counts what the looks see.
             unreachable = isinstance(error, SourceUnreachable) or isinstance(error.__cause__, SourceUnreachable)
 
             async def source_away() -> bool:
-                return not await self._source.reachable()
+                began = time.monotonic()
+                reachable = await self._source.reachable()
+                if not reachable:  # a server that hangs counts logins that came to nothing, and then locks us out
+                    await asyncio.sleep(time.monotonic() - began)
+                return not reachable
 
-            await _back(source_away, seen=unreachable and not self._in_vain)
+            await _back(source_away, seen=unreachable and trusted)
             self._in_vain = True
             return "the source is back"
         await asyncio.Event().wait()
         raise AssertionError
 
 
-async def _back(away: Callable[[], Awaitable[bool]], *, seen: bool) -> None:
+async def look_at(store: StateStore, name: str) -> Stored | None:
+    """What is stored; None when the store does not say so in time.
+
+    In a task of its own: a client library that swallows its cancellation, as aiokafka does while it closes a consumer,
+    would let whoever looks again and again go on for ever.
+    """
+    with contextlib.suppress(StateStoreError):
+        found: Stored | None = (await first({"load": store.load(name)}, limit=_LIMIT)).get("load")
+        return found
+    return None
+
+
+async def _back(away: Callable[[], Work], *, seen: bool) -> None:
     """Returns once that which was away is not; `seen`: it was so before the first look."""
     while True:
-        began = time.monotonic()
-        if await away():
+        if (await first({"look": away()}))["look"]:  # a task of its own, as in look_at()
             seen = True
         elif seen:
             return
-        await asyncio.sleep(max(_LOOK, time.monotonic() - began))
+        await asyncio.sleep(_LOOK)

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from headrace.destination.absence import Absence
+from headrace.destination.absence import Absence, look_at
 from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.heartbeat_writer import HeartbeatWriter
@@ -27,7 +27,7 @@ from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SplitBrain, StateStoreError
+from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SplitBrain
 from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
@@ -114,18 +114,17 @@ class Destination:
         known = self._checkpointer
         seen = known.version if known.loaded else None
         while True:
-            with contextlib.suppress(StateStoreError):
-                version = (await self._store.load(self.name)).version
+            if (found := await look_at(self._store, self.name)) is not None:
                 if seen is None:
-                    seen = version
-                elif version != seen:
+                    seen = found.version
+                elif found.version != seen:
                     return
             await asyncio.sleep(_LOOK_AT_STORE)  # a store has no event to wait for that every kind of it knows
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
         while not stop.is_set():
-            self._absence.error = None
+            self._absence.begin()
             # A stall goes on until something is confirmed, whatever is tried meanwhile.
             if not self._unconfirmed.oldest:
                 self.status.enter(State.STARTING)
@@ -135,7 +134,7 @@ class Destination:
                 if await self._hold(stop):
                     await self._run_held(stop)
             except HeadraceError as error:
-                self._absence.error = error
+                self._absence.failed(error)
                 self.status.lag.sink_away = isinstance(error, SinkError) and error.retriable
                 if isinstance(error, Fenced):
                     self._fenced = True

@@ -95,6 +95,10 @@ class Diagnosis:
             what += f", within {timeout:g} s"
         elif error is not None:
             what += f" ({describe(error)})"
+        return self.explained(what)
+
+    def explained(self, what: str) -> SinkError:
+        """An error with what the last look found, if that still holds."""
         if self._found is None or time.monotonic() > self._until:
             return SinkError(what)
         return SinkError(f"{what}: {self._found.args[0]}", remedy=self._found.remedy)

@@ -227,9 +227,9 @@ class Transactor:
                 f"({self._settings.transaction_timeout:g} s)"
             )
         if isinstance(error, TimeoutError):
-            return SinkError(
-                f"Kafka did not end a transaction of {self.transactional_id} within transaction_timeout "
-                f"({self._settings.transaction_timeout:g} s)"
+            return self._diagnosis.explained(
+                f"Kafka at {','.join(self._settings.bootstrap_servers)} did not end a transaction of "
+                f"{self.transactional_id} within transaction_timeout ({self._settings.transaction_timeout:g} s)"
             )
         if isinstance(error, asyncio.CancelledError):
             return SinkError(f"a transaction of {self.transactional_id} was broken off")
