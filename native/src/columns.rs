@@ -46,7 +46,7 @@ impl Batch {
     #[getter]
     fn made(&self) -> (u64, u64, u64, bool) {
         let batch = lock(&self.shared);
-        (batch.rows, batch.size, batch.commit_us, batch.told == batch.values.len())
+        (batch.rows, batch.size, batch.commit_us, batch.told == batch.values.count())
     }
 
     /// The runs of messages (first, end, bytes) that fit into record batches of so many bytes.
@@ -57,7 +57,7 @@ impl Batch {
     /// The records of a run of messages.
     fn records<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
         let batch = lock(&self.shared);
-        if first > end || end > batch.values.len() || end > batch.headers.len() {
+        if first > end || end > batch.values.count() || end > batch.headers.count() {
             return Err(PyIndexError::new_err("there are not so many messages"));
         }
         let mut out = Vec::new();
@@ -118,19 +118,19 @@ impl Column {
     }
 
     fn __len__(&self) -> usize {
-        self.with(|values| values.len())
+        self.with(|values| values.count())
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, at: isize) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.with(|values| {
-            let at = index(at, values.len())?;
+            let at = index(at, values.count())?;
             Ok(values.get(at).map(|value| PyBytes::new(py, value)))
         })
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        let all: Vec<_> =
-            self.with(|values| (0..values.len()).map(|i| values.get(i).map(|value| PyBytes::new(py, value))).collect());
+        let all: Vec<_> = self
+            .with(|values| (0..values.count()).map(|i| values.get(i).map(|value| PyBytes::new(py, value))).collect());
         PyList::new(py, all)?.try_iter()
     }
 
@@ -192,17 +192,17 @@ fn read<'py>(py: Python<'py>, headers: &Headers, at: usize) -> PyResult<Bound<'p
 #[pymethods]
 impl HeaderColumn {
     fn __len__(&self) -> usize {
-        lock(&self.shared).headers.len()
+        lock(&self.shared).headers.count()
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, at: isize) -> PyResult<Bound<'py, PyList>> {
         let batch = lock(&self.shared);
-        read(py, &batch.headers, index(at, batch.headers.len())?)
+        read(py, &batch.headers, index(at, batch.headers.count())?)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         let batch = lock(&self.shared);
-        let all: Vec<_> = (0..batch.headers.len()).map(|at| read(py, &batch.headers, at)).collect::<PyResult<_>>()?;
+        let all: Vec<_> = (0..batch.headers.count()).map(|at| read(py, &batch.headers, at)).collect::<PyResult<_>>()?;
         PyList::new(py, all)?.try_iter()
     }
 

@@ -26,12 +26,8 @@ impl Values {
         self.ends.push(self.bytes.len() as u64 | null);
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ends.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
     }
 
     /// The value of one message. Panics behind the last, as a slice does.
@@ -51,7 +47,7 @@ impl Values {
 
     /// Bytes of the largest value.
     pub fn largest(&self) -> usize {
-        (0..self.len()).filter_map(|i| self.get(i)).map(<[u8]>::len).max().unwrap_or(0)
+        (0..self.count()).filter_map(|i| self.get(i)).map(<[u8]>::len).max().unwrap_or(0)
     }
 }
 
@@ -84,12 +80,8 @@ impl Headers {
         self.ends.push(self.bytes.len() as u64);
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ends.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
     }
 
     /// One message's headers as they are written. Panics behind the last, as a slice does.

@@ -123,15 +123,10 @@ impl Kind {
         matches!(self, Kind::Int { .. } | Kind::Bit { .. } | Kind::Bytes { .. } | Kind::Double | Kind::Year)
     }
 
-    /// Whether two values that differ in their bytes may be equal: then their texts are compared.
-    fn is_number(&self) -> bool {
-        matches!(self, Kind::Int { .. } | Kind::Bit { .. })
-    }
-
     /// Whether two values are equal, given that their bytes are not. May write to `scratch`.
     pub fn same(&self, a: &[u8], b: &[u8], scratch: &mut Vec<u8>) -> Fit<bool> {
         match *self {
-            _ if self.is_number() => Ok(false),
+            Kind::Int { .. } | Kind::Bit { .. } => Ok(false),
             Kind::Float => Ok(float(a)? == float(b)?),
             Kind::Double => Ok(double(a)? == double(b)?),
             _ => {

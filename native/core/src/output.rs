@@ -182,7 +182,7 @@ impl Output {
                 at += 1;
             }
             batch.commit_us = change.commit_us;
-            batch.told = batch.values.len();
+            batch.told = batch.values.count();
         }
         self.number += stage.messages.len() as u64;
         self.count_rows(table.counter, change);

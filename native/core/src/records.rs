@@ -35,7 +35,7 @@ fn body_size(batch: &Batch, i: usize, delta: usize) -> usize {
 /// larger has a record batch of its own.
 pub fn runs(batch: &Batch, limit: usize) -> Vec<(usize, usize, usize)> {
     let (mut runs, mut first, mut size) = (Vec::new(), 0, HEAD);
-    for i in 0..batch.values.len() {
+    for i in 0..batch.values.count() {
         let mut body = body_size(batch, i, i - first);
         let mut more = varint_size(body as i64) + body;
         if i > first && size + more > limit {
@@ -46,8 +46,8 @@ pub fn runs(batch: &Batch, limit: usize) -> Vec<(usize, usize, usize)> {
         }
         size += more;
     }
-    if batch.values.len() > first {
-        runs.push((first, batch.values.len(), size));
+    if batch.values.count() > first {
+        runs.push((first, batch.values.count(), size));
     }
     runs
 }
