@@ -416,7 +416,7 @@ class TableRows:
         self.updated += more.updated
         self.deleted += more.deleted
         self.snapshot += more.snapshot
-        self.commit_time_us = more.commit_time_us
+        self.commit_time_us = max(self.commit_time_us, more.commit_time_us)
 
 
 @dataclass(slots=True)

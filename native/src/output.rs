@@ -14,15 +14,6 @@ pub struct Table {
     pub table: Arc<core::table::Table>,
 }
 
-#[pymethods]
-impl Table {
-    /// The number by which `Output.take_counters` names it.
-    #[getter]
-    fn counter(&self) -> usize {
-        self.table.counter
-    }
-}
-
 /// See `headrace_native_core::output::Output`.
 #[pyclass]
 pub struct Output {
@@ -48,6 +39,11 @@ impl Output {
         self.output.add_slot()
     }
 
+    /// The number of another table.
+    fn add_counter(&mut self) -> usize {
+        self.output.add_counter()
+    }
+
     /// The batches that are open get nothing more from native code.
     fn close_batches(&mut self) {
         self.output.close_batches();
@@ -60,19 +56,20 @@ impl Output {
     }
 
     /// A table. Raises ValueError for a description that is not known.
-    #[pyo3(signature = (fields, columns, format, route, identity, two_numbers))]
+    #[pyo3(signature = (fields, columns, format, route, identity, two_numbers, counter))]
+    #[allow(clippy::too_many_arguments)]
     fn table(
-        &mut self,
+        &self,
         fields: Vec<Bound<'_, PyTuple>>,
         columns: Vec<(usize, String, Bound<'_, PyTuple>)>,
         format: &Bound<'_, PyTuple>,
         route: &Bound<'_, PyTuple>,
         identity: Vec<usize>,
         two_numbers: bool,
+        counter: usize,
     ) -> PyResult<Table> {
         let kinds = fields.iter().map(specs::kind).collect::<PyResult<Vec<_>>>()?;
         let (columns, format, route) = (specs::columns(&columns)?, specs::format(format)?, specs::route(route)?);
-        let counter = self.output.add_counter();
         let table = core::table::Table::new(kinds, columns, format, route, identity, two_numbers, counter)
             .map_err(|_| unfit())?;
         Ok(Table { table: Arc::new(table) })

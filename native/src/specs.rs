@@ -39,10 +39,7 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "decimal" => Kind::Decimal(Decimal::new(spec.get(1)?, spec.get(2)?).map_err(|_| unfit())?),
         "bit" => Kind::Bit { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])? },
         "enum" => Kind::Enum { size: size_of(spec.get(1)?, &[1, 2])?, labels: labels(&spec.get::<Vec<String>>(2)?) },
-        "set" => Kind::Set {
-            size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?,
-            labels: labels(&spec.get::<Vec<String>>(2)?),
-        },
+        "set" => Kind::Set { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?, labels: members(spec.get(2)?)? },
         "date" => Kind::Date,
         "datetime" => Kind::Datetime { fsp: digits(spec.get(1)?)? },
         "timestamp" => Kind::Timestamp { fsp: digits(spec.get(1)?)? },
@@ -70,6 +67,13 @@ fn digits(fsp: usize) -> PyResult<usize> {
 
 fn length(size: usize) -> PyResult<usize> {
     size_of(size, &[1, 2, 3, 4])
+}
+
+fn members(texts: Vec<String>) -> PyResult<Vec<Vec<u8>>> {
+    if texts.len() > 64 {
+        return Err(unfit());
+    }
+    Ok(labels(&texts))
 }
 
 fn labels(texts: &[String]) -> Vec<Vec<u8>> {

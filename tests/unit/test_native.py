@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import struct
@@ -15,11 +16,16 @@ import pytest
 
 from headrace import native
 from headrace.adapters.kafka import aiokafka_internals
-from headrace.model import RowsChange
+from headrace.cli.wiring import new_format
+from headrace.errors import NotUnderstood
+from headrace.model import Column, RowsChange, TableSchema
 from headrace.mysql.values.jsonb import json_text
+from headrace.pipeline.message_builder import make_builder
 from headrace.rules.hashes import murmur2
+from headrace.settings.destination import DestinationSettings
 from headrace_common.numbers import float32, float_text
 from tests import native_differential
+from tests.configured import destination_of
 from tests.made_binlog import Binlog, decoder, feed
 from tests.random_tables import json_bytes
 
@@ -121,8 +127,9 @@ def test_columns_are_lists_to_whoever_reads_them() -> None:
 @pytest.mark.parametrize("transactional_id", [None, "t"])
 @pytest.mark.parametrize("limit", [0, 5_000])
 async def test_record_batches_are_those_of_the_client_byte_by_byte(
-    compression: Any, transactional_id: str | None, limit: int
+    compression: Any, transactional_id: str | None, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gzip, "time", types.SimpleNamespace(time=lambda: 1_700_000_000.0))  # stands in gzip's header
     producer = aiokafka.AIOKafkaProducer(
         bootstrap_servers="k:9092",
         acks="all",
@@ -224,3 +231,108 @@ def test_an_error_names_the_event_that_native_code_left() -> None:
     ]
     assert outcomes[0] == outcomes[1]
     assert any("CRC32" in str(one) for one in outcomes[1])
+
+
+def plain(message: dict[str, Any] | None = None, **source: Any) -> DestinationSettings:
+    """A destination's settings, without routing."""
+    return destination_of(
+        {
+            "name": "shop",
+            "source": {"host": "h", "user": "u", "password": "p", **source},
+            "route": {"topic": "shop"},
+            "message": message or {},
+            "sink": {"type": "null"},
+        }
+    )
+
+
+def both_ways_of(binlog: Binlog, message: dict[str, Any] | None = None, **source: Any) -> list[Any]:
+    """What comes of a binlog by Python, and then by native code, fed whole."""
+    config, data = plain(message, **source), bytes(binlog.packets)
+    return [
+        native_differential.outcome(data, config, module, [len(data)], mariadb=False, takes=0)
+        for module in (None, MODULE)
+    ]
+
+
+@needs_native
+@pytest.mark.parametrize("micros", [1 << 51, 1 << 53, (1 << 55) - 1])
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}])
+def test_a_commit_time_beyond_what_numbers_hold_stops_both_ways(micros: int, message: dict[str, Any]) -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 6):
+        binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno, "x")])
+    binlog.transaction(6, micros, [(6, "x")], [(7, "x")])
+    python, native_code = both_ways_of(binlog, message)
+    assert python == native_code
+
+
+@needs_native
+def test_the_last_number_that_a_gtid_may_have_is_no_panic() -> None:
+    binlog = Binlog().begin_file()
+    for gno in (1, 2, (1 << 64) - 1, 3, 4):
+        binlog.transaction(gno, 1_700_000_000_000_000 + (gno & 7), [(gno & 7, "x")])
+    python, native_code = both_ways_of(binlog)
+    assert python == native_code
+
+
+@needs_native
+def test_a_set_of_more_members_than_bits_is_pythons() -> None:
+    output = MODULE.Output("uuid", 1, 0, 400, False, False)
+    counter, route = output.add_counter(), ("one", output.add_slot())
+    columns, fmt = [(0, '"c":', ("text", "base64"))], ("canal", "", "", "", False)
+    labels = [f"l{i}" for i in range(65)]
+    with pytest.raises(ValueError, match="native"):
+        output.table([("set", 8, labels)], columns, fmt, route, [0], False, counter)
+    assert output.table([("set", 8, labels[:64])], columns, fmt, route, [0], False, counter)
+
+
+@needs_native
+def test_a_table_that_was_passed_over_once_is_not_dropped_for_good() -> None:
+    """The operator has named one TABLE_MAP that could not be read; the next one stops the destination."""
+    binlog = Binlog().begin_file()
+    for gno in range(1, 6):
+        binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno, "x")])
+    places = []
+    for gno in range(6, 12):
+        binlog.gtid(gno, 1_700_000_000_000_000 + gno)
+        binlog.query("BEGIN")
+        places.append(binlog.at)
+        body = struct.pack("<IHH", 99, 0, 1) + b"\x04shop\0\x01u\0" + b"\x01\x03\x00\x01"  # without names
+        binlog.event(19, body)
+        binlog.event(30, struct.pack("<IHHH", 99, 0, 1, 2) + b"\x01\xff\xfe" + struct.pack("<i", gno))
+        binlog.event(16, struct.pack("<Q", gno))
+    python, native_code = both_ways_of(binlog, skip_event=[f"b.000001:{places[0]}"])
+    assert python == native_code
+    assert any(one[0] == "error" for one in python if isinstance(one, tuple))
+
+
+@needs_native
+def test_a_table_that_is_described_again_and_again_has_one_counter() -> None:
+    config = plain()
+    builder = make_builder(config, new_format(config), "server", 1, MODULE)
+    assert builder.native is not None
+    column = Column("id", "int", 4)
+    for _ in range(100):
+        assert builder.native.table(TableSchema("shop", "t", (column,), (0,)), [("int", 4, True)]) is not None
+    assert builder.native._counted == [("shop", "t")]
+
+
+class Panicking:
+    """Native code with a fault."""
+
+    def run(self, *_: Any) -> Any:
+        raise type("PanicException", (BaseException,), {})("a fault")
+
+
+@needs_native
+def test_a_fault_of_native_code_stops_the_destination_with_a_remedy() -> None:
+    config = plain()
+    builder = make_builder(config, new_format(config), "server", 1, MODULE)
+    one = decoder([], native=builder.native)
+    one.cutter.native._reader = Panicking()  # type: ignore[union-attr]
+    binlog = Binlog().begin_file()
+    binlog.transaction(1, 1, [(1, "x")])
+    with pytest.raises(NotUnderstood, match="native code fails behind this position") as raised:
+        feed(one, bytes(binlog.packets))
+    assert 'native = "off"' in raised.value.remedy

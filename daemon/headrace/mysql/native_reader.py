@@ -13,6 +13,8 @@ from headrace.ports.source import NativeRows
 _MOST_TABLES = 4_000
 """Table numbers that native code knows at most; all are told anew then."""
 _USED_UP, _PYTHON = 0, 1
+_PANIC = "PanicException"
+"""What a fault of native code becomes; no Exception, so that nothing would restart the destination."""
 
 
 class NativeReader:
@@ -69,19 +71,18 @@ class NativeReader:
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
         transactions, cursor, rows = self._transactions, self._cursor, self._rows
-        most = rows.begin()
-        (at, why, need), place, group, gtid, (events, count, executed) = self._reader.run(
-            data,
-            at,
-            cursor.file,
-            cursor.checksums,
-            eager,
-            most,
-            *transactions.given_over(),
-            rows.output,
-            rows.open,
-        )
-        rows.end()
+        most, given = rows.begin(), transactions.given_over()
+        try:
+            (at, why, need), place, group, gtid, (events, count, executed) = self._reader.run(
+                data, at, cursor.file, cursor.checksums, eager, most, *given, rows.output, rows.open
+            )
+        except BaseException as error:
+            if type(error).__name__ != _PANIC:
+                raise
+            remedy = 'set [daemon] native = "off", so that Python reads it, and report it'
+            raise cursor.not_understood(f"native code fails behind this position ({error})", remedy) from error
+        finally:
+            rows.end()
         if events:
             transactions.taken_back(place, group, gtid, executed, count)
         return at, events, need if why == _USED_UP else 0, why == _PYTHON

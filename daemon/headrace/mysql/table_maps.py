@@ -108,8 +108,11 @@ class TableMaps:
         if table.nameless and settled and self._ids.get(table.name) != number:
             settled = self._compared(table, number)
         self.tables[number] = table
-        if self.native is not None and settled and table.name:
-            self.native.note(number, body, table)
+        if self.native is not None:
+            if settled and self._maps.get(body) is table:
+                self.native.note(number, body, table)
+            else:  # it holds for this event alone
+                self.native.forget(number)
         if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 

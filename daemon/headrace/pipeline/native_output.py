@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import NotUnderstood
+from headrace.errors import HeadraceError
 from headrace.model import MessageBatch, TableRows, TableSchema
 from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import TableProjection
@@ -49,7 +49,9 @@ class NativeOutput(NativeRows):
         self.output = module.Output(server_uuid, epoch, rows_per_message, overhead, self._keyed, one_log)
         self._slots: dict[tuple[str, int], int] = {}
         self._targets: list[tuple[str, int]] = []
-        self._counted: dict[int, TableSchema] = {}
+        self._counters: dict[tuple[str, str], int] = {}
+        self._counted: list[tuple[str, str]] = []
+        """The tables by their counters' numbers."""
         self._batches: list[tuple[MessageBatch, Any]] = []
         self.now_ms = 0
         self._runs = False
@@ -80,8 +82,8 @@ class NativeOutput(NativeRows):
                 batch.commit_time_us = commit_us
         taken = []
         for counter, inserted, updated, deleted, commit_us in self.output.take_counters():
-            schema = self._counted[counter]
-            taken.append(TableRows(schema.schema, schema.table, inserted, updated, deleted, 0, commit_us))
+            schema, table = self._counted[counter]
+            taken.append(TableRows(schema, table, inserted, updated, deleted, 0, commit_us))
         return taken
 
     def clear(self) -> None:
@@ -98,7 +100,7 @@ class NativeOutput(NativeRows):
     def table(self, schema: TableSchema, layouts: Sequence[tuple[Any, ...] | None]) -> Any | None:
         try:
             projection = self._projections.of(schema)
-        except NotUnderstood:  # told when rows come by
+        except HeadraceError:  # told when rows come by
             return None
         spec = self._format.native(projection.schema)
         route = self._route(projection)
@@ -107,13 +109,26 @@ class NativeOutput(NativeRows):
             return None
         columns = [(field, *column) for field, column in zip(projection.kept, spec.columns, strict=True)]
         try:
-            table = self.output.table(
-                known, columns, spec.format, route, projection.deciding_columns, self._two_numbers
+            return self.output.table(
+                known,
+                columns,
+                spec.format,
+                route,
+                projection.deciding_columns,
+                self._two_numbers,
+                self._counter(projection.schema),
             )
         except ValueError:  # a layout that this version of it does not know
             return None
-        self._counted[table.counter] = projection.schema
-        return table
+
+    def _counter(self, schema: TableSchema) -> int:
+        """The number of the table's counter, which stays the same in all of its versions."""
+        name = schema.schema, schema.table
+        counter = self._counters.get(name)
+        if counter is None:
+            counter = self._counters[name] = self.output.add_counter()
+            self._counted.append(name)
+        return counter
 
     def _route(self, projection: TableProjection) -> tuple[Any, ...] | None:
         if projection.simple:

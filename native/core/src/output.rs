@@ -134,7 +134,7 @@ impl Output {
         self.slots.len() as u32 - 1
     }
 
-    /// Another table.
+    /// The number of another table.
     pub fn add_counter(&mut self) -> usize {
         self.counters.push(Counter::default());
         self.counters.len() - 1
@@ -265,7 +265,7 @@ impl Output {
     }
 
     fn count_rows(&mut self, at: usize, change: &Change) {
-        let counter = &mut self.counters[at];
+        let Some(counter) = self.counters.get_mut(at) else { return };
         if counter.inserted + counter.updated + counter.deleted == 0 {
             self.touched.push(at);
         }

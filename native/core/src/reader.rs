@@ -278,7 +278,7 @@ impl Reader {
             return Ok(false);
         };
         let gno = number(&body[17..25]);
-        if state.inside || commit_us >= LATEST || gno > i64::MAX as u64 {
+        if state.inside || commit_us >= LATEST || gno > i64::MAX as u64 || state.last_pos >= POS_LIMIT {
             return Ok(false);
         }
         let key = if gno == 0 { None } else { Some(Key { source: self.source_of(&body[1..17]), number: gno }) };
@@ -318,7 +318,7 @@ impl Reader {
         }
         if !state.in_group {
             let commit_us = u64::from(time) * 1_000_000;
-            if state.inside {
+            if state.inside || state.last_pos >= POS_LIMIT {
                 return Ok(false);
             }
             begin(start, commit_us, state);
@@ -338,7 +338,9 @@ impl Reader {
         }
         if let Some(key) = state.key.take() {
             match self.executed.last_mut() {
-                Some((source, _, last)) if *source == key.source && *last + 1 == key.number => *last = key.number,
+                Some((source, _, last)) if *source == key.source && last.checked_add(1) == Some(key.number) => {
+                    *last = key.number
+                }
                 _ => self.executed.push((key.source, key.number, key.number)),
             }
         }
@@ -387,6 +389,9 @@ impl Reader {
         }
         let count = self.spans.len() / table.shapes().len();
         if count == 0 || count % images != 0 {
+            return Ok(false);
+        }
+        if state.commit_us >= LATEST {
             return Ok(false);
         }
         let rows = count / images;

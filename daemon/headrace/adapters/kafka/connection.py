@@ -83,15 +83,19 @@ class Diagnosis:
         self._until = time.monotonic() + _FRESH
         return str(self._found) if self._found is not None else ""
 
-    def unconfirmed(self, client: Any, topic: str, partition: int, error: BaseException | None) -> SinkError:
+    def unconfirmed(
+        self, client: Any, topic: str, partition: int, error: BaseException | None, *, resent: float = 0.0
+    ) -> SinkError:
         """The error of messages that the brokers did not confirm: it names the partition's leader where that is known,
-        and what the last look found."""
+        and what the last look found. `resent`: the seconds that a message was waited for which was sent again."""
         servers, timeout = ",".join(self._settings.bootstrap_servers), self._settings.request_timeout
         if client is not None and (leader := client.cluster.leader_for_partition(TopicPartition(topic, partition))):
             broker = client.cluster.broker_metadata(leader)
             servers = f"{broker.host}:{broker.port}" if broker is not None else servers
         what = f"Kafka at {servers} did not confirm messages for topic {topic}, partition {partition}"
-        if isinstance(error, (errors.KafkaTimeoutError, TimeoutError)):
+        if resent:
+            what += f", one that was sent again, within {resent:g} s"
+        elif isinstance(error, (errors.KafkaTimeoutError, TimeoutError)):
             what += f", within {timeout:g} s"
         elif error is not None:
             what += f" ({describe(error)})"

@@ -128,7 +128,8 @@ class KafkaSink(Sink):
             done = await self._send(batch)
             await asyncio.wait([done], timeout=limit)
             if not done.done():  # aiokafka goes on for ever while no broker answers
-                raise self._failure(batch, TimeoutError())
+                topic, partition = batch.topic, batch.partition
+                raise self._diagnosis.unconfirmed(self._client, topic, partition, None, resent=limit)
             await done
         except SinkRejected as error:
             self._end(SinkError(f"a message that was sent again was refused, so the producer is made anew ({error})"))

@@ -370,6 +370,7 @@ class Transactions:
             or self._skip_to is not None
             or self._resume is not None
             or self._mark is not None
+            or self.last_pos >= POS_LIMIT
             or (self.in_group and self.skip_events)
         )
 
