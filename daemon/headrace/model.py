@@ -403,7 +403,7 @@ class TableRows:
     snapshot: int = 0
     """Those that a snapshot has read from the table."""
     commit_time_us: int = 0
-    """Of the last one, in microseconds since 1970 UTC."""
+    """The newest of them, in microseconds since 1970 UTC."""
 
     @property
     def total(self) -> int:
