@@ -78,6 +78,10 @@ class Shop:
     async def read(self, position: Position, history: SchemaHistory | None = None) -> Reading:
         return await read_schemas(self.source, position, self.captures, history or self.history())
 
+    async def read_late(self, position: Position, history: SchemaHistory) -> Reading:
+        """When nothing behind the position may be looked through."""
+        return await read_schemas(self.source, position, self.captures, history, look_behind=-1)
+
     async def comparison(self, position: Position) -> tuple[SchemaComparison, SchemaHistory]:
         """Of a history that knows all tables as of a position that is the end of the binlog."""
         history = self.history()
@@ -165,6 +169,47 @@ async def test_a_statement_that_is_not_understood_puts_every_table_in_doubt(shop
     # The server shows what they are, and the binlog shows no DDL behind the position: known again.
     history.adopt(await shop.read(position, history))
     assert (names(history, shop, "t"), names(history, shop, "u")) == (["id"], ["id"])
+
+
+async def test_a_reading_far_behind_holds_from_the_end_of_the_binlog_on(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (id int, a int)", "CREATE TABLE quiet (x int)")
+    position, history = shop.here(), shop.history()
+    shop.run("ALTER TABLE t RENAME COLUMN a TO b", "INSERT INTO t VALUES (5, 6)")
+    end = shop.here()
+    history.adopt(await shop.read_late(position, history))
+    assert (names(history, shop, "t"), names(history, shop, "quiet")) == (None, None)
+    history.pass_by((end.file, end.offset - 1), 1)
+    assert (names(history, shop, "t"), names(history, shop, "quiet")) == (None, None)
+    history.pass_by((end.file, end.offset), 1)
+    assert (names(history, shop, "t"), names(history, shop, "quiet")) == (["id", "b"], ["x"])
+    assert history.complete(shop.name)
+    assert not history.waits
+
+
+async def test_ddl_that_falls_into_a_reading_far_behind_has_it_read_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.mysql.schema import reader as schema_reader
+
+    shop.run("CREATE TABLE t (id int, a int)")
+    position, history = shop.here(), shop.history()
+    shop.run("INSERT INTO t VALUES (5, 6)")
+    left = ["ALTER TABLE t ADD b int"]
+    original: Callable[..., Any] = schema_reader.read_tables
+
+    async def torn(*arguments: Any) -> Any:
+        async for read in original(*arguments):
+            yield read
+        if left:
+            shop.run(left.pop())
+
+    monkeypatch.setattr(schema_reader, "read_tables", torn)
+    reading = await shop.read_late(position, history)
+    table, behind = reading.tables[shop.name, "t"]
+    assert [column.name for column in table.columns] == ["id", "a", "b"]
+    assert behind is not None
+    assert reading.since is not None
+    assert behind > reading.since
 
 
 async def test_nothing_is_scanned_or_read_when_all_is_known(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,6 +220,38 @@ def test_a_reading_that_holds_later_waits_for_its_place() -> None:
     assert story.names("u") == ["q"]
 
 
+def late_reading(since: int) -> Reading:
+    """Of what is there behind `since`, which a statement may have changed before."""
+    reading = Reading({("shop", "t"): (read("CREATE TABLE t (a int, b int)"), None)}, since=("bin.000001", since))
+    reading.schemas["shop"] = "utf8mb4", None
+    reading.listed = True
+    return reading
+
+
+def test_what_holds_from_a_place_on_is_what_a_statement_behind_it_changes() -> None:
+    story = Story()
+    story.history.adopt(late_reading(115))
+    story.tell("ALTER TABLE t DROP COLUMN c")
+    assert (story.names(), story.history.waits) == (None, True)
+    story.tell("ALTER TABLE t ADD x int")
+    assert (story.names(), story.history.waits) == (["a", "b", "x"], False)
+    assert story.history.listed
+    assert story.history.complete("shop")
+
+
+def test_what_holds_from_a_place_on_holds_once_the_stream_passes_it() -> None:
+    story = Story()
+    story.history.adopt(late_reading(115))
+    assert not story.history.pass_by(("bin.000001", 114), 7)
+    likely = story.history.likely("shop", "t")
+    assert likely is not None
+    assert [column.name for column in likely.columns] == ["a", "b"]
+    assert (story.names(), story.history.listed) == (None, False)
+    assert story.history.pass_by(("bin.000001", 115), 8)
+    assert (story.names(), story.history.waits) == (["a", "b"], False)
+    assert {entry["pos"] for entry in story.history.take_entries() if entry.get("columns")} == {8}
+
+
 def test_positions_in_later_files_are_later() -> None:
     story = Story()
     story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int)"), ("bin.000002", 4))}))

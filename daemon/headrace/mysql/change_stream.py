@@ -78,6 +78,10 @@ class MysqlStream(ChangeStream):
             receiver.begin()
             eager = decoder.cutter.eager = receiver.between()
             self._at, self._more = decoder.feed(self._data, self._at, self._stops if eager else receiver.full)
+            if self._schemas.history.waits and decoder.statements.waiting is None:
+                here = decoder.cursor.file, decoder.cursor.end
+                if self._schemas.history.pass_by(here, decoder.transactions.last_pos):
+                    decoder.refresh()
         except HeadraceError as error:
             if isinstance(error, ServerIdTaken):
                 self._disconnected()

@@ -102,6 +102,7 @@ async def make_ready(
             connection.is_mariadb,
             connection.has_gtids,
             int(variables.get("lower_case_table_names", "0")),
+            connection.rows_bring_names,
         )
         if stored is None:
             us = identity(variables, connection.is_mariadb)

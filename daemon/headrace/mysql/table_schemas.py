@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from headrace.mysql.schema.reader import read_schemas
 from headrace.mysql.wire.connection import Server
 
 log = structlog.get_logger(__name__)
+
+_LOOK_BEHIND = 64 << 20
+"""Bytes of binlog that are looked through for statements before a stream begins whose rows bring their names."""
 
 
 class TableSchemas:
@@ -54,7 +58,7 @@ class TableSchemas:
             ) from error
         made = cls(destination, server, captures, history)
         await made.comparison.begin(start)
-        await made._complete(start)
+        await made._complete(start, _LOOK_BEHIND if server.rows_bring_names else math.inf)
         return made
 
     async def learn(self, table: tuple[str, str], position: Position) -> str:
@@ -70,6 +74,6 @@ class TableSchemas:
             raise
         return "" if self.history.table(*table) is not None else self.history.unknown_because(*table)
 
-    async def _complete(self, position: Position) -> None:
-        told = log.bind(destination=self._destination)
-        self.history.adopt(await read_schemas(self._server, position, self.captures, self.history, told))
+    async def _complete(self, position: Position, look_behind: float = math.inf) -> None:
+        server, history, told = self._server, self.history, log.bind(destination=self._destination)
+        history.adopt(await read_schemas(server, position, self.captures, history, told, look_behind=look_behind))

@@ -170,5 +170,5 @@ class SchemaComparison:
 
 
 async def _rows_bring_names(connection: SourceConnection) -> bool:
-    variables = await connection.load_variables()
-    return variables.get("binlog_row_metadata", "").upper() == "FULL"
+    await connection.load_variables()
+    return connection.rows_bring_names

@@ -32,6 +32,8 @@ class DescribedTables:
         known = history.table(event.schema, event.table) if history is not None else None
         if event.has_names:
             described = event.described()
+            if known is None and history is not None:
+                known = history.likely(event.schema, event.table)
             if known is not None and not misfit(known, event.visible_types, event.nulls):
                 return _declared(described, known)
             return described

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import struct
 import time
 from functools import partial
@@ -60,14 +61,17 @@ class DdlScan:
             other=self._on_other,
         )
 
-    async def run_to(self, end: FilePosition) -> None:
-        """Looks at all statements up to `end`, which must be a position that the server has reached."""
+    async def run_to(self, end: FilePosition, at_most: float = math.inf) -> bool:
+        """Looks at all statements up to `end`, which must be a position that the server has reached. False when that
+        takes more than `at_most` bytes from the server, counted over all calls: then it has stopped before."""
         start = self._position.file, self._position.offset
         if self._stream is None and self._position.file and reached(start, end):
-            return
+            return True
         stream = self._stream or await self._open()
         said, limit = time.monotonic(), 2 * LOOK_HEARTBEAT + self._server.settings.connect_timeout
         while not reached(self._reached(), end):
+            if stream.bytes_received > at_most:
+                return False
             self._data = await self._cutter.feed_from(stream, self._data, limit, lambda: False)
             queries, self._queries = self._queries, []
             for query, end_of_query in queries:
@@ -75,6 +79,7 @@ class DdlScan:
             if self._log is not None and time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 self._log.info("looking for DDL behind the position", at="{}:{}".format(*self._reached()), to=f"{end}")
+        return True
 
     async def _open(self) -> PacketStream:
         position, settings = self._position, self._server.settings

@@ -14,7 +14,7 @@ from headrace.mysql.schema.apply import Applied
 from headrace.mysql.schema.ddl.actions import AlterTable, StatementInfo, TableName
 from headrace.mysql.schema.ddl.classify import classify
 from headrace.mysql.schema.ddl.definition import Difference, TableDefinition, difference, in_words
-from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached
+from headrace.mysql.schema.states import UNREAD, FilePosition, States, reached, table_schema
 from headrace.mysql.sql.dialect import dialect_of
 from headrace.mysql.sql.tokens import NotParsed
 
@@ -25,8 +25,8 @@ _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]
 
 @dataclass(slots=True)
 class Reading:
-    """One reading of information_schema. What has a position holds from behind the DDL there, all else at the position
-    that was asked for."""
+    """One reading of information_schema. What has a position holds from behind the DDL there, all else from `since`
+    on."""
 
     tables: dict[TableName, tuple[TableDefinition, FilePosition | None]] = field(default_factory=dict)
     unknown: dict[TableName, str] = field(default_factory=dict)
@@ -34,7 +34,9 @@ class Reading:
     schemas: dict[str, tuple[str, FilePosition | None]] = field(default_factory=dict)
     """Every schema's default character set; of its tables those in `tables` and `unknown` exist, and no others."""
     listed: bool = False
-    """Whether `schemas` holds all schemas that exist at the position that was asked for."""
+    """Whether `schemas` holds all schemas that exist at `since`."""
+    since: FilePosition | None = None
+    """None: the position that was asked for."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,8 @@ class SchemaHistory:
         self._mariadb, self._server_version = mariadb, version
         self._pending: dict[TableName, tuple[TableDefinition, FilePosition]] = {}
         self._pending_schemas: dict[str, tuple[str, FilePosition]] = {}
+        self._pending_listed: FilePosition | None = None
+        self._likely: dict[TableName, TableDefinition] = {}
         self._pos = 0
         self._file_position: FilePosition = ("", 0)
 
@@ -95,6 +99,7 @@ class SchemaHistory:
         forked = copy(self)
         forked._states = self._states.fork()
         forked._pending, forked._pending_schemas = dict(self._pending), dict(self._pending_schemas)
+        forked._likely = dict(self._likely)
         return forked
 
     def known(self) -> list[TableName]:
@@ -138,29 +143,53 @@ class SchemaHistory:
         return self._states.listed
 
     def adopt(self, reading: Reading) -> None:
-        """Takes a reading for what is not known; what holds only from a later position waits until apply() gets
-        there."""
-        states = self._states
+        """Takes a reading for what is not known; what holds only from a later position waits until apply() or
+        pass_by() gets there."""
+        states, since = self._states, reading.since
         states.at(self._pos, "reading")
-        for name, (definition, valid_from) in reading.tables.items():
-            key = states.key(name)
+        for name, (definition, ddl) in reading.tables.items():
+            key, valid_from = states.key(name), ddl or since
             if valid_from is not None:
                 self._pending[key] = definition, valid_from
+                if ddl is None:
+                    self._likely[key] = definition
             elif isinstance(states.get(key), str):
                 states.set(key, definition)
         for name, why in reading.unknown.items():
             if isinstance(states.get(name), str):
                 states.set(states.key(name), why, quiet=why == UNREAD)
-        for schema, (charset, file_position) in reading.schemas.items():
+        for schema, (charset, ddl) in reading.schemas.items():
+            file_position = ddl or since
             if file_position is not None:
                 self._pending_schemas[states.fold(schema)] = charset, file_position
                 if states.exists(schema) is None:
                     states.set_schema(schema, "", complete=False)
             elif not states.complete(schema):
                 states.set_schema(schema, charset, complete=True)
-        if reading.listed:
+        if reading.listed and since is not None:
+            self._pending_listed = since
+        elif reading.listed:
             states.set_listed()
         self._take_pending(self._file_position)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that was read holds only from a later position."""
+        return bool(self._pending or self._pending_schemas or self._pending_listed)
+
+    def pass_by(self, file_position: FilePosition, pos: int) -> bool:
+        """Every statement before `file_position`, whose `_pos` is `pos`, has been applied. Whether something holds
+        now that waited for that."""
+        self._pos = max(self._pos, pos)
+        self._states.at(self._pos, "reading")
+        return self._take_pending(file_position)
+
+    def likely(self, schema: str, table: str) -> TableSchema | None:
+        """What a table is later, which it may be here already: for what rows that bring their names do not say. None
+        when that is not known, or table() knows."""
+        key = self._states.key((schema, table))
+        definition = self._likely.get(key)
+        return table_schema(key, definition) if definition is not None else None
 
     def table(self, schema: str, table: str) -> TableSchema | None:
         """The schema here; None when it is not known."""
@@ -213,6 +242,8 @@ class SchemaHistory:
             secret=info.secret,
             unlogged=isinstance(info.action, AlterTable) and info.action.unlogged and not query.error,
         )
+        if self.waits:  # what holds before the statement is what it changes
+            self.pass_by((file, end - 1), self._pos)
         self._pos = max(self._pos, pos)
         self._file_position = file, end
         if info.category == "ddl" and not info.temporary and query.alter_phase not in ("start", "rollback"):
@@ -237,13 +268,20 @@ class SchemaHistory:
             applied.doubt(info.tables, f"a statement was not understood {text}")
         return tuple(applied.changes)
 
-    def _take_pending(self, file_position: FilePosition) -> None:
+    def _take_pending(self, file_position: FilePosition) -> bool:
         if not file_position[0]:
-            return
-        for key in [key for key, (_, valid_from) in self._pending.items() if reached(file_position, valid_from)]:
+            return False
+        tables = [key for key, (_, valid_from) in self._pending.items() if reached(file_position, valid_from)]
+        for key in tables:
             self._states.set(key, self._pending.pop(key)[0])
-        for schema in [s for s, (_, valid_from) in self._pending_schemas.items() if reached(file_position, valid_from)]:
+            self._likely.pop(key, None)
+        schemas = [s for s, (_, valid_from) in self._pending_schemas.items() if reached(file_position, valid_from)]
+        for schema in schemas:
             self._states.set_schema(schema, self._pending_schemas.pop(schema)[0], complete=True)
+        if self._pending_listed is not None and reached(file_position, self._pending_listed):
+            self._pending_listed = None
+            self._states.set_listed()
+        return bool(tables or schemas)
 
     def take_entries(self) -> tuple[dict[str, Any], ...]:
         """What was learned since the last call, JSON types only, for StateChange.schema_entries."""

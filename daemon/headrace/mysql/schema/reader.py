@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,12 +29,19 @@ Names = set[tuple[str, str]]
 
 
 async def read_schemas(
-    server: Server, position: Position, captures: Callable[[str, str], bool], history: SchemaHistory, log: Any = None
+    server: Server,
+    position: Position,
+    captures: Callable[[str, str], bool],
+    history: SchemaHistory,
+    log: Any = None,
+    *,
+    look_behind: float = math.inf,
 ) -> Reading:
     """The schemas of captured base tables that `history` does not know yet, and which tables and schemas there are.
 
     `position` is where the stream will begin, or the start of the transaction that it is in. When nothing is left to
-    read the binlog is not scanned. Raises SourceError and its kinds.
+    read the binlog is not scanned. When more than `look_behind` bytes of it are to be scanned, the reading holds only
+    from the end of the binlog on, as it was when it began. Raises SourceError and its kinds.
     """
     dialect = dialect_of(server.version, mariadb=server.mariadb)
     reader = _Reader(captures, history, dialect)
@@ -42,7 +50,19 @@ async def read_schemas(
         contextlib.aclosing(DdlScan(server, position, log)) as scan,
     ):
         await prepare(connection, dialect)
-        return await reader.read(connection, scan)
+        reading = await reader.read(connection, scan, look_behind)
+        if reading is not None:
+            return reading
+        file, offset, _ = await connection.binlog_end()
+        if log is not None:
+            log.info(
+                "the table schemas that the source shows hold from the end of the binlog on", end=f"{file}:{offset}"
+            )
+        async with contextlib.aclosing(DdlScan(server, Position(position.server_uuid, file, offset), log)) as rest:
+            reading = await reader.read(connection, rest)
+        assert reading is not None
+        reading.since = file, offset
+        return reading
 
 
 class _Reader:
@@ -51,7 +71,8 @@ class _Reader:
     def __init__(self, captures: Callable[[str, str], bool], history: SchemaHistory, dialect: Dialect) -> None:
         self._captures, self._history, self._dialect = captures, history, dialect
 
-    async def read(self, connection: SourceConnection, scan: DdlScan) -> Reading:
+    async def read(self, connection: SourceConnection, scan: DdlScan, at_most: float = math.inf) -> Reading | None:
+        """None when the scan of what is there already would take more than `at_most` bytes."""
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(0.3 * attempt)
@@ -61,6 +82,8 @@ class _Reader:
             wanted = {name for name in listed if self._captures(*name) and not self._history.knows(*name)}
             if not wanted and not self._lacks_lists(str(row["s"]) for row in schemas):
                 return Reading()
+            if not await scan.run_to(before, at_most):
+                return None
             reading = await read_whole(connection, wanted, self._dialect)
             reading.unknown |= dict.fromkeys(listed - wanted, UNREAD)
             reading.schemas = {

@@ -39,6 +39,11 @@ def _same_schema(before: State, after: State) -> bool:
     return (before.columns, before.primary, before.keys) == (after.columns, after.primary, after.keys)
 
 
+def table_schema(name: TableName, definition: TableDefinition) -> TableSchema:
+    """The model's form of a definition."""
+    return TableSchema(*name, definition.columns, definition.keys, promoted=not definition.primary)
+
+
 @dataclass(slots=True)
 class _Schema:
     """One schema. `charset` "" when its default is not known; `complete`: a table without a state does not exist."""
@@ -96,7 +101,7 @@ class States:
             state = self._tables.get(key)
             if not isinstance(state, TableDefinition):
                 return None
-            made = self._made[key] = TableSchema(*key, state.columns, state.keys, promoted=not state.primary)
+            made = self._made[key] = table_schema(key, state)
         return made
 
     def set(self, name: TableName, state: State, *, quiet: bool = False) -> None:

@@ -90,6 +90,8 @@ class Server:
     mariadb: bool
     gtid_mode: bool
     lower_case_table_names: int
+    rows_bring_names: bool = False
+    """Whether what it writes now says the columns' names (binlog_row_metadata = FULL)."""
 
 
 class SourceConnection:
@@ -222,6 +224,11 @@ class SourceConnection:
     def has_gtids(self) -> bool:
         """Whether transactions have MySQL's GTIDs; known after load_variables."""
         return not self.is_mariadb and self.variables.get("gtid_mode", "OFF").upper() in ("ON", "ON_PERMISSIVE")
+
+    @property
+    def rows_bring_names(self) -> bool:
+        """Whether rows are written with their columns' names; known after load_variables."""
+        return self.variables.get("binlog_row_metadata", "").upper() == "FULL"
 
     @property
     def writes_checksums(self) -> bool:
