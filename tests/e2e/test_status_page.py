@@ -227,6 +227,30 @@ async def test_a_command_needs_the_token_and_a_yes(page: Page, statuses: dict[st
     assert asked == [("pause", "the status page"), ("restart", "the status page")]
 
 
+async def test_a_question_that_follows_a_cancelled_one_at_once_is_answered(
+    page: Page, statuses: dict[str, DestinationStatus]
+) -> None:
+    asked: list[str] = []
+
+    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
+        asked.append(action)
+        return {"done": True}
+
+    statuses["shop"].operate = operate
+    await page.eventually("document.querySelector('button[data-action=pause]')?.disabled")
+    await page.value("document.getElementById('token').focus()")
+    await page.type(TOKEN)
+    await page.eventually("!document.querySelector('button[data-action=pause]').disabled")
+    await click(page, "restart")
+    await page.value(
+        "document.querySelector('#ask button[value=no]').click(),"
+        "document.querySelector('button[data-action=pause]').click()"  # before the browser tells of the first
+    )
+    await page.value("document.getElementById('yes').click()")
+    await page.eventually("document.getElementById('said').textContent === 'shop: pause is done'")
+    assert asked == ["pause"]
+
+
 NODES = "[...document.querySelectorAll('#nodes tr')].map((row) => [...row.cells].map((one) => one.textContent))"
 
 

@@ -246,14 +246,24 @@ function drawNodes(page) {
 
 // -- commands ---------------------------------------------------------------------------------------------------
 
+let questions = 0;
+
+/** The browser tells of a closed dialog later, when the next question may stand there already. */
 function confirmed(question, label) {
   const dialog = $("ask");
+  const own = ++questions;
   $("question").textContent = question;
   $("yes").textContent = label;
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    function closed() {
+      const latest = own === questions;
+      if (latest && dialog.open) return;
+      dialog.removeEventListener("close", closed);
+      resolve(latest && dialog.returnValue === "yes");
+    }
+    dialog.addEventListener("close", closed);
   });
 }
 
