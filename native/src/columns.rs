@@ -1,8 +1,8 @@
 //! Batches and their columns, which behave as lists of Python's do as far as sinks need it.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use headrace_native_core::batch::{Headers, Shared, Values};
+use headrace_native_core::batch::{Batch as Messages, Headers, Shared, Values};
 use headrace_native_core::output::lock;
 use headrace_native_core::records;
 use pyo3::exceptions::PyIndexError;
@@ -56,30 +56,41 @@ impl Batch {
 
     /// The records of a run of messages.
     fn records<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let batch = lock(&self.shared);
-        if first > end || end > batch.values.count() || end > batch.headers.count() {
-            return Err(PyIndexError::new_err("there are not so many messages"));
-        }
-        let mut out = Vec::new();
+        let (batch, mut out) = (self.run(first, end)?, Vec::new());
         records::write(&mut out, &batch, first, end);
         Ok(PyBytes::new(py, &out))
     }
 
-    /// A record batch of records that are written already, compressed or not.
-    #[staticmethod]
-    #[allow(clippy::too_many_arguments)]
+    /// The record batch of a run of messages; `records` are its records where they are compressed. `state` is the
+    /// producer's: id, epoch and the first sequence number.
     fn record_batch<'py>(
+        &self,
         py: Python<'py>,
-        records: &[u8],
+        run: (usize, usize, usize),
         attributes: i16,
-        count: usize,
         when: i64,
-        producer_id: i64,
-        producer_epoch: i16,
-        base_sequence: i32,
-    ) -> Bound<'py, PyBytes> {
-        let head = records::Head { attributes, count, when, producer_id, producer_epoch, base_sequence };
-        PyBytes::new(py, &records::whole(&head, records))
+        state: (i64, i16, i32),
+        records: Option<&[u8]>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let ((first, end, size), (producer_id, producer_epoch, base_sequence)) = (run, state);
+        let batch = self.run(first, end)?;
+        let head = records::Head { attributes, count: end - first, when, producer_id, producer_epoch, base_sequence };
+        let made = records::whole(&head, records.map_or(size, <[u8]>::len), |out| match records {
+            Some(records) => out.extend_from_slice(records),
+            None => records::write(out, &batch, first, end),
+        });
+        Ok(PyBytes::new(py, &made))
+    }
+}
+
+impl Batch {
+    /// The messages, when there are so many.
+    fn run(&self, first: usize, end: usize) -> PyResult<MutexGuard<'_, Messages>> {
+        let batch = lock(&self.shared);
+        if first > end || end > batch.values.count() || end > batch.headers.count() {
+            return Err(beyond());
+        }
+        Ok(batch)
     }
 }
 
@@ -101,12 +112,13 @@ impl Column {
     }
 }
 
+fn beyond() -> PyErr {
+    PyIndexError::new_err("there are not so many messages")
+}
+
 fn index(at: isize, len: usize) -> PyResult<usize> {
     let at = if at < 0 { at + len as isize } else { at };
-    if at < 0 || at as usize >= len {
-        return Err(PyIndexError::new_err("there are not so many messages"));
-    }
-    Ok(at as usize)
+    usize::try_from(at).ok().filter(|at| *at < len).ok_or_else(beyond)
 }
 
 #[pymethods]

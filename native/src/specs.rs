@@ -27,6 +27,9 @@ fn unknown(what: &str, name: &str) -> PyErr {
     PyValueError::new_err(format!("{what} {name} is not known"))
 }
 
+const DIGITS: &[usize] = &[0, 1, 2, 3, 4, 5, 6];
+const LENGTHS: &[usize] = &[1, 2, 3, 4];
+
 /// How a column stands in a row image; see `Field.layout` in `headrace/mysql/values/column_types.py`.
 pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
     let spec = Spec(spec);
@@ -41,32 +44,21 @@ pub fn kind(spec: &Bound<'_, PyTuple>) -> PyResult<Kind> {
         "enum" => Kind::Enum { size: size_of(spec.get(1)?, &[1, 2])?, labels: labels(&spec.get::<Vec<String>>(2)?) },
         "set" => Kind::Set { size: size_of(spec.get(1)?, &[1, 2, 3, 4, 5, 6, 7, 8])?, labels: members(spec.get(2)?)? },
         "date" => Kind::Date,
-        "datetime" => Kind::Datetime { fsp: digits(spec.get(1)?)? },
-        "timestamp" => Kind::Timestamp { fsp: digits(spec.get(1)?)? },
-        "time" => Kind::Time { fsp: digits(spec.get(1)?)? },
-        "text" => {
-            Kind::Text { length: length(spec.get(1)?)?, characters: characters(spec.get::<String>(2)?.as_str())? }
-        }
-        "bytes" => Kind::Bytes { length: length(spec.get(1)?)?, pad: spec.get(2)? },
-        "json" => Kind::Json { length: length(spec.get(1)?)? },
+        "datetime" => Kind::Datetime { fsp: size_of(spec.get(1)?, DIGITS)? },
+        "timestamp" => Kind::Timestamp { fsp: size_of(spec.get(1)?, DIGITS)? },
+        "time" => Kind::Time { fsp: size_of(spec.get(1)?, DIGITS)? },
+        "text" => Kind::Text {
+            length: size_of(spec.get(1)?, LENGTHS)?,
+            characters: characters(spec.get::<String>(2)?.as_str())?,
+        },
+        "bytes" => Kind::Bytes { length: size_of(spec.get(1)?, LENGTHS)?, pad: spec.get(2)? },
+        "json" => Kind::Json { length: size_of(spec.get(1)?, LENGTHS)? },
         _ => return Err(unknown("the layout", &name)),
     })
 }
 
 fn size_of(size: usize, known: &[usize]) -> PyResult<usize> {
-    if known.contains(&size) {
-        Ok(size)
-    } else {
-        Err(unfit())
-    }
-}
-
-fn digits(fsp: usize) -> PyResult<usize> {
-    size_of(fsp, &[0, 1, 2, 3, 4, 5, 6])
-}
-
-fn length(size: usize) -> PyResult<usize> {
-    size_of(size, &[1, 2, 3, 4])
+    known.contains(&size).then_some(size).ok_or_else(unfit)
 }
 
 fn members(texts: Vec<String>) -> PyResult<Vec<Vec<u8>>> {
@@ -90,16 +82,10 @@ fn characters(table: &str) -> PyResult<Option<Box<[Vec<u8>; 256]>>> {
     if table.is_empty() {
         return Ok(None);
     }
-    let one = |character: char| {
-        if character == '\u{FFFE}' {
-            Vec::new()
-        } else {
-            character.to_string().into_bytes()
-        }
-    };
+    let known = |one: char| Some(one).filter(|one| *one != '\u{FFFE}');
+    let one = |one: char| known(one).map_or_else(Vec::new, |one| one.to_string().into_bytes());
     let made: Vec<Vec<u8>> = table.chars().map(one).collect();
-    let boxed: Box<[Vec<u8>; 256]> = made.into_boxed_slice().try_into().map_err(|_| unfit())?;
-    Ok(Some(boxed))
+    made.into_boxed_slice().try_into().map(Some).map_err(|_| unfit())
 }
 
 fn binary(name: &str) -> PyResult<Binary> {

@@ -167,7 +167,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 1)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 2)"
     native.find.cache_clear()
     sys.modules["headrace_native"] = None  # type: ignore[assignment]
     assert native.find().module is None

@@ -87,14 +87,12 @@ pub struct Head {
     pub base_sequence: i32,
 }
 
-/// A whole record batch of records that are written already, compressed or not.
-pub fn whole(head: &Head, records: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + records.len());
-    out.extend_from_slice(&0i64.to_be_bytes());
-    out.extend_from_slice(&((HEAD - 12 + records.len()) as i32).to_be_bytes());
+/// A whole record batch: the head, and what `write` puts behind it, compressed or not. `size` is about its bytes.
+pub fn whole(head: &Head, size: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + size);
+    out.extend_from_slice(&[0; 12]);
     out.extend_from_slice(&(-1i32).to_be_bytes());
-    out.push(2);
-    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&[2, 0, 0, 0, 0]);
     out.extend_from_slice(&head.attributes.to_be_bytes());
     out.extend_from_slice(&(head.count as i32 - 1).to_be_bytes());
     out.extend_from_slice(&head.when.to_be_bytes());
@@ -103,7 +101,9 @@ pub fn whole(head: &Head, records: &[u8]) -> Vec<u8> {
     out.extend_from_slice(&head.producer_epoch.to_be_bytes());
     out.extend_from_slice(&head.base_sequence.to_be_bytes());
     out.extend_from_slice(&(head.count as i32).to_be_bytes());
-    out.extend_from_slice(records);
+    write(&mut out);
+    let size = out.len() as i32 - 12;
+    out[8..12].copy_from_slice(&size.to_be_bytes());
     let crc = crc32c::crc32c(&out[21..]);
     out[17..21].copy_from_slice(&crc.to_be_bytes());
     out

@@ -22,6 +22,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.api import Request, RequestStruct
 from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v5
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest
 from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -32,7 +33,8 @@ KNOWN_VERSIONS = {"aiokafka": ("0.14.0",)}
 """What all of this was tried with, on real brokers. It relies on the producer's _sender, _message_accumulator,
 _txn_manager and _closed; on BatchBuilder's _builder, _relative_offset and _build(); on the accumulator's
 create_builder() and _batch_size; on the names of the codecs in the module of DefaultRecordBatchBuilder; on the
-client's _conns and _get_conn, and a connection's _writer; on the admin client's _client; on
+client's _conns and _get_conn; on a connection's _writer and _versions, and that its send() adds what it writes before a
+request from the left; on the admin client's _client; on
 conn.OAuthAuthenticator with its _token_sent; and on the requests and types of aiokafka.protocol."""
 
 CLOSE_LIMIT = 5.0
@@ -249,11 +251,11 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
     def _build(self) -> bytes:
         self.close()
         if self._buffer is None:
-            first, end, _ = self._run
-            records, attributes = self._columns.records(first, end), self._transactional | self._compression
-            if self._compression:
-                records = _COMPRESS[self._compression](records, *self._level)
-            self._buffer = self._columns.record_batch(records, attributes, end - first, self._when, *self._state)
+            columns, run, compression, records = self._columns, self._run, self._compression, None
+            if compression:
+                records = _COMPRESS[compression](columns.records(*run[:2]), *self._level)
+            attributes = self._transactional | compression
+            self._buffer = columns.record_batch(run, attributes, self._when, self._state, records)
         return self._buffer
 
     def size(self) -> int:
@@ -342,6 +344,86 @@ def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
 def _parts(batch: MessageBatch, index: int) -> tuple[bytes | None, bytes | None, Sequence[Header]]:
     """Key, value and headers of one message."""
     return batch.keys[index] if batch.keys is not None else None, batch.values[index], batch.headers[index]
+
+
+# -- requests: aiokafka copies a record batch eight times on its way to the socket -------------------------------------
+
+
+class _Pieces:
+    """An encoded request that is not put together. What aiokafka writes before it, it adds from the left."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __radd__(self, before: bytes) -> _Pieces:
+        return _Pieces([before, *self.parts])
+
+
+def pieces_of(request: Any) -> list[bytes]:
+    """A request of a producer as its struct would be encoded, each record batch a piece of its own."""
+    pieces, head = list[bytes](), bytearray()
+    *schema, _ = request.SCHEMA.fields
+    for name, kind in zip(request.SCHEMA.names, schema, strict=False):
+        head += kind.encode(getattr(request, name))
+    head += Int32.encode(len(request.topics))
+    for topic, partitions in request.topics:
+        head += String("utf-8").encode(topic) + Int32.encode(len(partitions))
+        for partition, records in partitions:
+            head += Int32.encode(partition) + Int32.encode(len(records))
+            pieces += [bytes(head), records]
+            head.clear()
+    return [*pieces, bytes(head)] if head else pieces
+
+
+class _PiecesRequest:
+    """A producer's request, and as aiokafka's connections take it."""
+
+    def __init__(self, struct: Any) -> None:
+        self._struct = struct
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._struct, name)
+
+    def prepare(self, _: Any) -> _PiecesRequest:
+        return self
+
+    def encode(self) -> _Pieces:
+        return _Pieces(pieces_of(self._struct))
+
+
+class _PiecesWriter:
+    """Stands before a connection's writer while one request is written."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, data: _Pieces) -> None:
+        self._writer.writelines(data.parts)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+_send = conn.AIOKafkaConnection.send
+
+
+def _send_in_pieces(self: Any, request: Any, expect_response: bool = True) -> Any:
+    writer = self._writer
+    if writer is None or not expect_response or not isinstance(request, ProduceRequest):
+        return _send(self, request, expect_response)
+    struct = request.prepare(self._versions)
+    self._writer = _PiecesWriter(writer)
+    try:
+        return _send(self, _PiecesRequest(struct), expect_response)
+    finally:
+        if isinstance(self._writer, _PiecesWriter):  # else the connection is closed
+            self._writer = writer
+
+
+conn.AIOKafkaConnection.send = _send_in_pieces
 
 
 # -- transactions -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""Requests of a producer that are written in pieces: the bytes are those that aiokafka would have written."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol import produce
+from aiokafka.protocol.produce import ProduceRequest
+
+from headrace.adapters.kafka.aiokafka_internals import pieces_of
+
+TOPICS = {
+    "one partition": [("shop", [(3, b"a record batch")])],
+    "several": [("shop", [(0, b"first" * 1000), (7, b"second")]), ("größe", [(1, b"third")])],
+    "none": [],
+}
+VERSIONS = [getattr(produce, f"ProduceRequest_v{number}") for number in range(9)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("topics", TOPICS.values(), ids=TOPICS)
+def test_the_pieces_are_the_request(version: Any, topics: Any) -> None:
+    head = () if version.API_VERSION < 3 else ("t1",)
+    request = version(*head, -1, 30_000, topics)
+    pieces = pieces_of(request)
+    assert b"".join(pieces) == request.encode()
+    batches = [records for _, partitions in topics for _, records in partitions]
+    assert [piece for piece in pieces if any(piece is batch for batch in batches)] == batches, "they are not copied"
+
+
+class Writer:
+    """Keeps what is written; `broken`: refuses it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = self.broken = False
+
+    def writelines(self, parts: Any) -> None:
+        if self.broken:
+            raise OSError("broken")
+        self.written += parts
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+async def connection() -> AsyncIterator[AIOKafkaConnection]:
+    """One that believes to be connected."""
+    made = AIOKafkaConnection("k", 9092, client_id="headrace", request_timeout_ms=30_000)
+    made._reader, made._writer, made._versions = asyncio.StreamReader(), Writer(), {0: (0, 8)}
+    made._read_task = asyncio.create_task(asyncio.Event().wait())
+    yield made
+    made.close()
+
+
+async def test_a_connection_writes_a_frame_whose_record_batch_is_not_copied(connection: AIOKafkaConnection) -> None:
+    writer, records = connection._writer, b"record batch" * 10
+    topics = [("shop", [(3, records)])]
+    asked = asyncio.ensure_future(connection.send(ProduceRequest(None, -1, 30_000, topics)))
+    assert connection._writer is writer
+    frame = b"".join(writer.written)
+    assert struct.unpack_from(">ihh", frame) == (len(frame) - 4, 0, 7)
+    assert frame.endswith(produce.ProduceRequest_v7(None, -1, 30_000, topics).encode())
+    assert writer.written[-1] is records
+    assert len(connection._requests) == 1
+    connection.close()
+    with pytest.raises(KafkaConnectionError, match="closed"):
+        await asked
+
+
+async def test_a_connection_that_breaks_while_a_request_is_written_is_closed(connection: AIOKafkaConnection) -> None:
+    writer = connection._writer
+    writer.broken = True
+    with pytest.raises(KafkaConnectionError, match="broken"):
+        connection.send(ProduceRequest(None, -1, 30_000, [("shop", [(3, b"x")])]))
+    assert writer.closed
+    assert connection._writer is None
