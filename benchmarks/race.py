@@ -71,18 +71,20 @@ class Way:
 KAFKA = Way("into Kafka")
 PYTHON = Way("into Kafka, Python alone", native=False)
 EXACTLY_ONCE = Way("exactly once", sink={"delivery": "exactly_once"})
-DEBEZIUM = Way("Debezium's format", message={"format": "debezium"})
+DEBEZIUM = Way("Debezium's format", message={"format": "debezium", "debezium": {"schemas": False}})
+SCHEMAS = Way("Debezium's format with schemas", message={"format": "debezium"})
 NULL = Way("null sink", kafka=False)
 W1_WAYS = (
     KAFKA,
     PYTHON,
     Way("a message a row", message={"rows_per_message": 1}),
     DEBEZIUM,
+    SCHEMAS,
     Way("8 partitions by key", partitions=8),
     EXACTLY_ONCE,
     NULL,
 )
-W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, EXACTLY_ONCE, NULL)
+W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL)
 
 
 @dataclass(frozen=True, slots=True)
