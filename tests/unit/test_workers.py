@@ -120,8 +120,7 @@ async def test_what_is_sent_to_an_end_that_is_gone_is_an_error(pair: tuple[socke
     ours, channel = pair
     ours.close()
     with pytest.raises(ChannelEnded):
-        for _ in range(100):
-            await channel.send("x" * 100_000)
+        await channel.send("x" * 10_000_000)
 
 
 def full_status() -> DestinationStatus:
@@ -187,14 +186,19 @@ async def test_every_field_of_a_status_carries_over() -> None:
     assert (await mirror.command({}))["given"] == ("shop", "command", {})
 
 
+def near(value: Any) -> Any:
+    """What a little later may differ by what has passed."""
+    if isinstance(value, dict):
+        return {key: near(one) for key, one in value.items()}
+    return pytest.approx(value, abs=2.0) if isinstance(value, float) else value
+
+
 def test_health_and_metrics_of_a_mirror_are_those_of_the_status() -> None:
     status = full_status()
-    there, here = describe(mirrored(status)), describe(status)
-    for key, value in here.items():
-        assert there[key] == (pytest.approx(value, abs=0.5) if isinstance(value, float) else value), key
+    mirror = mirrored(status)
+    assert describe(mirror) == near(describe(status))
     for field in FIELDS:
-        value = field.read(status)
-        assert field.read(mirrored(status)) == (pytest.approx(value, abs=0.5) if isinstance(value, float) else value)
+        assert field.read(mirror) == near(field.read(status)), field.metric
 
 
 def test_a_lease_that_is_lost_not_proved_or_without_limit_carries_over() -> None:
