@@ -233,3 +233,52 @@ def test_a_second_signal_ends_all_workers_at_once(running: Running) -> None:
     eventually(lambda: gone(pids[1]))
     assert running.daemon.terminate() == 1
     wait_gone(pids)
+
+
+def test_in_a_cluster_each_worker_is_a_member_of_its_own(
+    mysql: Any, zookeeper: Any, schema: str, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    texts = {
+        name: destination_toml(mysql, schema, f'type = "jsonl"\npath = "{tmp_path / name}"') for name in ("d1", "d2")
+    }
+    more = f'[zookeeper]\nhosts = "{zookeeper.hosts}"\nroot = "/{schema}"\nsession_timeout = "4s"'
+    one, two = (daemon(settings=f"processes = 2\n{more}", node=node, **texts) for node in ("one", "two"))
+    one.start()
+    for name in texts:
+        one.wait_state(name, "STREAMING")
+    two.start()
+    for number, name in enumerate(texts, 1):
+        standby = two.wait(name, lambda status: status["state"] == "STANDBY" and bool(status["holder"]))
+        assert standby["holder"].startswith(f"one-{number}")
+    assert one.health()[1]["node"] == "one"
+
+    def nodes() -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{one.port}/api/v1/nodes", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    members = nodes()["nodes"]
+    assert {name: info["address"] for name, info in members.items()} == {
+        f"{node}-{number}": f"127.0.0.1:{process.port}" for node, process in (("one", one), ("two", two))
+        for number in (1, 2)
+    }  # fmt: skip
+    with urllib.request.urlopen(f"http://127.0.0.1:{one.port}/metrics", timeout=5) as answer:
+        assert "headrace_zookeeper_sessions_total 2.0" in answer.read().decode()
+    assert one.command("drain", "one-1")[0] == 0
+    two.wait("d1", lambda status: status["role"] == "ACTIVE" and status["state"] == "STREAMING")
+    assert {name: one["holder"] for name, one in nodes()["destinations"].items()} == {"d1": "two-1", "d2": "one-2"}
+    assert two.command("move", "d2", "two-2")[0] == 0
+    two.wait("d2", lambda status: status["role"] == "ACTIVE" and status["state"] == "STREAMING")
+    lease = two.health()[1]["destinations"]["d2"]["lease_seconds"]
+    assert 0 < lease < 4
+    assert (two.ready("d2"), one.ready("d2")) == (200, 503)
+    assert one.terminate() == 0
+    assert two.terminate() == 0
+
+
+def test_one_process_starts_no_other(mysql: Any, schema: str, daemon: Callable[..., DaemonProcess]) -> None:
+    process = daemon(shop=destination_toml(mysql, schema, 'type = "null"')).start()
+    process.wait_state("shop", "STREAMING")
+    assert process.health()[1]["processes"] == []
+    assert Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text() == ""
+    assert process.terminate() == 0

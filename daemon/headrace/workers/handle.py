@@ -299,7 +299,8 @@ class Handle:
         except ChannelEnded:
             return
         except ChannelError as error:
-            self._log.error("a worker says what can't be read, and is killed", error=str(error))
+            self._problem = "it said what can't be read, so it was killed"
+            self._log.error("a worker is killed", why=self._problem, error=str(error))
             assert self._process is not None
             self._process.kill()
 
