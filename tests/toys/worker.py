@@ -63,6 +63,7 @@ def main() -> int:
         if call.method == "end":
             time.sleep(0.3 if "slow" in names else 0.0)
             names = [name for name in names if name not in call.given[0]]
+            note("has ended them")
         if call.method == "apply":
             if "obstinate" in names:
                 os.kill(os.getpid(), signal.SIGSTOP)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import headrace
+from headrace.cli.run import WORKER
 from headrace.destination.status import DestinationStatus
 from headrace.model import State
 from headrace.settings.destination import Settings
@@ -163,9 +167,10 @@ async def test_what_ends_has_ended_in_every_worker_before_anything_begins(make: 
     pids = made.pid(1), made.pid(2)
     await made.pool.apply(wanted)
     told = [line for line in made.told() if "begin" not in line]
-    ends = [at for at, line in enumerate(told) if " end " in line]
+    assert {line for line in told if " end " in line} == {"1 end slow", "2 end c"}
+    ends = [at for at, line in enumerate(told) if "has ended them" in line]
     begins = [at for at, line in enumerate(told) if " apply " in line]
-    assert {told[at] for at in ends} == {"1 end slow", "2 end c"}
+    assert len(ends) == 2
     assert max(ends) < min(begins)
     assert sorted(told[at] for at in begins) == ["1 apply b,new", "2 apply c"]
     assert made.pool.statuses.keys() == {"b", "c", "new"}
@@ -223,3 +228,20 @@ async def test_a_stop_before_the_first_word_of_a_worker_is_a_stop(make: Make) ->
     made = await make("a", "b")
     await until(lambda: bool(made.pool.workers()))
     assert await made.stopped() == 0
+
+
+def test_a_worker_of_another_version_than_its_daemon_says_so_and_ends() -> None:
+    command = [*WORKER[:-1], "0.0.7", "99"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 1
+    assert "while a daemon of version 0.0.7 runs: restart the daemon" in done.stderr
+    assert WORKER[-1] == headrace.__version__
+
+
+def test_a_worker_whose_daemon_is_gone_before_it_has_begun_ends() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        command = [*WORKER, str(theirs.fileno())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, pass_fds=[theirs.fileno()])
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")

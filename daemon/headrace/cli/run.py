@@ -33,7 +33,7 @@ DESCRIPTION = (
     "that are added, changed or removed are taken over while it runs, at SIGHUP at once."
 )
 
-WORKER = (sys.executable, "-P", "-m", "headrace.cli.worker")
+WORKER = (sys.executable, "-P", "-m", "headrace.cli.worker", __version__)
 """Starts a worker process. -P: the working directory holds state, and no modules."""
 
 log = structlog.get_logger(__name__)

@@ -9,6 +9,7 @@ import sys
 
 import structlog
 
+from headrace import __version__
 from headrace.cli.main import loop_factory
 from headrace.cli.process import begin_process, supervisor_of
 from headrace.cli.wiring import Wiring
@@ -26,7 +27,15 @@ def main() -> int:
     # Only the daemon ends a worker in order; what a terminal says is for the daemon.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    sock = socket.socket(fileno=int(sys.argv[1]))
+    version, number = sys.argv[1:]
+    if version != __version__:  # what the two say to each other is the same within a version alone
+        print(
+            f"headrace: version {__version__} was installed while a daemon of version {version} runs: "
+            "restart the daemon",
+            file=sys.stderr,
+        )
+        return 1
+    sock = socket.socket(fileno=int(number))
     sock.set_inheritable(False)
     try:
         begin: Begin = receive_now(sock)

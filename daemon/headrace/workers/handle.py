@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 _REMEDY = "the log says why, and the daemon starts it again; headrace_worker_restarts_total counts how often"
 
+_LAST_WORDS = 1.0
+"""Seconds after its end in which what a process said before it has come."""
+
 
 class WorkerGone(HeadraceError):
     """The worker process that runs the destination has ended, or does not answer."""
@@ -194,7 +197,6 @@ class Handle:
     async def _keep(self) -> None:
         ends = 0
         while not self._stop.is_set():
-            self._wake.clear()
             began, self._problem = time.monotonic(), ""
             try:
                 status = await self._run_once()
@@ -211,6 +213,7 @@ class Handle:
             self.restarts += 1
             self._log.error("a worker has ended and is started again", why=told, status=status, retry_seconds=wait)
             self._lose(f"worker process {self.number} does not run: {told}", ended=True)
+            self._wake.clear()  # what was to end a wait before this one does not end it
             await set_within(self._wake, wait)
 
     async def _run_once(self) -> int:
@@ -386,5 +389,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[None]:
     return ended
 
 
-async def _wait(future: asyncio.Future[None]) -> None:
-    await asyncio.wait([future])
+async def _wait(ended: asyncio.Future[None]) -> None:
+    """Returns a little after the end, so that the last words of a process are heard before."""
+    await asyncio.wait([ended])
+    await asyncio.sleep(_LAST_WORDS)

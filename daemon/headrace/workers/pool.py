@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 _GRACE = 3.0
 """Seconds beyond drain_timeout for the last checkpoint and the closing of connections."""
+_MARGIN = 2.0
+"""Seconds beyond the limits that a worker keeps itself."""
 _AGAIN = 10.0
 """Seconds until new settings are looked for again after an unexpected error."""
 
@@ -83,7 +85,7 @@ class Pool:
         watchdog = self._notifier.watchdog_seconds
         self._tick = min(tick, watchdog / 3) if watchdog else tick
         self._service = Service(self._notifier, reloading, self._on_stop)
-        drain = settings.daemon.drain_timeout + _GRACE + END_LIMIT
+        drain = settings.daemon.drain_timeout + _GRACE + END_LIMIT + _MARGIN
         self._patience = patience or Patience(drain=drain, silence=max(10.0, watchdog / 2))
         self.statuses: dict[str, DestinationStatus] = {}
         self._homes: dict[str, int] = {}
