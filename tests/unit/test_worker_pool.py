@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +24,9 @@ from headrace.model import State
 from headrace.settings.destination import Settings
 from headrace.workers.handle import Patience, WorkerGone
 from headrace.workers.pool import Pool
+from headrace_common.systemd import Notifier
 from tests.configured import destination_of
+from tests.supervision import FakeReloading
 
 PATIENCE = Patience(drain=10.0, silence=20.0, stale=15.0, start=30.0, answer=10.0, first_wait=0.05, longest_wait=0.05)
 """Long where a test does not wait for it: the machine may be busy."""
@@ -33,12 +37,12 @@ LIMIT = 60
 class Made:
     """A pool, and what its workers were told."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...], patience: Patience, processes: int) -> None:
+    def __init__(self, folder: Path, names: tuple[str, ...], patience: Patience, processes: int, **more: Any) -> None:
         self.diary = folder / "diary"
         self.diary.touch()
         daemon = {"processes": processes, "spool": str(folder)}
         self.settings = Settings.model_validate({"daemon": daemon, "destinations": destinations(*names)})
-        self.pool = Pool(self.settings, COMMAND, patience=patience, tick=0.05)
+        self.pool = Pool(self.settings, COMMAND, patience=patience, tick=0.05, **more)
         self.task = asyncio.create_task(self.pool.run(signals=False))
 
     def told(self) -> list[str]:
@@ -76,8 +80,8 @@ Make = Callable[..., Awaitable[Made]]
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
     made: list[Made] = []
 
-    async def go(*names: str, patience: Patience = PATIENCE, processes: int = 2) -> Made:
-        made.append(Made(tmp_path, names, patience, processes))
+    async def go(*names: str, patience: Patience = PATIENCE, processes: int = 2, **more: Any) -> Made:
+        made.append(Made(tmp_path, names, patience, processes, **more))
         return made[-1]
 
     yield go
@@ -228,6 +232,40 @@ async def test_a_stop_before_the_first_word_of_a_worker_is_a_stop(make: Make) ->
     made = await make("a", "b")
     await until(lambda: bool(made.pool.workers()))
     assert await made.stopped() == 0
+
+
+async def test_systemd_hears_of_all_workers_from_the_daemon_alone(make: Make, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        made = await make("a", "b", notifier=Notifier(str(tmp_path / "notify"), 30.0))
+        heard: list[str] = []
+
+        def hears(text: str) -> bool:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    heard.append(systemd.recv(4096).decode())
+            return text in heard
+
+        await until(lambda: hears("STATUS=2 STREAMING"))
+        assert heard.count("READY=1") == 1
+        assert "WATCHDOG=1" in heard
+        assert heard.index("STATUS=2 STARTING") < heard.index("READY=1")
+        assert await made.stopped() == 0
+        assert hears("STOPPING=1")
+
+
+async def test_new_settings_are_read_at_a_hangup_and_workers_try_at_once(make: Make) -> None:
+    reloading = FakeReloading()
+    made = await make("a", reloading=reloading)
+    await made.streaming("a")
+    with made.pool.handling_signals():
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: "1 try now" in made.told())
+    assert reloading.reads == [True]
+    reloading.next.put_nowait(destinations("a", "b"))
+    await until(lambda: "b" in made.pool.statuses)
+    await made.streaming("a", "b")
 
 
 def test_a_worker_of_another_version_than_its_daemon_says_so_and_ends() -> None:
