@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headrace.cli.check import look_at_processes
 from headrace.destination.requests import RequestRefused
 from headrace.destination.status import DestinationStatus, RoundTrips
 from headrace.errors import HeadraceError, SourceUnreachable
@@ -23,6 +24,7 @@ from headrace.http.health import describe, health
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State, TableRows
 from headrace.parking.parking import Waiting
+from headrace.ports.finding import Level
 from headrace.settings.destination import Settings
 from headrace.workers import channel as channels
 from headrace.workers.assignment import assign
@@ -282,3 +284,11 @@ def test_a_worker_gets_its_share_and_no_secret_of_http() -> None:
     assert (mine.http.address, mine.http.tables, mine.http.token.get_secret_value()) == (None, 7, "")
     unlimited = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"max_destinations": 0})})
     assert share(unlimited, {}).daemon.max_destinations == 0
+
+
+@pytest.mark.parametrize(("processes", "warned"), [(1, False), (2, False), (3, True)])
+def test_check_warns_of_processes_that_would_have_nothing_to_run(processes: int, warned: bool) -> None:
+    raw = {"source": {"host": "h", "user": "u", "password": "p"}, "sink": {"type": "null"}}
+    both = {name: destination_of({"name": name, **raw}) for name in ("a", "b")}
+    settings = Settings.model_validate({"daemon": {"processes": processes}, "destinations": both})
+    assert [one.level for one in look_at_processes(settings)] == ([Level.WARNING] if warned else [])
