@@ -17,7 +17,7 @@ from headrace.destination.requests import RequestRefused
 from headrace.errors import HeadraceError
 from headrace.ports.cluster import ClusterCounts
 from headrace.supervisor.supervisor import Supervisor, Wanted
-from headrace.tasks import cancel
+from headrace.tasks import cancel, first
 from headrace.workers.channel import Channel, ChannelEnded, ChannelError
 from headrace.workers.messages import Answer, Call, Failure, Farewell, Snapshot
 from headrace.workers.mirror import facts_of
@@ -41,7 +41,7 @@ class Worker:
         self._delay = LoopDelay()
         self._opened = asyncio.Event()
         """Set once the destinations run."""
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._changing = asyncio.Lock()
         self._calls: set[asyncio.Task[None]] = set()
         self._rows: dict[str, int] = {}
@@ -76,8 +76,8 @@ class Worker:
 
     def stop(self) -> None:
         """Asks for a stop in order; more than once is no second signal."""
-        if not self._stopping:
-            self._stopping = True
+        if not self._stopping.is_set():
+            self._stopping.set()
             self._supervisor.request_stop()
 
     async def _send(self, message: object) -> None:
@@ -95,7 +95,7 @@ class Worker:
                 self._calls.add(task)
                 task.add_done_callback(self._calls.discard)
         except ChannelError as error:
-            if not self._stopping:
+            if not self._stopping.is_set():
                 log.warning("the daemon is gone, so this worker drains and stops", error=str(error))
         except Exception:
             log.exception("unexpected error while listening to the daemon")
@@ -164,16 +164,19 @@ class Worker:
         return None
 
     async def _change(self, method: str, what: Any) -> None:
+        """Not done once this worker is to stop: nothing is started any more, and that all has ended is told by the end
+        of the process alone."""
         await self._opened.wait()
         async with self._changing:
-            if self._stopping:
-                return  # all end, and nothing is started any more
-            if method == "end":
-                await self._supervisor.end(what)
-            else:
-                wanted: Wanted = what
-                await self._supervisor.apply(wanted)
-                self._rows.clear()  # a destination of an old name may be a new one
+            if not self._stopping.is_set():
+                work = self._supervisor.end(what) if method == "end" else self._apply(what)
+                if "change" in await first({"change": work, "stop": self._stopping.wait()}):
+                    return
+            await asyncio.Event().wait()
+
+    async def _apply(self, wanted: Wanted) -> None:
+        await self._supervisor.apply(wanted)
+        self._rows.clear()  # a destination of an old name may be a new one
 
 
 def resident_bytes() -> int:
