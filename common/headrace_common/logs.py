@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -19,15 +19,18 @@ _KINDS = 1000
 """Kinds of lines that are remembered; beyond them all begin anew."""
 
 
-def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
+def configure(
+    form: str, level: str = "info", stream: TextIO | None = None, *, more: Mapping[str, Any] | None = None
+) -> None:
     """Sends structlog's and the standard library's records to `stream` (standard error). `form` is "console", "json",
-    or "auto": console at a terminal.
+    or "auto": console at a terminal. `more` stands in every line, from whichever thread it comes.
 
     Secrets stay out because settings hold them as SecretStr, and because tracebacks are written without local values.
     """
     stream = stream or sys.stderr
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        lambda _logger, _method, event: {**(more or {}), **event},
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -9,9 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import DestinationStatus
 from headrace.http.facts import Facts
-from headrace.http.metrics import LoopDelay, Metrics
+from headrace.http.metrics import Metrics
 from headrace.model import Position
 from headrace.ports.cluster import Cluster, ClusterCounts
 

@@ -13,11 +13,12 @@ from unittest.mock import Mock
 import pytest
 
 import headrace
+from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
 from headrace.http.health import health
-from headrace.http.metrics import LoopDelay, Metrics
+from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
 from headrace.model import Gap, Position, State, TableRows
 from headrace.ports.cluster import Cluster, ClusterCounts
@@ -194,7 +195,7 @@ def test_fields_of_health_are_those_of_the_code() -> None:
     section = read("docs/running.md").partition("## Fields of /health\n")[2].partition("\n## ")[0]
     rows = items(section)
     status = DestinationStatus("d", gap=Gap("r", "a", "b"))
-    body = health({"d": status}, "node")[1]
+    body = health(Facts({"d": status}, "node"))[1]
     assert {field for fields in rows for field in fields} == body["destinations"]["d"].keys()
     parts = {fields[0]: set(re.findall(r"`(\w+)`", text)) for fields, text in rows.items() if len(fields) == 1}
     assert parts["position"] - {"_pos"} == Position("u", "mysql-bin.000001", 4).to_dict().keys()

@@ -13,12 +13,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
+from headrace.destination.loop_delay import WINDOW, LoopDelay
 from headrace.destination.status import DestinationStatus
 from headrace.errors import HeadraceError
 from headrace.http import server as server_module
 from headrace.http.facts import Facts
 from headrace.http.hosts import Hosts
-from headrace.http.metrics import WINDOW, LoopDelay
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State

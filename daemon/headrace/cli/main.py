@@ -77,7 +77,7 @@ def _run_configured(arguments: argparse.Namespace) -> int:
 
     settings = Loader(ADAPTERS, environment(arguments.env_file)).load(arguments.config)
     logging = contextlib.nullcontext() if "own_log" in arguments else logs.for_commands()
-    with logging, asyncio.Runner(loop_factory=_loop_factory(settings.daemon.event_loop)) as runner:
+    with logging, asyncio.Runner(loop_factory=loop_factory(settings.daemon.event_loop)) as runner:
         return int(runner.run(arguments.call(settings, arguments)))
 
 
@@ -110,7 +110,7 @@ def leave_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's loops when wanted, or installed; None means Python's own."""
     if wanted == "asyncio":
         return None

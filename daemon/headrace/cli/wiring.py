@@ -86,26 +86,40 @@ def sink_routing(destination: DestinationSettings, adapters: Registry = ADAPTERS
     return SinkRouting(topics, partitions, fmt.split)
 
 
+def address_of(settings: Settings) -> str:
+    """Where operators find the daemon: at its HTTP address, or on its host."""
+    address = settings.http.address
+    return f"{address[0]}:{address[1]}" if address else socket.gethostname()
+
+
 class Wiring:
     """What a process is put together of; opened once. State stores are shared by the destinations that keep their
     position in the same store.
 
-    `command`: for a command of an operator, which is no member of the cluster and makes no store.
+    `command`: for a command of an operator, which is no member of the cluster and makes no store. `node` and `address`:
+    as which member of the cluster, and where operators find it, instead of what the settings say.
     """
 
-    def __init__(self, settings: Settings, adapters: Registry = ADAPTERS, *, command: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        adapters: Registry = ADAPTERS,
+        *,
+        command: bool = False,
+        node: str = "",
+        address: str = "",
+    ) -> None:
         self._settings, self._adapters, self._command = settings, adapters, command
         self._files: dict[Path, StateStore] = {}
         self._rebalancing: asyncio.Task[None] | None = None
-        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else settings.daemon.node
+        self._node = f"{settings.daemon.node}, command {os.getpid()}" if command else node or settings.daemon.node
         self._budget = ProcessBudget(settings.daemon.queue_bytes)
         self.cluster: Cluster | None = None
         """With a cluster service only; it can be used once open() has returned."""
         if settings.cluster is not None:
-            address = settings.http.address
             member = Member(
                 self._node,
-                f"{address[0]}:{address[1]}" if address else socket.gethostname(),
+                address or address_of(settings),
                 settings.daemon.max_destinations,
                 command,
             )

@@ -141,7 +141,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
         responses=_OBJECT | {503: _OBJECT[200]},
     )  # fmt: skip
     async def all_health() -> Response:
-        code, body = health(statuses, facts.node, facts.config_errors, facts.native)
+        code, body = health(facts)
         return _page(body, code)
 
     @app.get("/health/{name}", summary="One destination; 503 unless it is well",
@@ -159,7 +159,7 @@ def _add_reading(app: FastAPI, facts: Facts, metrics: Metrics, history: History,
 
     @app.get("/api/v1/destinations", summary="All destinations", responses=_OBJECT)
     async def destinations() -> Response:
-        return _page(health(statuses, facts.node, facts.config_errors, facts.native)[1])
+        return _page(health(facts)[1])
 
     @app.get("/api/v1/destinations/{name}", summary="One destination", responses=_OBJECT | _answers(404))
     async def destination(name: _Name) -> Response:

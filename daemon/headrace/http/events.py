@@ -49,7 +49,7 @@ class Events:
         try:
             yield _event("history", {name: self._history.of(name) for name in facts.statuses})
             while not self._ended.is_set():
-                yield _event("status", health(facts.statuses, facts.node, facts.config_errors, facts.native)[1])
+                yield _event("status", health(facts)[1])
                 now = time.monotonic()
                 if look is not None and look.done():
                     yield look.result()

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.destination.status import DestinationStatus
-from headrace.ports.cluster import Cluster
+from headrace.ports.cluster import Cluster, ClusterCounts
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """A worker process: its number, what it runs, and what it uses."""
+
+    worker: int
+    pid: int
+    """0 while it does not run."""
+    destinations: tuple[str, ...]
+    restarts: int
+    """How often it was started again after it had ended, or hung."""
+    cpu_seconds: float
+    """Since it was started."""
+    resident_bytes: int
+    loop_delay: float
+    """The largest delay of its event loop in the last minute, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The destinations' status objects, which their actors write on the same loop, and what is known beside them."""
+    """The destinations' status objects, which are written on the same loop, and what is known beside them."""
 
     statuses: Mapping[str, DestinationStatus]
     node: str
@@ -21,6 +38,10 @@ class Facts:
     cluster: Cluster | None = None
     native: str = ""
     """Which native code is used, or why none."""
+    counts: ClusterCounts | None = None
+    """Live: what all workers have come to with the cluster service. None: what `cluster` itself counts."""
+    workers: Callable[[], Sequence[WorkerFacts]] | None = None
+    """The worker processes that run the destinations; None when this process does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from headrace import __version__
 from headrace.destination.status import DestinationStatus
+from headrace.http.facts import Facts, WorkerFacts
 from headrace.http.fields import FIELDS
 
 
-def health(
-    statuses: Mapping[str, DestinationStatus], node: str, config_errors: Sequence[str] = (), native: str = ""
-) -> tuple[int, dict[str, Any]]:
+def health(facts: Facts) -> tuple[int, dict[str, Any]]:
     """HTTP status and body for all destinations: 200 only when every one is healthy, and there is one.
 
     `config_errors`, what was refused of files that changed while running, does not touch the status: what runs is well.
-    `native` says which native code is used.
+    `processes` are the workers, none when one process runs everything.
     """
+    statuses = facts.statuses
     well = bool(statuses) and all(status.state.healthy for status in statuses.values())
     return (200 if well else 503), {
         "status": "ok" if well else "failing",
-        "node": node,
+        "node": facts.node,
         "version": __version__,
-        "native": native,
-        "config_errors": list(config_errors),
+        "native": facts.native,
+        "config_errors": list(facts.config_errors),
+        "processes": [_process(one) for one in (facts.workers() if facts.workers is not None else ())],
         "destinations": {name: describe(status) for name, status in statuses.items()},
+    }
+
+
+def _process(one: WorkerFacts) -> dict[str, Any]:
+    return {
+        "worker": one.worker,
+        "pid": one.pid or None,
+        "destinations": list(one.destinations),
+        "restarts": one.restarts,
     }
 
 

@@ -1,12 +1,9 @@
-"""What /metrics says: the destinations' status objects as Prometheus metrics, read at the moment of the request.
-Only the event loop's delay has to be measured all the time."""
+"""What /metrics says: the destinations' status objects as Prometheus metrics, read at the moment of the request."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -14,44 +11,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace import __version__
-from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus
-from headrace.http.facts import Facts
+from headrace.destination.loop_delay import LoopDelay
+from headrace.destination.status import ROUND_TRIP_BUCKETS
+from headrace.http.facts import Facts, WorkerFacts
 from headrace.http.fields import FIELDS
 from headrace.model import State
-
-WINDOW = 60.0
-
-
-class LoopDelay:
-    """How late the event loop is, in seconds: the last time, and at most in the last minute. A task sleeps, and looks
-    how long it really took."""
-
-    def __init__(self, interval: float = 0.1) -> None:
-        self._interval = interval
-        self._seen: deque[tuple[float, float]] = deque()
-        self.last = 0.0
-
-    @property
-    def largest(self) -> float:
-        """The largest delay of the last minute."""
-        return max((delay for _, delay in self._seen), default=0.0)
-
-    def note(self, delay: float, now: float) -> None:
-        """Adds a measurement made at `now` on the monotonic clock."""
-        self.last = max(0.0, delay)
-        self._seen.append((now, self.last))
-        while self._seen[0][0] < now - WINDOW:
-            self._seen.popleft()
-
-    async def run(self, statuses: Collection[DestinationStatus]) -> None:
-        """Measures until it is cancelled, and notes the delay in each status too; `statuses` may change meanwhile."""
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(self._interval)
-            now = time.monotonic()
-            self.note(now - before - self._interval, now)
-            for status in statuses:
-                status.loop_delay = self.last
 
 
 class _Read(Collector):
@@ -70,7 +34,10 @@ class Metrics(Collector):
 
     def __init__(self, facts: Facts, delay: LoopDelay) -> None:
         self._statuses, self._config_errors = facts.statuses, facts.config_errors
-        self._counts = facts.cluster.counts if facts.cluster is not None else None
+        self._counts = facts.counts
+        if facts.counts is None and facts.cluster is not None:
+            self._counts = facts.cluster.counts
+        self._workers = facts.workers
         self._node = facts.node
         self._delay = delay
         self._registry = CollectorRegistry(auto_describe=False)
@@ -96,12 +63,31 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "headrace_loop_delay_max_seconds", "Largest delay of the event loop in a minute.", value=self._delay.largest
         )
+        yield from self._processes()
         yield from self._states()
         yield from self._fields()
         yield from self._cluster()
         yield self._round_trips()
         yield self._gaps()
         yield from self._tables()
+
+    def _processes(self) -> Iterator[Metric]:
+        read: dict[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str, Callable[[WorkerFacts], float]]] = {
+            "cpu_seconds": (CounterMetricFamily, "CPU time of a worker process.", lambda one: one.cpu_seconds),
+            "resident_bytes": (GaugeMetricFamily, "Memory of a worker process.", lambda one: one.resident_bytes),
+            "restarts": (CounterMetricFamily, "Starts of a worker process after an end.", lambda one: one.restarts),
+            "loop_delay_max_seconds": (
+                GaugeMetricFamily,
+                "Largest delay of a worker's event loop in a minute.",
+                lambda one: one.loop_delay,
+            ),
+        }
+        workers = self._workers() if self._workers is not None else ()
+        for name, (family, text, value) in read.items():
+            metric = family(f"headrace_worker_{name}", text, labels=("worker",))
+            for one in workers:
+                metric.add_metric((str(one.worker),), value(one))
+            yield metric
 
     def _fields(self) -> Iterator[Metric]:
         for field in FIELDS:

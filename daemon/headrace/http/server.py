@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace import tasks
+from headrace.destination.loop_delay import LoopDelay
 from headrace.errors import HeadraceError
 from headrace.http.access import Access
 from headrace.http.api import make_app
@@ -22,7 +23,7 @@ from headrace.http.facts import Facts, Options
 from headrace.http.history import History
 from headrace.http.hosts import Hosts
 from headrace.http.limits import CONNECTIONS, PATIENCE, limited
-from headrace.http.metrics import LoopDelay, Metrics
+from headrace.http.metrics import Metrics
 
 _REMEDIES = {
     errno.EADDRINUSE: "another program, perhaps another headrace, listens there: stop it or change [http] listen",
@@ -135,7 +136,10 @@ class HttpServer:
             while not server.started and not serving.done():  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.005)
         self._tasks += [
-            asyncio.create_task(self._delay.run(facts.statuses.values()), name="loop delay"),
+            # Workers measure the delay of their own loops, which is what their destinations see.
+            asyncio.create_task(
+                self._delay.run(facts.statuses.values() if facts.workers is None else ()), name="loop delay"
+            ),
             asyncio.create_task(self._history.run(), name="history"),
         ]
 

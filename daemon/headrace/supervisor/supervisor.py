@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 
 import structlog
 
@@ -14,13 +14,14 @@ from headrace.destination.status import DestinationStatus
 from headrace.destination.table_totals import TableTotals
 from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.reload import Reloader
+from headrace.supervisor.service import Service, Wanted
 from headrace.supervisor.supervised import END_LIMIT, ActorFactory, RestartPolicy, Supervised
 from headrace.tasks import cancel, first
 from headrace_common.systemd import Notifier
 
 log = structlog.get_logger(__name__)
 
-Wanted = Mapping[str, DestinationSettings]
+__all__ = ["RestartPolicy", "Supervisor", "Wanted"]
 
 
 class Supervisor:
@@ -41,15 +42,11 @@ class Supervisor:
         self._factory = actor_factory
         self._notifier = notifier or Notifier()
         self._policy = policy or RestartPolicy()
-        self._reloading = reloading
         watchdog = self._notifier.watchdog_seconds
         self._tick = min(tick, watchdog / 3) if watchdog else tick
         # Beyond drain_timeout, which the actors keep themselves: the last checkpoint and the closing of connections.
         self._grace = grace
-        self._stop = asyncio.Event()
-        self._now = asyncio.Event()
-        self._hangup = asyncio.Event()
-        self._ready = False
+        self._service = Service(self._notifier, reloading, self._stop_all)
         self.statuses: dict[str, DestinationStatus] = {}
         self.running: dict[str, Supervised] = {}
         for destination in settings.destinations.values():
@@ -64,9 +61,9 @@ class Supervisor:
 
     def request_stop(self) -> None:
         """The first call asks every destination to drain and stop, the second ends them at once."""
-        if self._stop.is_set():
-            self._now.set()
-        self._stop.set()
+        self._service.request_stop()
+
+    def _stop_all(self) -> None:
         for one in self.running.values():
             one.stop.set()
 
@@ -79,81 +76,49 @@ class Supervisor:
         with self.handling_signals() if signals else contextlib.nullcontext():
             return await self._run()
 
-    @contextlib.contextmanager
-    def handling_signals(self) -> Iterator[None]:
+    def handling_signals(self) -> AbstractContextManager[None]:
         """Within it a signal ends what run() does, or will do: also one that comes before it is called."""
-        loop = asyncio.get_running_loop()
-        handled = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if self._reloading else [])]
-        for number in handled:
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            yield
-        finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
+        return self._service.handling_signals()
 
     async def _run(self) -> int:
         heartbeat = asyncio.create_task(self._heartbeat(), name="supervisor")
-        reload = asyncio.create_task(self._reload(self._reloading), name="reload") if self._reloading else None
+        work = self._service.reload(self, again=self._policy.observe_again)
+        reload = asyncio.create_task(work, name="reload")
         for one in self.running.values():
             one.start()
         try:
-            await self._stop.wait()
+            await self._service.stop.wait()
             self._notifier.stopping()
             await cancel(reload)  # from here on nothing is started any more
             return await self._drain()
         finally:
             await cancel(reload, *(one.task for one in self.running.values()), heartbeat, limit=END_LIMIT)
 
-    def _on_signal(self, number: signal.Signals) -> None:
-        if number == signal.SIGHUP:
-            log.info("signal", signal=number.name, meaning="read the configuration again")
-            self._hangup.set()
-            return
-        again = self._stop.is_set()
-        log.info("signal", signal=number.name, meaning="stop at once" if again else "drain and stop")
-        self.request_stop()
-
     async def _drain(self) -> int:
         tasks = [one.task for one in self.running.values() if one.task]
-        await first({"drain": _all_done(tasks), "second signal": self._now.wait()}, limit=self._limit)
+        await first({"drain": all_done(tasks), "second signal": self._service.now.wait()}, limit=self._limit)
         late = [task.get_name() for task in tasks if not task.done()]
         if not late:
             log.info("stopped")
             return int(bool(self.running) and all(one.gave_up for one in self.running.values()))
         log.warning("not drained; what is unconfirmed is sent again at the next start", late=late)
         await cancel(*tasks, limit=END_LIMIT)
-        return 1 if self._now.is_set() else 0
+        return 1 if self._service.now.is_set() else 0
 
     @property
     def _limit(self) -> float:
         """Seconds that a destination has to drain and close."""
         return self._settings.daemon.drain_timeout + self._grace
 
-    async def _reload(self, reloading: Reloader) -> None:
-        """Takes over new settings, when the files change and at SIGHUP; one change at a time."""
-        while True:
-            try:
-                asked = await self._asked(reloading)
-                if asked and self._ready:  # before that systemd would take the READY below for the end of the start
-                    self._notifier.reloading()
-                running = {name: one.settings for name, one in self.running.items()}
-                await self.apply(await reloading.read(running, everything=asked))
-                if asked:
-                    for one in self.running.values():
-                        one.try_now()
-            except Exception:
-                log.exception("unexpected error while taking over the configuration; nothing is changed")
-                await asyncio.sleep(self._policy.observe_again)
-            if self._ready:
-                self._notifier.ready()
+    @property
+    def settings_now(self) -> Wanted:
+        """The settings of the destinations that run."""
+        return {name: one.settings for name, one in self.running.items()}
 
-    async def _asked(self, reloading: Reloader) -> bool:
-        """Waits for a change of the files or a SIGHUP; whether it was the latter."""
-        await first({"watch the configuration": reloading.watch(), "SIGHUP": self._hangup.wait()})
-        asked = self._hangup.is_set()
-        self._hangup.clear()
-        return asked
+    def try_now(self) -> None:
+        """Ends the waits for next attempts."""
+        for one in self.running.values():
+            one.try_now()
 
     async def apply(self, wanted: Wanted) -> None:
         """Stops, starts and replaces destinations so that exactly `wanted` run; those that are equal go on untouched.
@@ -163,26 +128,33 @@ class Supervisor:
         """
         old = {name: one for name, one in self.running.items() if one.stop.is_set() or wanted.get(name) != one.settings}
         new = [settings for name, settings in wanted.items() if name in old or name not in self.running]
-        changed = sorted(settings.name for settings in new if settings.name in old)
-        if not old and not new:
+        changed = sorted(settings.name for settings in new if settings.name in self.statuses)
+        gone = self.statuses.keys() - wanted.keys()
+        if not old and not new and not gone:
             return
         log.info(
             "the destinations change",
-            added=sorted(settings.name for settings in new if settings.name not in old),
+            added=sorted(settings.name for settings in new if settings.name not in self.statuses),
             changed=changed,
-            removed=sorted(old.keys() - set(changed)),
+            removed=sorted(gone),
         )
-        for one in old.values():
-            one.stop.set()
-        await asyncio.gather(*(self._end(one) for one in old.values()))
-        for name in old:
-            del self.running[name]
-            if name not in wanted:
-                del self.statuses[name]
+        await self.end(old)
+        for name in gone:
+            del self.statuses[name]
         for settings in new:
             self._add(settings).start()
         if not self.running:
             log.warning("no destination is left; the daemon waits for one")
+
+    async def end(self, names: Collection[str]) -> None:
+        """Stops destinations, and returns once they have ended. Their statuses stay until apply(), whose call makes
+        them begin anew or go."""
+        old = [one for name in names if (one := self.running.get(name)) is not None]
+        for one in old:
+            one.stop.set()
+        await asyncio.gather(*(self._end(one) for one in old))
+        for one in old:
+            self.running.pop(one.settings.name, None)
 
     async def _end(self, one: Supervised) -> None:
         """Waits until a destination has drained, and ends it at the limit."""
@@ -204,22 +176,15 @@ class Supervisor:
         self._notifier.watchdog()
         for one in self.running.values():
             one.look(now)
-        if self._stop.is_set():
+        if self._service.stop.is_set():
             return
         if self.running and all(one.gave_up for one in self.running.values()):
             log.error("no destination can go on in this process, so it ends")
             self.request_stop()
-        counts: dict[str, int] = {}
-        for status in self.statuses.values():
-            counts[status.state.value] = counts.get(status.state.value, 0) + 1
-        self._notifier.status(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
-        if not self._ready and any(status.state.healthy for status in self.statuses.values()):
-            self._ready = True
-            self._notifier.ready()
-            log.info("ready", destinations=counts)
+        self._service.tell(self.statuses)
 
 
-async def _all_done(tasks: list[asyncio.Task[None]]) -> bool:
+async def all_done(tasks: list[asyncio.Task[None]]) -> bool:
     """Ends when all do; being cancelled does not touch them."""
     if tasks:
         await asyncio.wait(tasks)
