@@ -205,6 +205,8 @@ async def test_a_scan_for_ddl_from_beyond_four_gib_reads_the_file_from_its_begin
     asked: list[tuple[str, int]] = []
 
     class Stream:
+        bytes_received = 0
+
         async def read(self, data: bytes, need: int, limit: float) -> bytes:
             given, log.packets = bytes(log.packets), bytearray()
             assert given, "the scan should have come to its end"
