@@ -32,6 +32,11 @@ class Version:
     root: Path = ROOT
     venv: Path = Path(sys.prefix)
 
+    @property
+    def knows_native(self) -> bool:
+        """Whether it has [daemon] native: one from before it is Python alone."""
+        return (self.root / "daemon" / "headrace" / "native.py").exists()
+
     def command(self, config: Path) -> list[str]:
         """The command line of a daemon."""
         return [str(self.venv / "bin" / "headrace"), "run", "--config", str(config)]

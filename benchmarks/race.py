@@ -146,7 +146,7 @@ def run(servers: Servers, entry: Entry, version: Version = HERE) -> dict[str, fl
     workload = entry.workload
     with topic(servers, entry.way.partitions) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
-        settings = {} if entry.way.native else {"daemon": {"native": "off"}}
+        settings = {} if entry.way.native or not version.knows_native else {"daemon": {"native": "off"}}
         with running({name: made}, version, settings) as daemon:
             daemon.until(lambda now: now.rows > 0, 0.02)
             daemon.until(lambda now: now.rows >= workload.rows)

@@ -16,10 +16,11 @@ from headrace.workers.messages import Answer, Begin, Call, Failure, Farewell, Sn
 from headrace.workers.mirror import facts_of
 
 
-def snapshot(names: list[str]) -> Snapshot:
+def snapshot(names: list[str], done: int = 0) -> Snapshot:
     facts = {}
     for name in names:
         status = DestinationStatus(name, state=State.STREAMING)
+        status.search = {"file": "bin.000001", "done": done, "total": 20} if done else None
 
         async def operate() -> dict[str, str]:
             return {}
@@ -72,6 +73,11 @@ def main() -> int:
             return 4
         if call.method == "operate" and "silent" in names:
             continue
+        if call.method == "operate" and "searches" in names:
+            for done in range(1, 21):
+                time.sleep(0.1)
+                sock.sendall(packed(snapshot(names, done)))
+            time.sleep(60)
         sock.sendall(packed(Answer(call.number, {"done": call.method})))
 
 

@@ -91,6 +91,29 @@ async def test_a_worker_tells_how_it_is_and_does_what_it_is_told(made: Made) -> 
         await made.message(Farewell)
 
 
+async def test_a_call_that_is_cancelled_ends_in_the_worker(made: Made) -> None:
+    made.release.set()
+    made.start()
+    await made.told("a", State.STREAMING)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def operate(*_: Any) -> dict[str, Any]:
+        begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    made.boss.statuses["a"].operate = operate
+    made.ours.write(Call(1, "operate", ("a", "position", "me")))
+    await asyncio.wait_for(begun.wait(), LIMIT)
+    made.ours.write(Call(2, "cancel", (1,)))
+    assert (await made.message(Answer)).number == 2
+    await asyncio.wait_for(ended.wait(), LIMIT)
+    made.ours.write(Call(3, "stop"))
+    assert await made.ended() == 0
+
+
 async def test_a_change_that_a_stop_overtakes_starts_nothing_and_is_not_called_done(made: Made) -> None:
     made.start()
     await made.told("stuck", State.STREAMING)

@@ -137,6 +137,27 @@ async def test_a_worker_that_does_not_answer_is_not_waited_for_for_ever(make: Ma
         await operate("pause", "me")
 
 
+async def test_a_search_that_comes_further_is_waited_for_until_it_does_not(make: Make) -> None:
+    made = await make("searches", patience=replace(PATIENCE, answer=1.5))
+    await made.streaming("searches")
+    status = made.status("searches")
+    assert status.operate is not None
+    with pytest.raises(WorkerGone, match="did not answer"):
+        await status.operate("position", "me")
+    assert status.search == {"file": "bin.000001", "done": 20, "total": 20}, "which took longer than the limit"
+
+
+async def test_what_is_asked_by_one_who_is_gone_is_cancelled_in_the_worker(make: Make) -> None:
+    made = await make("silent")
+    await made.streaming("silent")
+    operate = made.status("silent").operate
+    assert operate is not None
+    asked = asyncio.ensure_future(operate("position", "me"))
+    await until(lambda: "1 operate" in made.told())
+    asked.cancel()
+    await until(lambda: "1 cancel" in made.told())
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [

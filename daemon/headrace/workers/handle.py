@@ -55,7 +55,7 @@ class Patience:
     start: float = 60.0
     """From its start to its first snapshot."""
     answer: float = 120.0
-    """To do what an operator asks: a search for a position takes long."""
+    """To do what an operator asks, unless it is seen to come further."""
     first_wait: float = 1.0
     """Until it is started again, doubled with each end."""
     longest_wait: float = 60.0
@@ -166,33 +166,46 @@ class Handle:
             self._process.kill()
 
     async def ask(self, destination: str, what: str, *given: Any, **more: Any) -> dict[str, Any]:
-        """What an operator asks of a destination. Raises what the worker's own raises, and WorkerGone."""
-        answer: dict[str, Any] = await self.call(what, destination, *given, limit=self._patience.answer, **more)
+        """What an operator asks of a destination. A search for a position may take as long as it comes further. Raises
+        what the worker's own raises, and WorkerGone."""
+
+        def search() -> object:
+            status = self._statuses.get(destination)
+            return status.search if status is not None else None
+
+        call = Call(next(self._numbers), what, (destination, *given), more)
+        answer: dict[str, Any] = await self._answer(call, self._patience.answer, search)
         return answer
 
-    async def call(self, method: str, *given: Any, limit: float, **more: Any) -> Any:
+    async def call(self, method: str, *given: Any, limit: float) -> Any:
         """Raises what the worker raises, and WorkerGone when it is not there, ends meanwhile, or does not answer within
         `limit` seconds."""
-        channel = self._channel
+        return await self._answer(Call(next(self._numbers), method, given), limit, lambda: None)
+
+    async def _answer(self, call: Call, limit: float, sign: Callable[[], object]) -> Any:
+        """As call(), and longer while `sign` changes within the limit. Cancelled, it has the worker cancel it too."""
+        channel, number = self._channel, call.number
         if channel is None:
             raise WorkerGone(f"worker process {self.number} does not run at present", remedy=_REMEDY)
-        number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            channel.write(Call(number, method, given, more))
-            async with asyncio.timeout(limit):
-                return await answer
-        except TimeoutError:
-            raise WorkerGone(
-                f"worker process {self.number} did not answer within {limit:g} s", remedy="look at the state"
-            ) from None
+            channel.write(call)
+            seen = sign()
+            while not (await asyncio.wait([answer], timeout=limit))[0]:
+                if (now := sign()) == seen:
+                    text = f"worker process {self.number} did not answer within {limit:g} s"
+                    raise WorkerGone(text, remedy="look at the state")
+                seen = now
+            return answer.result()
         finally:
             self._asked.pop(number, None)
+            if not answer.done():
+                self._tell("cancel", number)
 
-    def _tell(self, method: str) -> None:
+    def _tell(self, method: str, *given: Any) -> None:
         """A call whose answer nobody waits for."""
         if self._channel is not None:
-            self._channel.write(Call(next(self._numbers), method))
+            self._channel.write(Call(next(self._numbers), method, given))
 
     async def _keep(self) -> None:
         ends = 0

@@ -8,6 +8,7 @@ import os
 import resource
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -43,7 +44,8 @@ class Worker:
         """Set once the destinations run."""
         self._stopping = asyncio.Event()
         self._changing = asyncio.Lock()
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        """Those under way, by number."""
         self._rows: dict[str, int] = {}
         """The rows of each destination when its tables were told last."""
 
@@ -68,7 +70,7 @@ class Worker:
             finally:
                 await cancel(running)
         finally:
-            await cancel(*beside, *self._calls)
+            await cancel(*beside, *self._calls.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS):  # a daemon that is frozen must not keep this process
                     await self._send(self._snapshot())
@@ -92,8 +94,8 @@ class Worker:
             while True:
                 call: Call = await self._channel.receive()
                 task = asyncio.create_task(self._answer(call), name=f"call {call.method}")
-                self._calls.add(task)
-                task.add_done_callback(self._calls.discard)
+                self._calls[call.number] = task
+                task.add_done_callback(partial(self._forget, call.number))
         except ChannelError as error:
             if not self._stopping.is_set():
                 log.warning("the daemon is gone, so this worker drains and stops", error=str(error))
@@ -101,6 +103,9 @@ class Worker:
             log.exception("unexpected error while listening to the daemon")
         finally:
             self.stop()
+
+    def _forget(self, number: int, _: asyncio.Task[None]) -> None:
+        del self._calls[number]
 
     async def _tell(self) -> None:
         told, states = 0.0, None
@@ -149,6 +154,9 @@ class Worker:
                 supervisor.request_stop()
             case "try now":
                 supervisor.try_now()
+            case "cancel":  # whoever asked is gone
+                if (task := self._calls.get(*call.given)) is not None:
+                    task.cancel()
             case "end" | "apply":
                 await self._change(call.method, *call.given)
             case "command" | "operate":
