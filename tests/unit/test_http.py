@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
 from headrace.destination.status import DestinationStatus
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, LostKind
 from headrace.http import server as server_module
 from headrace.http.facts import Facts
 from headrace.http.hosts import Hosts
@@ -168,6 +168,21 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
     assert "headrace_zookeeper_sessions_total 1.0" in lines
     assert "headrace_zookeeper_suspensions_total 2.0" in lines
     assert "headrace_lock_attempts_total 3.0" in lines
+
+
+async def test_a_move_of_the_position_is_counted_from_0_on_for_every_reason(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    # A counter that begins to exist at 1 has never grown, for Prometheus: the alert would miss the first move.
+    reasons = {*LostKind, "diverged"}
+    lines = str((await get(url + "/metrics"))[2]).splitlines()
+    for reason in reasons:
+        assert f'headrace_position_moves_total{{destination="shop",reason="{reason}"}} 0.0' in lines
+    assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
+    statuses["shop"].gaps["gtids_purged"] = 1
+    lines = str((await get(url + "/metrics"))[2]).splitlines()
+    assert 'headrace_position_moves_total{destination="shop",reason="gtids_purged"} 1.0' in lines
+    assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
 
 
 async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace import __version__
-from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus
+from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, DestinationStatus
 from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 from headrace.model import State
@@ -161,7 +161,8 @@ class Metrics(Collector):
             labels=("destination", "reason"),
         )
         for destination, status in self._statuses.items():
-            for reason, count in status.gaps.items():
+            # From 0 on: a counter that begins to exist at 1 has never grown, and no alert is told of it.
+            for reason, count in (dict.fromkeys(MOVE_REASONS, 0) | status.gaps).items():
                 counter.add_metric((destination, reason), count)
         return counter
 
