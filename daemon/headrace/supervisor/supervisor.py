@@ -213,7 +213,7 @@ class Supervisor:
         for status in self.statuses.values():
             counts[status.state.value] = counts.get(status.state.value, 0) + 1
         self._notifier.status(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
-        if not self._ready and any(status.state.healthy for status in self.statuses.values()):
+        if not self._ready:  # the daemon is up; one of its sources may be away for hours, and nobody is to wait for it
             self._ready = True
             self._notifier.ready()
             log.info("ready", destinations=counts)
