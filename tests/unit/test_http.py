@@ -185,6 +185,28 @@ async def test_a_move_of_the_position_is_counted_from_0_on_for_every_reason(
     assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
 
 
+async def test_each_trouble_is_a_metric_from_0_on(url: str, statuses: dict[str, DestinationStatus]) -> None:
+    statuses["shop"].trouble("unlogged_rows", "rows came without events")
+    lines = str((await get(url + "/metrics"))[2]).splitlines()
+    shop = [line for line in lines if line.startswith('headrace_trouble{destination="shop"')]
+    assert 'headrace_trouble{destination="shop",reason="unlogged_rows"} 1.0' in shop
+    assert 'headrace_trouble{destination="stock",reason="unlogged_rows"} 0.0' in lines
+    assert (len(shop), sum(line.endswith(" 0.0") for line in shop)) == (8, 7)
+
+
+async def test_whether_a_standby_could_take_over_is_a_metric_only_while_it_stands_by(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    statuses["shop"].enter(State.STANDBY, "lock", "run by relay-2")
+    statuses["stock"].enter(State.STREAMING)
+    statuses["shop"].standby_problems = ["the account was refused"]
+    text = str((await get(url + "/metrics"))[2])
+    assert 'headrace_standby_ready{destination="shop"} 0.0' in text
+    assert 'headrace_standby_ready{destination="stock"}' not in text
+    statuses["shop"].standby_problems = []
+    assert 'headrace_standby_ready{destination="shop"} 1.0' in str((await get(url + "/metrics"))[2])
+
+
 async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace import __version__
-from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, DestinationStatus
+from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES, DestinationStatus
 from headrace.http.facts import Facts
 from headrace.http.fields import FIELDS
 from headrace.model import State
@@ -101,6 +101,7 @@ class Metrics(Collector):
         yield from self._cluster()
         yield self._round_trips()
         yield self._gaps()
+        yield self._troubles()
         yield from self._tables()
 
     def _fields(self) -> Iterator[Metric]:
@@ -165,6 +166,17 @@ class Metrics(Collector):
             for reason, count in (dict.fromkeys(MOVE_REASONS, 0) | status.gaps).items():
                 counter.add_metric((destination, reason), count)
         return counter
+
+    def _troubles(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "headrace_trouble",
+            "1 for each trouble that the destination has although changes flow, 0 for the others.",
+            labels=("destination", "reason"),
+        )
+        for destination, status in self._statuses.items():
+            for reason in TROUBLES:
+                gauge.add_metric((destination, reason), int(reason in status.troubles))
+        return gauge
 
     def _tables(self) -> Iterator[Metric]:
         rows = CounterMetricFamily(
