@@ -20,7 +20,7 @@ from headrace.http.api import make_app
 from headrace.http.events import Events
 from headrace.http.facts import Facts, Options
 from headrace.http.history import History
-from headrace.http.hosts import Hosts
+from headrace.http.hosts import Hosts, machine_names
 from headrace.http.limits import CONNECTIONS, PATIENCE, limited
 from headrace.http.metrics import LoopDelay, Metrics
 
@@ -106,7 +106,7 @@ class HttpServer:
         access = Access(options.token, allow_plain=options.allow_plain)
         app = make_app(facts, access, metrics, self._history, self._events)
         config = uvicorn.Config(
-            limited(app, Hosts(host, options.allowed_hosts)),
+            limited(app, Hosts(host, options.allowed_hosts, await machine_names())),
             interface="asgi3",
             http=_Connection,
             ws="none",
