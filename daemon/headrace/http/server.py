@@ -96,6 +96,7 @@ class HttpServer:
         """Begins to listen. Raises HttpError."""
         host, port = self._address
         options, facts = self._options, self._facts
+        hosts = Hosts(host, options.allowed_hosts, await machine_names())
         try:
             listening = await _listen(host, port)
         except OSError as error:
@@ -106,7 +107,7 @@ class HttpServer:
         access = Access(options.token, allow_plain=options.allow_plain)
         app = make_app(facts, access, metrics, self._history, self._events)
         config = uvicorn.Config(
-            limited(app, Hosts(host, options.allowed_hosts, await machine_names())),
+            limited(app, hosts),
             interface="asgi3",
             http=_Connection,
             ws="none",
