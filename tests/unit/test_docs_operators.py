@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 import headrace
-from headrace.destination.status import TROUBLES, DestinationStatus
+from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
 from headrace.http.health import health
@@ -118,6 +118,21 @@ def sections(page: str) -> dict[str, str]:
 
 def test_the_metric_of_troubles_has_every_reason_that_the_code_gives_them() -> None:
     assert set(TROUBLES) == troubles()
+
+
+def test_the_counter_of_moves_has_every_reason_that_the_code_gives_them() -> None:
+    given = {
+        one.value.value
+        for tree in trees()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", getattr(call.func, "attr", "")) in ("Gap", "relocate")
+        for one in call.keywords
+        if one.arg == "reason" and isinstance(one.value, ast.Constant)
+    }
+    assert given - {"operator"} == set(MOVE_REASONS) - {*LostKind} == {"diverged"}, (
+        "an operator's moves are not counted"
+    )
 
 
 def test_every_state_has_its_row_with_its_status() -> None:
