@@ -180,9 +180,10 @@ def test_check_and_health_say_what_is_wrong_and_no_secret(
     status, text = process.command("check")
     assert status == 1
     assert "good: ok      sink: the rabbitmq sink can be written to" in text
-    assert "exchange: wrong   sink: RabbitMQ refuses to take messages (NOT_FOUND - no exchange 'nowhere'" in text
-    assert "password: wrong   sink: RabbitMQ refuses the account" in text
-    assert "vhost: wrong   sink: RabbitMQ refuses the virtual host nowhere" in text
+    broker = f"RabbitMQ at {rabbitmq.host}:{rabbitmq.port}"
+    assert f"exchange: wrong   sink: {broker} refuses to take messages (NOT_FOUND - no exchange 'nowhere'" in text
+    assert f"password: wrong   sink: {broker} refuses the account" in text
+    assert f"vhost: wrong   sink: {broker} refuses the virtual host nowhere" in text
     process.start()
     for name in ("exchange", "password", "vhost"):
         process.wait_state(name, "FAILED")

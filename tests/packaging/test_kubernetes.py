@@ -81,7 +81,9 @@ def answer(url: str) -> int:
 
 
 def settings_of(folder: Path, root: Path, config: Path | None = None) -> Settings:
-    settings = load(seen_by_the_daemon(folder, root, config), {"HEADRACE_NODE": "headrace-5d9c-x2v"})
+    settings = load(
+        seen_by_the_daemon(folder, root, config), {"HEADRACE_NODE": "headrace-5d9c-x2v", "HEADRACE_NAMESPACE": "shop"}
+    )
     assert settings.destinations["shop"].source.password.get_secret_value() == "secret-4711"
     return settings
 
@@ -106,8 +108,12 @@ def test_the_service_finds_the_pods_and_their_port() -> None:
 def test_the_daemon_answers_by_the_service_s_names(config: Path | None, tmp_path: Path) -> None:
     name = document(BASE / "service.yaml")["metadata"]["name"]
     hosts = Hosts("0.0.0.0", settings_of(BASE, tmp_path, config).http.allowed_hosts)
-    for asked in (name, f"{name}.shop.svc", f"{name}.shop.svc.cluster.local"):
+    for asked in (name, f"{name}.shop", f"{name}.shop.svc", f"{name}.shop.svc.cluster.local"):
         assert hosts.allows(f"{asked}:9180")
+    # What a namespace is called may be what a registry sells names below.
+    assert not hosts.allows(f"{name}.dev")
+    given = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in daemon(BASE)["env"]}
+    assert given["HEADRACE_NAMESPACE"] == "metadata.namespace"
     assert not hosts.allows("rebinding.example:9180")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace.destination.loop_delay import LoopDelay
-from headrace.destination.status import DestinationStatus
+from headrace.destination.status import MOVE_REASONS, TROUBLES, DestinationStatus
 from headrace.errors import HeadraceError, LostKind
 from headrace.http.facts import Facts
 from headrace.http.health import health
@@ -84,6 +84,24 @@ def reasons() -> set[str]:
     return found | {kind.value for kind in LostKind}
 
 
+def troubles() -> set[str]:
+    """The reasons that the code gives troubles."""
+    found = set()
+    for tree in trees():
+        texts = {
+            target.id: made.value.value
+            for made in tree.body
+            if isinstance(made, ast.Assign) and isinstance(made.value, ast.Constant)
+            for target in made.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if getattr(call.func, "attr", "") == "trouble":
+                first = call.args[0]
+                found.add(texts[first.id] if isinstance(first, ast.Name) else ast.literal_eval(first))
+    return found
+
+
 def items(text: str) -> dict[tuple[str, ...], str]:
     """A list in Markdown: the names in backticks that an item begins with, and what it says of them."""
     joined = re.sub(r"\n {2,}", " ", text)
@@ -97,6 +115,25 @@ def sections(page: str) -> dict[str, str]:
     """The third-level sections of a page by their headings, without backticks."""
     parts = re.split(r"^### (.+)\n", re.split(r"^## Questions$", read(page), flags=re.MULTILINE)[0], flags=re.MULTILINE)
     return {heading.strip("`"): text for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_the_metric_of_troubles_has_every_reason_that_the_code_gives_them() -> None:
+    assert set(TROUBLES) == troubles()
+
+
+def test_the_counter_of_moves_has_every_reason_that_the_code_gives_them() -> None:
+    given = {
+        one.value.value
+        for tree in trees()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", getattr(call.func, "attr", "")) in ("Gap", "relocate")
+        for one in call.keywords
+        if one.arg == "reason" and isinstance(one.value, ast.Constant)
+    }
+    assert given - {"operator"} == set(MOVE_REASONS) - {*LostKind} == {"diverged"}, (
+        "an operator's moves are not counted"
+    )
 
 
 def test_every_state_has_its_row_with_its_status() -> None:

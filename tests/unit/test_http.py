@@ -12,13 +12,15 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from headrace.destination.loop_delay import WINDOW, LoopDelay
 from headrace.destination.status import DestinationStatus
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, LostKind
+from headrace.http import hosts as hosts_module
 from headrace.http import server as server_module
 from headrace.http.facts import Facts
-from headrace.http.hosts import Hosts
+from headrace.http.hosts import NAMES_TOLD, Hosts, machine_names
 from headrace.http.server import HttpError, HttpServer
 from headrace.lease import Lease
 from headrace.model import Position, State
@@ -170,6 +172,43 @@ async def test_what_zookeeper_refused_is_counted_by_destination_and_told_only_wh
     assert "headrace_lock_attempts_total 3.0" in lines
 
 
+async def test_a_move_of_the_position_is_counted_from_0_on_for_every_reason(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    # A counter that begins to exist at 1 has never grown, for Prometheus: the alert would miss the first move.
+    reasons = {*LostKind, "diverged"}
+    lines = str((await get(url + "/metrics"))[2]).splitlines()
+    for reason in reasons:
+        assert f'headrace_position_moves_total{{destination="shop",reason="{reason}"}} 0.0' in lines
+    assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
+    statuses["shop"].gaps["gtids_purged"] = 1
+    lines = str((await get(url + "/metrics"))[2]).splitlines()
+    assert 'headrace_position_moves_total{destination="shop",reason="gtids_purged"} 1.0' in lines
+    assert sum(line.startswith("headrace_position_moves_total{") for line in lines) == 2 * len(reasons)
+
+
+async def test_each_trouble_is_a_metric_from_0_on(url: str, statuses: dict[str, DestinationStatus]) -> None:
+    statuses["shop"].trouble("unlogged_rows", "rows came without events")
+    lines = str((await get(url + "/metrics"))[2]).splitlines()
+    shop = [line for line in lines if line.startswith('headrace_trouble{destination="shop"')]
+    assert 'headrace_trouble{destination="shop",reason="unlogged_rows"} 1.0' in shop
+    assert 'headrace_trouble{destination="stock",reason="unlogged_rows"} 0.0' in lines
+    assert (len(shop), sum(line.endswith(" 0.0") for line in shop)) == (8, 7)
+
+
+async def test_whether_a_standby_could_take_over_is_a_metric_only_while_it_stands_by(
+    url: str, statuses: dict[str, DestinationStatus]
+) -> None:
+    statuses["shop"].enter(State.STANDBY, "lock", "run by relay-2")
+    statuses["stock"].enter(State.STREAMING)
+    statuses["shop"].standby_problems = ["the account was refused"]
+    text = str((await get(url + "/metrics"))[2])
+    assert 'headrace_standby_ready{destination="shop"} 0.0' in text
+    assert 'headrace_standby_ready{destination="stock"}' not in text
+    statuses["shop"].standby_problems = []
+    assert 'headrace_standby_ready{destination="shop"} 1.0' in str((await get(url + "/metrics"))[2])
+
+
 async def test_a_port_in_use_is_a_sentence(statuses: dict[str, DestinationStatus]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -256,19 +295,70 @@ async def test_a_page_of_another_site_reads_nothing_by_a_name_of_its_own(url: st
     code, body = await asked(url, "rebinding.example:9180", path=path)
     assert code == 421
     assert orjson.loads(body) == {
-        "error": "this daemon does not answer for the host 'rebinding.example:9180': name it in [http] allowed_hosts"
+        "error": "this daemon does not answer for the host 'rebinding.example:9180': name it in [http] allowed_hosts",
+        "help": "docs/troubleshooting.md#when-the-answer-is-421",
     }
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.0.0.1:9180", "[::1]:9180", "10.0.0.7:1", "localhost", "LocalHost.:1"]
+    "host", ["127.0.0.1", "127.0.0.1:9180", "[::1]:9180", "10.0.0.7:1", "localhost", "LocalHost.:1", "shop.localhost"]
 )
 async def test_whoever_asks_by_an_address_is_answered(url: str, host: str) -> None:
     assert (await asked(url, host, path="/livez"))[0] == 200
 
 
-async def test_who_names_no_host_is_no_browser(url: str) -> None:
-    assert (await asked(url, None, path="/livez"))[0] == 200
+@pytest.mark.parametrize("host", [None, "", " "])
+async def test_who_names_no_host_is_no_browser(url: str, host: str | None) -> None:
+    assert (await asked(url, host, path="/livez"))[0] == 200
+
+
+async def test_the_machine_s_own_name_is_ours(
+    statuses: dict[str, DestinationStatus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolved(host: object, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host != "relay-7":
+            return found(host, *_, **__)
+        return [(2, 1, 6, name, ("10.0.0.7", 0)) for name in ("relay-7.example.com", "", "other.example.net")]
+
+    found = socket.getaddrinfo
+    monkeypatch.setattr(socket, "gethostname", lambda: "relay-7")
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    server = HttpServer(("127.0.0.1", 0), Facts(statuses, "relay-1"))
+    await server.start()
+    url = f"http://127.0.0.1:{server.port}"
+    got = [
+        (await asked(url, host, path="/livez"))[0]
+        for host in ("relay-7:9180", "Relay-7.example.com", "other.example.net", "relay-7.evil.example")
+    ]
+    await server.close()
+    assert got == [200, 200, 421, 421]
+
+
+async def test_a_resolver_that_does_not_answer_delays_the_start_by_little(
+    statuses: dict[str, DestinationStatus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = asyncio.Event()
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        await away.wait()
+        return []
+
+    monkeypatch.setattr(hosts_module, "RESOLVER_LIMIT", 0.01)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    assert await machine_names() == {socket.gethostname()}
+
+
+def test_a_name_that_is_refused_is_told_once_and_only_some_names_are() -> None:
+    hosts = Hosts("", [])
+    with capture_logs() as told:
+        for host in [b"shop.example", b"shop.example", *(b"h%d.example" % i for i in range(1000))]:
+            assert hosts.refusal({"headers": [(b"host", host)]})
+        assert hosts.refusal({"headers": [(b"host", b"x" * 5000)]})
+    assert told[0]["host"] == "'shop.example'"
+    assert "allowed_hosts" in told[0]["remedy"]
+    assert [one.get("host") for one in told].count("'shop.example'") == 1
+    assert len(told) == NAMES_TOLD
+    assert "no further names" in told[-1]["event"]
 
 
 async def test_a_host_that_is_hostile_is_shown_as_text(url: str) -> None:
@@ -300,8 +390,12 @@ HOSTS = Hosts("relay-1", ["shop.example.com", "*.svc.cluster.local"])
         ("[::1", False),
         ("[127.0.0.1]", False),
         ("[fe80::1]", True),
-        ("", False),
+        ("", True),
         (":9180", False),
+        ("shop.localhost:9180", True),
+        (".localhost", False),
+        ("shop.localhost.evil.example", False),
+        ("notlocalhost", False),
         ("user@127.0.0.1", False),
     ],
 )

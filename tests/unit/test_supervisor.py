@@ -228,6 +228,22 @@ async def test_systemd_hears_ready_watchdog_and_stopping(tmp_path: Path) -> None
         assert got.count(b"READY=1") == 1
 
 
+async def test_the_start_of_the_service_does_not_wait_for_a_source_that_is_away(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.setblocking(False)
+        boss = supervisor(settings("away"), {"away": hang}, notifier=Notifier(str(tmp_path / "notify")))
+        task = asyncio.create_task(boss.run())
+        loop = asyncio.get_running_loop()
+        got = []
+        async with asyncio.timeout(10):
+            while b"READY=1" not in got:
+                got.append(await loop.sock_recv(receiver, 1000))
+        assert b"STATUS=1 STARTING" in got
+        boss.request_stop()
+        assert await asyncio.wait_for(task, 30) == 0
+
+
 def test_failures_are_forgotten_after_a_minute_of_health() -> None:
     boss = supervisor(settings("shop"), {"shop": stream}, RestartPolicy())
     status = boss.statuses["shop"]

@@ -123,6 +123,20 @@ def test_the_names_of_credentials_are_those_that_references_look_for(unit: Path)
     assert service["SetCredential"] == [f"{name}:none"]
 
 
+@pytest.mark.parametrize("unit", [CONSUME, SPARK], ids=lambda unit: unit.name)
+def test_a_drop_in_of_the_manual_has_a_consumer_load_only_its_own_secrets(unit: Path, tmp_path: Path) -> None:
+    page = (SYSTEMD.parent / "docs" / "running.md").read_text()
+    (drop_in,) = re.findall(r"```ini\n(\[Service\]\nLoadCredential=\n.*?)```", page, re.DOTALL)
+    made = tmp_path / unit.name
+    made.write_text(re.sub(r"/opt/headrace/bin/headrace[a-z-]*", sys.executable, unit.read_text()) + drop_in)
+    done = systemd_analyze("verify", made)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    first, *single = keys("Service", made)["LoadCredential"][1:]
+    assert first == "", "the folder is taken away"
+    assert single
+    assert all(re.fullmatch(r"([a-z-]+):/etc/headrace/secrets/\1", one) for one in single)
+
+
 def test_the_user_and_the_folders_of_secrets_are_made_by_systemd(tmp_path: Path) -> None:
     if not shutil.which("systemd-sysusers") or os.geteuid():
         pytest.skip("only root makes users, and only systemd by these files")

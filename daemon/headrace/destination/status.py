@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from headrace.destination.lag import Lag
 from headrace.destination.table_totals import TableTotals
-from headrace.errors import HeadraceError, PositionLost, guided, named
+from headrace.errors import HeadraceError, LostKind, PositionLost, guided, named
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
@@ -35,6 +35,19 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
 )
 """Where each state may lead."""
 
+MOVE_REASONS: Final = (*(kind.value for kind in LostKind), "diverged")
+"""Why a policy may move the position."""
+TROUBLES: Final = (
+    "foreign_heartbeat",
+    "heartbeat",
+    "parked_messages",
+    "retention",
+    "signal",
+    "sink",
+    "snapshot",
+    "unlogged_rows",
+)
+"""The reasons of troubles."""
 
 ROUND_TRIP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 """Upper bounds in seconds of the heartbeat's round-trip histogram."""

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from headrace.destination.status import DestinationStatus
+from headrace.model import State
 from headrace.times import time_text
 
 Read = Callable[[DestinationStatus], Any]
@@ -71,6 +72,10 @@ def _lease(status: DestinationStatus) -> float | None:
 
 def _active(status: DestinationStatus) -> int:
     return int(status.role == "ACTIVE" and not (status.lease and status.lease.lost))
+
+
+def _standby_ready(status: DestinationStatus) -> int | None:
+    return int(not status.standby_problems) if status.state is State.STANDBY else None
 
 
 def _of_snapshot(key: str) -> Read:
@@ -144,6 +149,12 @@ FIELDS = (
     _count("lease_resumes", "Lapsed leases after which the stream went on in place.", attribute="resumes"),
     _count("fenced", "Runs ended because another daemon has the destination, refused writes included."),
     _plain("standby_problems"),
+    Field(
+        "",
+        _standby_ready,
+        "standby_ready",
+        "1 while this daemon stands by and could take over, as of its last look, 0 while it could not; none otherwise.",
+    ),
     _plain("last_error"),
     Field("last_error_at", lambda status: rfc3339(status.last_error_at_us)),
     _age(

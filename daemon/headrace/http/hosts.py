@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ipaddress
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import structlog
+
+from headrace.errors import HeadraceError
+
 _PORT = re.compile(r":[0-9]*\Z")
+NAMES_TOLD = 20
+"""Refused names that the log is told of: whoever asks chooses them."""
+_NAME_SHOWN = 100
+"""Characters of a refused name that are shown."""
+RESOLVER_LIMIT = 2.0
+"""Seconds that the resolver has to say the machine's full name."""
+
+log = structlog.get_logger(__name__)
+
+
+class NotOurHost(HeadraceError):
+    """A request asks for a host whose name is not known to be ours."""
+
+    reason = "http"
+    section = "when-the-answer-is-421"
+    retriable = False
+
+
+async def machine_names() -> set[str]:
+    """The machine's own name, and its full one as far as the resolver knows it. Nobody who publishes a page gives the
+    machine its name, so that these are as safe as localhost; of the resolver only a longer form of that name is taken,
+    because an alias may lead anywhere."""
+    own = socket.gethostname()
+    names = {own}
+    with contextlib.suppress(OSError, UnicodeError, TimeoutError):
+        async with asyncio.timeout(RESOLVER_LIMIT):
+            for *_, full, _ in await asyncio.get_running_loop().getaddrinfo(own, None, flags=socket.AI_CANONNAME):
+                if full.partition(".")[0].lower() == own.partition(".")[0].lower():
+                    names.add(full)
+    return names
 
 
 class Hosts:
@@ -15,25 +52,40 @@ class Hosts:
     rebinding). A name that nobody else can give us is no such name: an address, localhost, and those of the
     configuration."""
 
-    def __init__(self, listen: str, allowed: Iterable[str]) -> None:
-        """`listen`: the host that [http] listen names; `allowed`: [http] allowed_hosts."""
-        names = [_plain(name) for name in ("localhost", listen, *allowed) if name]
+    def __init__(self, listen: str, allowed: Iterable[str], machine: Iterable[str] = ()) -> None:
+        """`listen`: the host that [http] listen names; `allowed`: [http] allowed_hosts; `machine`: the machine's own
+        names."""
+        # No registry gives names below localhost away, and browsers look none of them up.
+        names = [_plain(name) for name in ("localhost", "*.localhost", listen, *machine, *allowed) if name]
+        self._told: set[str] = set()
         self._any = "*" in names
         self._names = frozenset(names)
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
-    def refusal(self, scope: Mapping[str, Any]) -> str:
-        """Why a request is not answered; "" for one that is. `scope` is that of ASGI. One without the header, as some
-        load balancers ask, comes from no browser."""
+    def refusal(self, scope: Mapping[str, Any]) -> NotOurHost | None:
+        """Why a request is not answered; None for one that is. `scope` is that of ASGI. One without the header, or with
+        an empty one, as some load balancers and probes ask, comes from no browser."""
         for name, value in scope["headers"]:
             if name.lower() == b"host" and not self.allows(value.decode("latin-1")):
-                asked = ascii(value.decode("latin-1"))
-                return f"this daemon does not answer for the host {asked}: name it in [http] allowed_hosts"
-        return ""
+                asked = ascii(value.decode("latin-1")[:_NAME_SHOWN])
+                self._tell(asked)
+                return NotOurHost(f"this daemon does not answer for the host {asked}: name it in [http] allowed_hosts")
+        return None
+
+    def _tell(self, asked: str) -> None:
+        """Tells the log of a refused name, once."""
+        if asked in self._told or len(self._told) == NAMES_TOLD:
+            return
+        self._told.add(asked)
+        last = "; no further names are told" if len(self._told) == NAMES_TOLD else ""
+        remedy = "if it is a name of this daemon, put it into [http] allowed_hosts"
+        log.warning(f"a request for another host was answered with 421{last}", host=asked, remedy=remedy)
 
     def allows(self, host: str) -> bool:
-        """`host` is the header's value: a name or an address, with a port or without."""
-        name = _plain(_PORT.sub("", host.strip()))
+        """`host` is the header's value: a name or an address, with a port or without; or empty."""
+        if not (host := host.strip()):
+            return True
+        name = _plain(_PORT.sub("", host))
         if self._any or name in self._names:
             return True
         if name.endswith(self._suffixes) and not name.startswith("."):

@@ -35,7 +35,7 @@ _HEADERS = (
 
 
 class _Refused(Exception):
-    """Status and sentence."""
+    """Status and sentence, perhaps with the section that says more."""
 
 
 def limited(app: App, hosts: Hosts) -> App:
@@ -51,12 +51,12 @@ def limited(app: App, hosts: Hosts) -> App:
             await send(message)
 
         try:
-            if why := hosts.refusal(scope):
-                raise _Refused(421, why)
+            if refusal := hosts.refusal(scope):
+                raise _Refused(421, str(refusal), refusal.help)
             body = await _body(receive)
         except _Refused as refused:
-            status, why = refused.args
-            page = orjson.dumps({"error": why})
+            status, *said = refused.args
+            page = orjson.dumps(dict(zip(("error", "help"), said, strict=False)))
             kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(page))]
             await headed(
                 {"type": "http.response.start", "status": status, "headers": [*kind, (b"connection", b"close")]}

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from headrace import __version__
 from headrace.destination.loop_delay import LoopDelay
-from headrace.destination.status import ROUND_TRIP_BUCKETS
+from headrace.destination.status import MOVE_REASONS, ROUND_TRIP_BUCKETS, TROUBLES
 from headrace.http.facts import Facts, WorkerFacts
 from headrace.http.fields import FIELDS
 from headrace.model import State
@@ -69,6 +69,7 @@ class Metrics(Collector):
         yield from self._cluster()
         yield self._round_trips()
         yield self._gaps()
+        yield self._troubles()
         yield from self._tables()
 
     def _processes(self) -> Iterator[Metric]:
@@ -147,9 +148,21 @@ class Metrics(Collector):
             labels=("destination", "reason"),
         )
         for destination, status in self._statuses.items():
-            for reason, count in status.gaps.items():
+            # From 0 on: a counter that begins to exist at 1 has never grown, and no alert is told of it.
+            for reason, count in (dict.fromkeys(MOVE_REASONS, 0) | status.gaps).items():
                 counter.add_metric((destination, reason), count)
         return counter
+
+    def _troubles(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "headrace_trouble",
+            "1 for each trouble that the destination has although changes flow, 0 for the others.",
+            labels=("destination", "reason"),
+        )
+        for destination, status in self._statuses.items():
+            for reason in TROUBLES:
+                gauge.add_metric((destination, reason), int(reason in status.troubles))
+        return gauge
 
     def _tables(self) -> Iterator[Metric]:
         rows = CounterMetricFamily(

@@ -21,7 +21,7 @@ from headrace.http.api import make_app
 from headrace.http.events import Events
 from headrace.http.facts import Facts, Options
 from headrace.http.history import History
-from headrace.http.hosts import Hosts
+from headrace.http.hosts import Hosts, machine_names
 from headrace.http.limits import CONNECTIONS, PATIENCE, limited
 from headrace.http.metrics import Metrics
 
@@ -97,6 +97,7 @@ class HttpServer:
         """Begins to listen. Raises HttpError."""
         host, port = self._address
         options, facts = self._options, self._facts
+        hosts = Hosts(host, options.allowed_hosts, await machine_names())
         try:
             listening = await _listen(host, port)
         except OSError as error:
@@ -107,7 +108,7 @@ class HttpServer:
         access = Access(options.token, allow_plain=options.allow_plain)
         app = make_app(facts, access, metrics, self._history, self._events)
         config = uvicorn.Config(
-            limited(app, Hosts(host, options.allowed_hosts)),
+            limited(app, hosts),
             interface="asgi3",
             http=_Connection,
             ws="none",

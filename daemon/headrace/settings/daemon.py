@@ -117,8 +117,8 @@ class HttpSettings(Section):
     allowed_hosts: list[Annotated[str, readable(_host_pattern)]] = Field(
         default=[],
         description='Names by which the daemon may be asked, as in `["headrace.example.com", "*.svc.cluster.local"]`; '
-        '"*" allows all. Addresses, localhost and the name in listen are always allowed. Other names are refused: a '
-        "site's page can have its own name lead to the daemon.",
+        '"*" allows all. Addresses, localhost, names below it, the machine\'s own name and the name in listen are '
+        "always allowed. Other names are refused: a site's page can have its own name lead to the daemon.",
     )
     tables: Int = Field(
         default=200,

@@ -100,12 +100,12 @@ class Service:
         return asked
 
     def tell(self, statuses: Mapping[str, DestinationStatus]) -> None:
-        """Tells systemd how many destinations are in which state, and that the start is complete once one is well."""
+        """Tells systemd how many destinations are in which state, and at first that the start is complete."""
         counts: dict[str, int] = {}
         for status in statuses.values():
             counts[status.state.value] = counts.get(status.state.value, 0) + 1
         self.notifier.status(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
-        if not self._ready and any(status.state.healthy for status in statuses.values()):
+        if not self._ready:  # the daemon is up; one of its sources may be away for hours, and nobody is to wait for it
             self._ready = True
             self.notifier.ready()
             log.info("ready", destinations=counts)

@@ -59,8 +59,8 @@ def describe(error: BaseException | None) -> str:
 
 async def unreachable(settings: KafkaSinkSettings, error: BaseException) -> SinkError:
     """No connection, or no answer: the library says only that, so one connection is made to see why."""
-    cause, _ = await _probe(settings, settings.bootstrap_servers)
-    return _explained(settings, ",".join(settings.bootstrap_servers), cause or error)
+    cause, server = await _probe(settings, settings.bootstrap_servers)
+    return _explained(settings, server or ",".join(settings.bootstrap_servers), cause or error)
 
 
 class Diagnosis:

@@ -54,6 +54,8 @@ class BrokerConnection:
         self._settings = settings
         self._on_answer, self._on_return, self._on_lost = on_answer, on_return, on_lost
         self._connection: _Connection | None = None
+        self._server = ""
+        """host:port of the server that is asked, or was last."""
         self.channel: ConfirmChannel
         """Once prepare() has opened it."""
         self.blocked = False
@@ -66,13 +68,14 @@ class BrokerConnection:
         settings, failures = self._settings, []
         context = None if settings.tls == "disabled" else client_context("[sink]", SinkRejected, *settings.tls_files)
         for host, port in settings.addresses:
+            self._server = f"{host}:{port}"
             connection = _Connection(connection_url(settings, host, port, "headrace"), ssl_context=context)
             try:
                 await self._connect(connection)
             except SinkRejected:
                 raise
             except (AMQPError, OSError, SinkError) as error:
-                failures.append(f"{host}:{port}: {error_text(error)}")
+                failures.append(f"{self._server}: {error_text(error)}")
                 continue
             self._connection = connection
             return
@@ -116,7 +119,7 @@ class BrokerConnection:
                 await self.channel.open()
         except TimeoutError as error:
             limit = settings.request_timeout
-            raise SinkError(f"RabbitMQ did not open a channel within {limit:g} s") from error
+            raise SinkError(f"RabbitMQ at {self._server} did not open a channel within {limit:g} s") from error
         except (AMQPError, OSError, RuntimeError) as error:
             raise self._refusal(error) from error
 
@@ -151,7 +154,7 @@ class BrokerConnection:
                     await transaction.rollback()
         except TimeoutError as error:
             raise SinkError(
-                f"RabbitMQ did not take a message within {settings.request_timeout:g} s",
+                f"RabbitMQ at {self._server} did not take a message within {settings.request_timeout:g} s",
                 remedy="look whether it lacks memory or disk (rabbitmqctl status)",
             ) from error
         except (AMQPError, OSError, RuntimeError) as error:
@@ -193,7 +196,7 @@ class BrokerConnection:
             async with asyncio.timeout(limit), self._connection.channel(publisher_confirms=False) as channel:
                 await ask(channel)
         except TimeoutError as error:
-            raise SinkError(f"RabbitMQ did not answer within {limit:g} s") from error
+            raise SinkError(f"RabbitMQ at {self._server} did not answer within {limit:g} s") from error
         except (AMQPError, OSError, RuntimeError) as error:
             if _code(error) in (_NOT_FOUND, _PRECONDITION_FAILED) or _OF_TOPIC in error_text(error):
                 return
@@ -205,7 +208,7 @@ class BrokerConnection:
         """Whole frames of our channel; waits while the kernel takes no more. Raises SinkError."""
         connection = self._connection
         if connection is None or connection.writer is None or connection.writer.transport.is_closing():
-            raise SinkError("the connection to RabbitMQ is closed")
+            raise SinkError(f"the connection to RabbitMQ at {self._server} is closed")
         try:
             await self.channel.write(frames)
         except OSError as error:
@@ -218,11 +221,6 @@ class BrokerConnection:
         else:
             log.info("RabbitMQ takes messages again", server=self._server)
 
-    @property
-    def _server(self) -> str:
-        url = self._connection.url if self._connection is not None else URL()
-        return f"{url.host}:{url.port}"
-
     def _closed(self, _: Any, error: BaseException | None) -> None:
         if self._connection is not None:
             self._on_lost(self._refusal(error))
@@ -230,12 +228,12 @@ class BrokerConnection:
     def _refusal(self, error: BaseException | None) -> SinkError:
         """What the broker said when it closed channel or connection, and what mends it."""
         settings, text, code = self._settings, error_text(error) or "closed", _code(error)
-        where = f"the virtual host {settings.virtual_host}"
+        where, broker = f"the virtual host {settings.virtual_host}", f"RabbitMQ at {self._server}"
         if isinstance(error, ProbableAuthenticationError):
-            return SinkRejected(f"RabbitMQ refuses the account ({text})", remedy="look at [sink] user and password")
+            return SinkRejected(f"{broker} refuses the account ({text})", remedy="look at [sink] user and password")
         if code == _NOT_ALLOWED:
             return SinkRejected(
-                f"RabbitMQ refuses {where} ({text})",
+                f"{broker} refuses {where} ({text})",
                 remedy="look at [sink] virtual_host; it has to exist (rabbitmqctl add_vhost), and the account needs "
                 f"rights in it (rabbitmqctl set_permissions -p {settings.virtual_host} {settings.user} ...)",
             )
@@ -254,8 +252,8 @@ class BrokerConnection:
                 f"{settings.virtual_host} {settings.user} {settings.exchange} ...)"
             )
         if isinstance(error, ChannelClosed) and code in remedies:
-            return SinkRejected(f"RabbitMQ refuses to take messages ({text})", remedy=remedies[code])
-        return SinkError(f"the connection to RabbitMQ is lost ({text})")
+            return SinkRejected(f"{broker} refuses to take messages ({text})", remedy=remedies[code])
+        return SinkError(f"the connection to {broker} is lost ({text})")
 
     # -- ending ----------------------------------------------------------------------------------------------------
 

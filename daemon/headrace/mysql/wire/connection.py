@@ -165,8 +165,9 @@ class SourceConnection:
         return (await self._run(sql, values, aiomysql.Cursor))[1]
 
     async def _run(self, sql: str, values: Sequence[Any], kind: type[aiomysql.Cursor]) -> tuple[list[Any], int]:
-        silent = f"{self._address.host}:{self._address.port} did not answer '{sql[:60]}'"
-        async with self._asking(f"'{sql[:60]}' failed", silent), self._connection.cursor(kind) as cursor:
+        silent = f"{self._address.name} did not answer '{sql[:60]}'"
+        failed = f"'{sql[:60]}' failed at {self._address.name}"
+        async with self._asking(failed, silent), self._connection.cursor(kind) as cursor:
             count = await cursor.execute(sql % tuple(map(self._literal, values)) if values else sql)
             return list(await cursor.fetchall()), int(count)
 
@@ -203,7 +204,8 @@ class SourceConnection:
         and is the old one in MariaDB."""
         rows = await query_known(self, "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
         if not rows:
-            raise BinlogOff("the source does not say where its binlog ends: it writes none", remedy=BINLOG_ON)
+            text = f"the source at {self._address.name} does not say where its binlog ends: it writes none"
+            raise BinlogOff(text, remedy=BINLOG_ON)
         gtids = str(rows[0].get("Executed_Gtid_Set") or "").replace("\n", "")
         return str(rows[0]["File"]), int(str(rows[0]["Position"])), gtids
 
@@ -249,8 +251,8 @@ class SourceConnection:
         host = name.host.encode() if name else b""
         port = name.port if name else 0
         body = struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", port, 0, 0)
-        refused, silent = "the source refuses a replica", "the source did not answer the registration of our replica"
-        async with self._asking(refused, silent):
+        at = f"the source at {self._address.name}"
+        async with self._asking(f"{at} refuses a replica", f"{at} did not answer the registration of our replica"):
             await run_command(self._connection, _COM_REGISTER_REPLICA, body)
 
     async def dump(
@@ -288,9 +290,9 @@ class SourceConnection:
         connection = self._connection
         transport = transport_of(connection)
         if transport is None:
-            raise SourceError("the connection was closed before its bytes could be taken")
+            raise SourceError(f"the connection to {self._address.name} was closed before its bytes could be taken")
         if has_unread(connection):
-            raise SourceError("the source sent more than it was asked")
+            raise SourceError(f"the source at {self._address.name} sent more than it was asked")
         transport.pause_reading()
         stream = PacketStream(asyncio.get_running_loop(), transport, buffer, self._address.name, keep=connection)
         transport.set_protocol(stream)

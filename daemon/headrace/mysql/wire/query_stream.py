@@ -102,7 +102,8 @@ class QueryStream:
         """Runs a statement up to its first row; the columns of its result, none when it has none. Raises QueryFailed
         and what else a refusal means, SourceUnreachable when no byte comes for `silence` seconds."""
         if not self.idle:
-            raise SourceUnreachable("the connection was closed, or another statement's rows are unread")
+            peer = self._packets.peer
+            raise SourceUnreachable(f"the connection to {peer} was closed, or another statement's rows are unread")
         body = _COM_QUERY + sql.encode("utf-8", "surrogateescape")
         self.running = True
         self._transport.write(len(body).to_bytes(3, "little") + b"\0" + body)
@@ -188,7 +189,8 @@ class QueryStream:
         self.running = False
         errno = int.from_bytes(packet[1:3], "little")
         text = packet[3:].decode("utf-8", "replace")
-        return refusal(errno, text[6:] if text.startswith("#") else text, f"'{sql[:60]}' failed", self._user)
+        what = f"'{sql[:60]}' failed at {self._packets.peer}"
+        return refusal(errno, text[6:] if text.startswith("#") else text, what, self._user)
 
     async def close(self) -> None:
         """Cuts the connection; the server ends what runs on it."""

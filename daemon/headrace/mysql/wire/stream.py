@@ -35,6 +35,11 @@ class PacketStream(asyncio.BufferedProtocol):
         self.waiting_since = 0.0
         """Since when read() waits for bytes, on the loop's clock; 0 while it does not: then silence says nothing."""
 
+    @property
+    def peer(self) -> str:
+        """host:port of the server."""
+        return self._peer
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view
 
