@@ -132,7 +132,7 @@ class _Mover:
     async def _at_time(self, when: datetime) -> TransactionBoundary:
         boundary = await self._finder.at_time(when)
         if boundary.file_position == self._finder.end().file_position:
-            self._notes.append("no transaction was committed then or later, so this is the end of the binlog")
+            self._notes.append(self._finder.nothing_since(when))
         oldest = self._inventory.readable[0]
         if boundary.file == oldest.name and oldest != self._inventory.files[-1]:
             begins = await self._finder.begins(oldest.name)
