@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,28 @@ def test_decode_from_a_time_that_lies_ahead_prints_nothing_and_ends(busy_mysql: 
     done = prefork.run([str(word) for word in words], env={**os.environ, "DECODE_PASSWORD": "canal"}, timeout=30)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "ahead of the source's clock" in done.stderr
+
+
+def test_a_daemon_moves_to_a_time_that_lies_ahead_and_streams_on(
+    busy_mysql: Site, start: Callable[..., DaemonProcess]
+) -> None:
+    process = start(busy_mysql)
+    before = process.wait("shop", lambda status: status["rows"] > 0)
+    code, text = process.command("position", "set", "shop", ahead(), "--yes")
+    assert code == 0, text
+    assert "ahead of the source's clock" in text
+    status = process.wait("shop", lambda status: status["state"] == "STREAMING" and status["epoch"] > before["epoch"])
+    assert (status["search"], status["message"]) == (None, "")
+    process.wait("shop", lambda now: now["rows"] > status["rows"])
+    assert process.terminate() == 0
+
+
+async def test_what_was_found_is_not_searched_again_and_counts_for_its_server_alone(busy_mysql: Site) -> None:
+    source, where, told = source_of(busy_mysql), parse_where(ahead()), list[str]()
+    made = await relocate(source, where, None, reason="operator")
+    again = await relocate(
+        source, where, made.position, reason="operator", found=made.found, told=lambda file, *_: told.append(file)
+    )
+    assert (again.position, told) == (made.position, [])
+    with pytest.raises(PositionError, match="another server answers"):
+        await relocate(source, where, None, reason="operator", found=replace(made.found, server_uuid="other"))

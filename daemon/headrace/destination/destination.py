@@ -151,7 +151,7 @@ class Destination:
             for wait in waits.values():
                 wait.add_done_callback(lambda _: halt.set())
             while not halt.is_set():
-                await self.requests.do_all()
+                await self._do_requests(halt)
                 if paused := await self._paused():
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
                     await first({"halt": halt.wait(), "requests": self.requests.some()})
@@ -159,6 +159,17 @@ class Destination:
                     if self.status.reason == "operator":  # resumed: what cannot begin must not look like a pause
                         self.status.enter(State.STARTING)
                     await self._run_until(halt)
+
+    async def _do_requests(self, halt: asyncio.Event) -> None:
+        """Does what operators ask for, and shows meanwhile why nothing streams."""
+        if not self.requests.waiting:
+            return
+        shows = self.status.state.healthy or self.status.state is State.STARTING  # else there is worse to be shown
+        if shows:
+            self.status.enter(State.STARTING, "operator", "what an operator asked for is being done")
+        await self.requests.do_all(halt)
+        if shows:
+            self.status.enter(State.STARTING)
 
     async def _paused(self) -> str:
         """Who has paused the destination, and when; "" when nobody has."""

@@ -120,11 +120,19 @@ class MysqlSource(Source):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        found: Any = None,
         told: Told = lambda *_: None,
     ) -> Move:
         place = parse_where(where)
         return await move_by_hand(
-            addresses(self._destination.source), place, stored, entries, history, read_schemas=read_schemas, told=told
+            addresses(self._destination.source),
+            place,
+            stored,
+            entries,
+            history,
+            read_schemas=read_schemas,
+            found=found,
+            told=told,
         )
 
     def anew(self) -> tuple[dict[str, Any], ...]:

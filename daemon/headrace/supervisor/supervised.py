@@ -206,15 +206,15 @@ class Supervised:
             where = f"it is run by {status.holder}: ask there" if status.holder else f"it is {status.state.value}"
             raise RequestRefused(f"{self.settings.name} can't do that here: {where}")
         self._log.info(f"an operator asks: {action}", by=who, **more)
-        if action == "position":
-            return await actor.operator.move(who=who, **more)
-        if action == "pause":
-            await actor.operator.pause(who)
-        elif action == "resume":
-            await actor.operator.resume(who)
-        else:
-            await actor.operator.restart()
-        return {"done": True}
+        try:
+            works = {"operate": _operated(actor, action, who, **more), "stop": self.stop.wait()}
+            ended = await tasks.first(works)
+        except asyncio.CancelledError:
+            self._log.warning(f"an operator is gone, and has not heard what became of it: {action}", by=who)
+            raise
+        if "operate" not in ended:
+            raise RequestRefused(f"{self.settings.name} is stopped")
+        return dict(ended["operate"])
 
     async def _changed(self, actor: Destination) -> None:
         try:
@@ -241,6 +241,19 @@ class Supervised:
             except Exception:
                 self._log.exception("unexpected error of the observer")
             await asyncio.sleep(self._policy.observe_again)
+
+
+async def _operated(actor: Destination, action: str, who: str, **more: Any) -> dict[str, Any]:
+    """What the destination answers to an operator. Raises HeadraceError."""
+    if action == "position":
+        return await actor.operator.move(who=who, **more)
+    if action == "pause":
+        await actor.operator.pause(who)
+    elif action == "resume":
+        await actor.operator.resume(who)
+    else:
+        await actor.operator.restart()
+    return {"done": True}
 
 
 def _is_cancelled() -> bool:
