@@ -51,6 +51,9 @@ class RestartPolicy:
     taken_cap: float = 3600.0
     """The longest wait after ServerIdTaken, whose waits begin at `not_retriable` and double; also how long we have to
     be well until they begin anew."""
+    floor: float = 0.5
+    """The shortest wait that something from outside can end: whatever says so again and again makes no hot loop. A
+    delay that is shorter stays so."""
     observe_again: float = 10.0
     """The wait until observe() is started again after it failed."""
 
@@ -197,7 +200,11 @@ class Supervised:
         works: dict[str, tasks.Work] = {"stop": self.stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
+        began = time.monotonic()
         await tasks.first(works, limit=delay)
+        rest = min(delay, self._policy.floor) - (time.monotonic() - began)
+        if rest > 0:
+            await tasks.set_within(self.stop, rest)
 
     async def _operate(self, action: str, who: str, **more: Any) -> dict[str, Any]:
         """What operators ask; see Destination. Raises RequestRefused."""
