@@ -332,8 +332,8 @@ class Source(ABC):
 
     @abstractmethod
     async def reachable(self) -> bool:
-        """Whether any of its addresses takes a connection, or refuses it for another reason than that it is away.
-        Bounded in time; never raises SourceError."""
+        """Whether any of its addresses takes a connection, or refuses it for another reason than that it is away; of
+        those alone that were away when open() failed last. Bounded in time; never raises SourceError."""
 
     @abstractmethod
     def second_connection(self) -> SecondConnection:
