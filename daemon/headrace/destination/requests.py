@@ -14,6 +14,8 @@ _Result = TypeVar("_Result")
 _Entry = tuple[Callable[[], Coroutine[Any, Any, Any]], asyncio.Future[Any]]
 _MOST = 10
 """Requests that may wait."""
+_LOOK = "headrace position history DESTINATION shows what was stored"
+"""The remedy where a request is cancelled: what was being stored then is stored."""
 
 
 class RequestRefused(Refusal):
@@ -50,7 +52,7 @@ class Requests:
         if begun:
             raise RequestRefused(
                 f"it has begun and has not ended within {limit:g} s: it is cancelled, unless it was being stored",
-                remedy="headrace position history DESTINATION shows what was stored",
+                remedy=_LOOK,
             )
         raise RequestRefused(f"it could not begin within {limit:g} s, and is given up")
 
@@ -69,7 +71,7 @@ class Requests:
         """Does what waits, until `halt`, which cancels what is being done. An error is that of the request alone."""
         while self._waiting and not halt.is_set():
             do, done = self._waiting.popleft()
-            stopped = RequestRefused("the destination was stopped meanwhile")
+            stopped = RequestRefused("the destination was stopped meanwhile", remedy=_LOOK)
             try:
                 ended = await first({"request": do(), "given up": _ended(done), "halt": halt.wait()})
             except asyncio.CancelledError:
