@@ -1,4 +1,4 @@
-"""Searches by a daemon that take long: the stream goes on beside them, and they end with whoever asked, and at a stop."""
+"""Long searches by a daemon: the stream goes on beside them, and they end with whoever asked, and at a stop."""
 
 from __future__ import annotations
 
