@@ -125,3 +125,20 @@ def test_the_token_is_for_the_daemon_s_user_alone_and_another_one_is_not_heard(
     code, text = process.command("snapshot", "cancel", "shop")
     assert (code, "does not stream now: it is PAUSED" in text) == (1, True), text
     assert text.splitlines()[-1] == "see: docs/troubleshooting.md#refused"
+
+
+def test_a_request_to_a_destination_whose_lock_is_unusable_is_refused_and_not_tried_without_end(
+    mysql_site: Site, daemon: Callable[..., DaemonProcess], out: Path
+) -> None:
+    process = daemon(shop=destination_toml(mysql_site.server, mysql_site.schema, f'type = "jsonl"\npath = "{out}"'))
+    lock = process.folder / "var" / "shop.lock"
+    lock.mkdir(parents=True)
+    process.start()
+    before = process.wait("shop", lambda status: status["restarts"] > 1)["restarts"]
+    code, text = process.command("restart", "shop")
+    assert (code, "it can't be done now" in text, "shop.lock" in text) == (1, True, True), text
+    assert process.health()[1]["destinations"]["shop"]["restarts"] <= before + 4
+    lock.rmdir()
+    process.wait_state("shop", "STREAMING", 60)
+    assert process.command("restart", "shop") == (0, "shop: was restarted\n")
+    assert process.terminate() == 0

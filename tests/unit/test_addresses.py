@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import LostKind, PositionLost, SourceChanged, SourceError, SourceRefused, SourceUnreachable
-from headrace.mysql.source import addresses, most_telling, open_any
+from headrace.mysql.source import MysqlSource, addresses, most_telling, open_any
 from headrace.settings.destination import SourceSettings
+from tests.streams import daemon_settings, settings
 
 AWAY, AWAY2 = SourceUnreachable("a is away"), SourceUnreachable("b is away")
 LOST = PositionLost("lost", kind=LostKind.GTIDS_PURGED)
@@ -90,3 +91,48 @@ async def test_when_all_else_fails_a_divergence_is_let_go_if_that_is_configured(
     with pytest.raises(SourceChanged):
         await open_any(addresses(source()), servers.open)
     assert servers.asked == [("a", "fail"), ("b", "fail"), ("c", "fail")]
+
+
+async def test_the_return_of_the_address_that_was_away_counts_and_not_that_of_one_without_the_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: dict[str, SourceError | None] = {"a": LOST, "b": AWAY}
+    up = {"a", "c"}
+
+    async def make_ready(one: SourceSettings, *_: Any, **__: Any) -> Any:
+        if (error := answers.get(one.host)) is not None:
+            raise error
+        raise AWAY2
+
+    async def connect(address: Any) -> Any:
+        if address.host not in up:
+            raise AWAY
+        return Connection()
+
+    monkeypatch.setattr("headrace.mysql.source.make_ready", make_ready)
+    monkeypatch.setattr("headrace.mysql.source.SourceConnection.open", connect)
+    standby = [{"host": "b", "port": 2}]
+    made = MysqlSource(
+        settings(source={"host": "a", "port": 1, "standby": standby}), daemon_settings(), lambda *_: True
+    )
+    assert await made.reachable(), "before it was opened any counts"
+    with pytest.raises(SourceUnreachable):
+        await made.open(None)
+    assert not await made.reachable()
+    up.add("b")
+    assert await made.reachable()
+    answers["a"] = AWAY2
+    with pytest.raises(SourceUnreachable):
+        await made.open(None)
+    up.remove("b")
+    assert await made.reachable(), "of two that were away one is enough"
+
+
+class Connection:
+    """A connection that is closed again."""
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass

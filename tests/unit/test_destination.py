@@ -303,7 +303,7 @@ async def test_a_state_store_that_can_be_read_again_ends_a_wait(store: Any, monk
         with pytest.raises(StateStoreError):
             await site.actor.run(site.stop)
         away = False  # before the first look
-        site.actor._absence._in_vain = not ends
+        site.actor._absence._in_vain["state store"] = int(not ends)
         waiting = asyncio.create_task(site.actor.changed())
         await asyncio.sleep(0.2)
         assert waiting.done() is ends

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from headrace.destination import destination as module
-from headrace.errors import Fenced, SourceUnreachable, SplitBrain
+from headrace.destination.requests import RequestRefused
+from headrace.errors import Fenced, LockServiceError, SourceUnreachable, SplitBrain
 from headrace.model import State
-from tests.destinations import DestinationSite
+from tests.destinations import DestinationSite, FreeLock
 from tests.streams import daemon_settings, three, until
 
 
@@ -201,3 +202,51 @@ async def test_a_run_that_fails_cuts_its_sink_and_gives_the_lock_back(
         await site.actor.run(site.stop)
     assert site.sink.aborted
     assert (site.lock.taken, site.lock.released, site.status.role) == (1, 1, "STANDBY")
+
+
+class UnusableLock(FreeLock):
+    """A lock whose service fails."""
+
+    async def try_acquire(self, known_epoch: Any) -> bool:
+        raise LockServiceError("shop.lock can't be written")
+
+
+async def test_what_is_asked_of_a_destination_that_can_not_begin_is_refused_and_ends_one_wait(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt would end the wait behind it again."""
+    site = DestinationSite(store, monkeypatch)
+    site.actor._lock = UnusableLock()
+    asked = asyncio.create_task(site.actor.operator.restart())
+    async with asyncio.timeout(5):
+        await site.actor.changed()
+        with pytest.raises(LockServiceError):
+            await site.actor.run(site.stop)
+        with pytest.raises(RequestRefused, match=r"can't be done now: shop\.lock can't be written"):
+            await asked
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(site.actor.changed(), 0.2)
+
+
+async def test_what_was_stored_before_an_attempt_failed_does_not_end_the_wait_behind_it(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = DestinationSite(store, monkeypatch)
+    await site.put()
+    site.answers = [SourceUnreachable("away")]
+    with pytest.raises(SourceUnreachable):
+        await site.actor.run(site.stop)
+    site.actor._absence.begin()  # here its return is not what is waited for
+    await site.put()
+    async with asyncio.timeout(5):
+        await site.actor.changed()
+    site.actor._lock = UnusableLock()
+    with pytest.raises(LockServiceError):
+        await site.actor.run(site.stop)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(site.actor.changed(), 0.2)
+    again = asyncio.create_task(site.actor.changed())
+    await asyncio.sleep(0.05)
+    await site.put()
+    async with asyncio.timeout(5):
+        assert await again == "the stored position was changed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -190,3 +191,23 @@ def test_no_more_snapshots_wait_than_a_state_store_has_room_for() -> None:
     with pytest.raises(SnapshotRefused, match="wait already"):
         resync().apply(snapshots)
     assert len(json.dumps([one.to_dict() for one in snapshots])) < 400_000
+
+
+async def test_what_somebody_asked_who_is_gone_is_cancelled(url: str, status: DestinationStatus) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def operate(action: str, who: str, **_: Any) -> dict[str, Any]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    status.operate = operate
+    asked = asyncio.create_task(post(url + PAUSE, "{}"))
+    async with asyncio.timeout(5):
+        await begun.wait()
+        assert not ended.is_set()
+        asked.cancel()
+        await ended.wait()

@@ -234,3 +234,28 @@ def test_a_mariadb_position_is_read_or_refused() -> None:
     for text in ("0-1", "0-1-5,0-2-7", "a-b-c"):
         with pytest.raises(PositionError, match="no GTID position"):
             mariadb_state(text)
+
+
+def test_what_begins_where_a_scan_is_to_end_counts_no_more() -> None:
+    made = Made().begin_file()
+    for number in (1, 2, 3):
+        until = made.at
+        made.transaction(number, 1_000_000 * number, [(number, "a")])
+    scan = Groups()
+    scan.until = until
+    feed(scan, bytes(made.packets))
+    scan.end()
+    assert [start for start, _ in scan.groups][-1] < until
+    assert scan.file_positions[-1] == scan.last == until
+    assert (scan.idle, scan.left, str(scan.gtids)) == (True, False, f"{SID}:1-2")
+
+
+def test_a_scan_that_is_to_end_later_ends_as_it_would() -> None:
+    made = Made().begin_file()
+    made.transaction(1, 1_000_000, [(1, "a")])
+    rotate(made)
+    scan = Groups()
+    scan.until = 10_000
+    feed(scan, bytes(made.packets))
+    scan.end()
+    assert (scan.idle, scan.left, scan.last) == (False, True, made.at)

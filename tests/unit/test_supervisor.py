@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -384,6 +386,26 @@ async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
     assert starts == [State.STARTING, State.POSITION_LOST]
     assert "'headrace position set shop WHERE'" in boss.statuses["shop"].last_error, "the command as it is typed"
     assert reloading.reads == ([True] if by == "a SIGHUP" else [])
+    boss.request_stop()
+    assert await asyncio.wait_for(task, 30) == 0
+
+
+async def test_what_ends_each_wait_at_once_makes_no_hot_loop() -> None:
+    class Restless(FakeActor):
+        async def changed(self) -> str:
+            return "the stored position was changed"
+
+    starts = list[float]()
+
+    async def run(status: DestinationStatus, stop: asyncio.Event) -> None:
+        starts.append(time.monotonic())
+        raise NotUnderstood("event type 200")
+
+    policy = RestartPolicy(floor=0.1)
+    boss = Supervisor(settings("shop"), lambda destination, status: Restless(status, run), policy=policy)
+    task = asyncio.create_task(boss.run())
+    await until(lambda: len(starts) > 3)
+    assert min(after - before for before, after in pairwise(starts)) >= 0.09
     boss.request_stop()
     assert await asyncio.wait_for(task, 30) == 0
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.common import CommandRefused, destination
@@ -14,19 +17,22 @@ if TYPE_CHECKING:
     from headrace.settings.daemon import HttpSettings
     from headrace.settings.destination import Settings
 
-_ANSWER = 90.0
+ANSWER = 90.0
 """Seconds that the daemon may take: a run ends in order before some commands are done."""
 _EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-async def command(settings: Settings, name: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What the daemon answers to a command about a destination. Raises CommandRefused and TokenError."""
+async def command(
+    settings: Settings, name: str, action: str, body: dict[str, Any], *, limit: float | None = ANSWER
+) -> dict[str, Any]:
+    """What the daemon answers to a command about a destination within `limit` seconds. Raises CommandRefused and
+    TokenError. Cancelled, it ends the connection, so that the daemon does not go on either."""
     from headrace.http.token import TokenError, command_token
 
     destination(settings, name)
     token = command_token(settings.http, os.environ.get("HEADRACE_TOKEN", ""))
     path = f"/api/v1/destinations/{name}/{action}"
-    code, answer = await asyncio.to_thread(_exchange, settings.http, "POST", path, body, token)
+    code, answer = await _exchanged(settings.http, "POST", path, body, token, limit)
     if code == 401:
         raise TokenError(
             "the daemon does not know the token", remedy="look at [http] token, token_file and HEADRACE_TOKEN"
@@ -40,7 +46,7 @@ async def command(settings: Settings, name: str, action: str, body: dict[str, An
 
 async def look(settings: Settings) -> dict[str, Any]:
     """The daemon's own word about all destinations, as /health has it. Raises CommandRefused."""
-    return (await asyncio.to_thread(_exchange, settings.http, "GET", "/health", None, ""))[1]
+    return (await _exchanged(settings.http, "GET", "/health", None, "", ANSWER))[1]
 
 
 async def runs(settings: Settings, name: str) -> bool:
@@ -66,22 +72,60 @@ async def look_at(settings: Settings, name: str) -> dict[str, Any]:
     return dict(page)
 
 
+async def _exchanged(
+    settings: HttpSettings, method: str, path: str, body: dict[str, Any] | None, token: str, limit: float | None
+) -> tuple[int, dict[str, Any]]:
+    """What is answered. Not by asyncio.to_thread(): whoever is interrupted would wait for the thread's end."""
+    connection = _connection(settings, limit)
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[tuple[int, dict[str, Any]]] = loop.create_future()
+
+    def note(answer: tuple[int, dict[str, Any]] | None, error: Exception | None) -> None:
+        if answered.done():
+            return
+        if answer is not None:
+            answered.set_result(answer)
+        elif error is not None:
+            answered.set_exception(error)
+
+    def run() -> None:
+        answer, failure = None, None
+        try:
+            answer = _exchange(connection, settings, method, path, body, token)
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # nobody waits any more
+            loop.call_soon_threadsafe(note, answer, failure)
+
+    threading.Thread(target=run, name="http", daemon=True).start()
+    try:
+        return await answered
+    finally:
+        if not answered.done() or answered.cancelled():
+            _abort(connection)
+
+
+def _abort(connection: http.client.HTTPConnection) -> None:
+    """Ends a connection on which another thread waits."""
+    if (sock := connection.sock) is not None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+
 def _exchange(
-    settings: HttpSettings, method: str, path: str, body: dict[str, Any] | None, token: str
+    connection: http.client.HTTPConnection,
+    settings: HttpSettings,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None,
+    token: str,
 ) -> tuple[int, dict[str, Any]]:
     import http.client
 
     import orjson
 
-    if settings.address is None:
-        raise CommandRefused(
-            "[http] listen is off, and the daemon takes commands there",
-            remedy="turn it on, or write the command into headrace.signal on the source: docs/snapshots.md",
-        )
-    host, port = settings.address
-    host = _EVERYWHERE.get(host, host)
-    connection = _connection(settings, host, port)
     headers = {"content-type": "application/json", "authorization": f"Bearer {token}"} if body is not None else {}
+    host, port = connection.host, connection.port
     try:
         connection.request(method, path, orjson.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
@@ -89,7 +133,7 @@ def _exchange(
         return response.status, answer if isinstance(answer, dict) else {}
     except TimeoutError as error:
         raise CommandRefused(
-            f"the daemon at {host}:{port} has not answered within {_ANSWER:g} s: it may still do what it was asked",
+            f"the daemon at {host}:{port} has not answered within {ANSWER:g} s: it may still do what it was asked",
             remedy="look at 'headrace status'",
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -101,12 +145,20 @@ def _exchange(
         connection.close()
 
 
-def _connection(settings: HttpSettings, host: str, port: int) -> http.client.HTTPConnection:
+def _connection(settings: HttpSettings, limit: float | None) -> http.client.HTTPConnection:
+    """Not made yet. Raises CommandRefused."""
     import http.client
     import ssl
 
+    if settings.address is None:
+        raise CommandRefused(
+            "[http] listen is off, and the daemon takes commands there",
+            remedy="turn it on, or write the command into headrace.signal on the source: docs/snapshots.md",
+        )
+    host, port = settings.address
+    host = _EVERYWHERE.get(host, host)
     if settings.tls_certificate is None:
-        return http.client.HTTPConnection(host, port, timeout=_ANSWER)
+        return http.client.HTTPConnection(host, port, timeout=limit)
     # The certificate is known, and made for a name by which this machine may not know itself. Of a chain only the
     # first is the daemon's: its authority has signed others.
     text = settings.tls_certificate.read_text("ascii", "replace")
@@ -115,4 +167,4 @@ def _connection(settings: HttpSettings, host: str, port: int) -> http.client.HTT
     context = ssl.create_default_context(cadata=first)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return http.client.HTTPSConnection(host, port, timeout=_ANSWER, context=context)
+    return http.client.HTTPSConnection(host, port, timeout=limit, context=context)

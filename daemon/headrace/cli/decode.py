@@ -25,6 +25,7 @@ from headrace.rules.patterns import compile_filter
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.load import Loader, derive_server_id
 from headrace.settings.values import StartAt, StartTime, parse_file_position, parse_start
+from headrace_common import logs
 
 _T = TypeVar("_T")
 _DECODING = "decoding"
@@ -96,7 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
                         told=lambda done, total: work.at(done, total, _DECODING),
                         searching=lambda file, done, total: work.at(done, total, f"reading {file}"),
                     )
-                    asyncio.run(reading)
+                    with logs.for_commands():  # standard output is for rows
+                        asyncio.run(reading)
                 else:
                     told = partial(work.at, total=sum(file.stat().st_size for file in arguments.files if file.exists()))
                     read_files(arguments.files, settings, spool, window, output, told)

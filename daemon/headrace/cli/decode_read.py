@@ -16,7 +16,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
-from headrace.mysql.schema.states import file_number
+from headrace.mysql.schema.states import file_number, reached
 from headrace.mysql.source import MysqlSource
 from headrace.mysql.wire.binlog_file import packet, packets
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -178,6 +178,9 @@ async def read_server(
     captures = Projections(settings).captures
     source = MysqlSource(settings, DaemonSettings(spool=spool), captures, named=False, told=searching)
     opened = await source.open(None)
+    if end is not None and opened.start.file and reached((opened.start.file, opened.start.offset), end):
+        await opened.close()  # nothing that the server had is as late as what was asked for
+        return
     stream = opened.stream(window.receiver(output))
     to = None if follow else _bytes_to(files, window.last if isinstance(window.last, tuple) else files[-1])
     begin = _bytes_to(files, (opened.start.file, opened.start.offset))

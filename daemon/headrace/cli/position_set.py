@@ -38,6 +38,8 @@ from headrace.tasks import beside
 
 _LOOK = 0.2
 """Seconds between two looks at how far the daemon is."""
+_LOOK_UNSEEN = 2.0
+"""The same where nobody sees it."""
 
 
 async def move(settings: Settings, given: argparse.Namespace) -> int:
@@ -116,19 +118,31 @@ async def _by_daemon(settings: Settings, given: argparse.Namespace, body: dict[s
 
 
 async def _searched(settings: Settings, name: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The daemon's answer; meanwhile a terminal shows how far its search is."""
-    with progress("searching") as work:
-        works = {"progress": _follow(settings, name, work)} if work.shows else {}
-        async with beside(works):
-            return await control.command(settings, name, "position", body)
+    """The daemon's answer, which may take as long as its search comes further; meanwhile a terminal shows how far
+    that is. Raises CommandRefused and TokenError."""
+    try:
+        async with asyncio.timeout(control.ANSWER) as limit:
+            with progress("searching") as work:
+                async with beside({"progress": _follow(settings, name, work, limit)}):
+                    return await control.command(settings, name, "position", body, limit=None)
+    except TimeoutError:
+        raise CommandRefused(
+            f"the daemon has not come further within {control.ANSWER:g} s, and is asked no more",
+            remedy=f"headrace position history {name} shows whether it was done",
+        ) from None
 
 
-async def _follow(settings: Settings, name: str, work: Work) -> None:
+async def _follow(settings: Settings, name: str, work: Work, limit: asyncio.Timeout) -> None:
+    """Puts a limit off each time that the daemon's search has come further."""
+    known: Any = None
     while True:
+        await asyncio.sleep(_LOOK if work.shows else _LOOK_UNSEEN)
         with contextlib.suppress(CommandRefused):
-            if search := (await control.look_at(settings, name)).get("search"):
+            search = (await control.look_at(settings, name)).get("search")
+            if search and search != known and not limit.expired():
+                known = search
+                limit.reschedule(asyncio.get_running_loop().time() + control.ANSWER)
                 work.at(search["done"], search["total"], f"reading {search['file']}")
-        await asyncio.sleep(_LOOK)
 
 
 async def _commit(

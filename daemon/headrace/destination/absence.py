@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from headrace.destination.outage import SinkOutage
@@ -21,6 +22,10 @@ _LIMIT = 5.0
 """Seconds of a look at the state store: one that comes back may keep those waiting who ask first."""
 _LASTED = 60.0
 """Seconds after which a run has lasted, and an outage behind it is a new one."""
+_BELIEVED = 2
+"""So many returns after which no run has lasted are believed at the first look."""
+_MOST_LOOKS = 64
+"""Looks in a row, at most, at which it has to be there before it is believed."""
 _AWAY = (SourceUnreachable, SourceEnded, SourceSilent)
 """The errors that a source leaves which goes away."""
 
@@ -34,8 +39,8 @@ class Absence:
         """What ended the last run."""
         self._opened_at = 0.0
         """When that run had opened its source; 0 when it had not."""
-        self._in_vain = False
-        """Whether a wait has ended because what was away could be reached, and no run has lasted since."""
+        self._in_vain = Counter[str]()
+        """How many waits have ended because it could be reached, each of them, since a run has lasted."""
 
     def begin(self) -> None:
         """A run begins."""
@@ -49,13 +54,11 @@ class Absence:
         """It has ended so."""
         self._error = error
         if self._opened_at and time.monotonic() - self._opened_at >= _LASTED:
-            self._in_vain = False
+            self._in_vain.clear()
 
     async def over(self) -> str:
         """Returns which of them is back; never when the last run ended for another reason."""
-        # The failure itself has seen it away, however short that was. What can be reached and fails again at once is
-        # not tried each second: for the next time it counts what the looks see.
-        error, trusted = self._error, not self._in_vain
+        error = self._error
         if isinstance(error, SinkError) and error.retriable:
             sink = self._parts.probe_sink()
 
@@ -64,16 +67,13 @@ class Absence:
                     self._outage.goes_on(problem)
                 return bool(problem)
 
-            await _back(sink_away, seen=False)
-            return "the sink is back"
+            return await self._back("sink", sink_away, seen=False)
         if isinstance(error, StateStoreError) and error.retriable:
 
             async def store_away() -> bool:
                 return await look_at(self._parts.store, self._name) is None
 
-            await _back(store_away, seen=trusted)
-            self._in_vain = True
-            return "the state store is back"
+            return await self._back("state store", store_away, seen=True)
         if isinstance(error, _AWAY):
             unreachable = isinstance(error, SourceUnreachable) or isinstance(error.__cause__, SourceUnreachable)
 
@@ -84,11 +84,29 @@ class Absence:
                     await asyncio.sleep(time.monotonic() - began)
                 return not reachable
 
-            await _back(source_away, seen=unreachable and trusted)
-            self._in_vain = True
-            return "the source is back"
+            return await self._back("source", source_away, seen=unreachable)
         await asyncio.Event().wait()
         raise AssertionError
+
+    async def _back(self, what: str, away: Callable[[], Work], *, seen: bool) -> str:
+        """Returns once that which was away is not, and says so; `seen`: the failure itself has seen it away, however
+        short that was.
+
+        What can be reached and fails again at once is not tried each second: for the next time it counts what the looks
+        see. What comes and goes is believed the later the more often that was in vain.
+        """
+        vain = self._in_vain[what]
+        seen = seen and not vain
+        needed, there = min(_MOST_LOOKS, 2 ** max(0, vain - _BELIEVED + 1)), 0
+        while True:
+            if (await first({"look": away()}))["look"]:  # a task of its own, as in look_at()
+                seen, there = True, 0
+            elif seen:
+                there += 1
+                if there >= needed:
+                    self._in_vain[what] += 1
+                    return f"the {what} is back"
+            await asyncio.sleep(_LOOK)
 
 
 async def look_at(store: StateStore, name: str) -> Stored | None:
@@ -101,13 +119,3 @@ async def look_at(store: StateStore, name: str) -> Stored | None:
         found: Stored | None = (await first({"load": store.load(name)}, limit=_LIMIT)).get("load")
         return found
     return None
-
-
-async def _back(away: Callable[[], Work], *, seen: bool) -> None:
-    """Returns once that which was away is not; `seen`: it was so before the first look."""
-    while True:
-        if (await first({"look": away()}))["look"]:  # a task of its own, as in look_at()
-            seen = True
-        elif seen:
-            return
-        await asyncio.sleep(_LOOK)

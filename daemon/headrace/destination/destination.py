@@ -76,6 +76,8 @@ class Destination:
         self._absence = Absence(settings.name, parts, self._source, self._outage)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
+        self._serves = False
+        """Whether the present run has come to where it does what is asked for."""
 
     async def observe(self) -> None:
         """Looks after what matters also while run() fails and waits; until it is cancelled."""
@@ -125,6 +127,8 @@ class Destination:
         """Until `stop` is set and everything in flight is confirmed, or something fails: then it raises."""
         while not stop.is_set():
             self._absence.begin()
+            # Also what an attempt has found that fails before it reads: changed() would compare with the past.
+            self._checkpointer.loaded = self._serves = False
             # A stall goes on until something is confirmed, whatever is tried meanwhile.
             if not self._unconfirmed.oldest:
                 self.status.enter(State.STARTING)
@@ -139,10 +143,19 @@ class Destination:
                 if isinstance(error, Fenced):
                     self._fenced = True
                     self.status.fenced += 1
+                self._refuse_waiting(str(error.args[0]))
+                raise
+            except Exception as error:
+                self._refuse_waiting(f"an unexpected error, {type(error).__name__}")
                 raise
             finally:
                 self.status.give_up()
                 await self._lock.release()
+
+    def _refuse_waiting(self, why: str) -> None:
+        """After an attempt that could do nothing of what is asked for: it would end each wait, and be in vain."""
+        if not self._serves:
+            self.requests.refuse(f"it can't be done now: {why}")
 
     async def _run_held(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until the lock is wanted elsewhere: both end in order."""
@@ -150,8 +163,9 @@ class Destination:
         async with beside({"stop": stop.wait(), "asked away": self._away()}) as waits:
             for wait in waits.values():
                 wait.add_done_callback(lambda _: halt.set())
+            self._serves = True
             while not halt.is_set():
-                await self.requests.do_all()
+                await self._do_requests(halt)
                 if paused := await self._paused():
                     self.status.enter(State.PAUSED, "operator", f"paused by {paused}; headrace resume {self.name}")
                     await first({"halt": halt.wait(), "requests": self.requests.some()})
@@ -159,6 +173,17 @@ class Destination:
                     if self.status.reason == "operator":  # resumed: what cannot begin must not look like a pause
                         self.status.enter(State.STARTING)
                     await self._run_until(halt)
+
+    async def _do_requests(self, halt: asyncio.Event) -> None:
+        """Does what operators ask for, and shows meanwhile why nothing streams."""
+        if not self.requests.waiting:
+            return
+        shows = self.status.state.healthy or self.status.state is State.STARTING  # else there is worse to be shown
+        if shows:
+            self.status.enter(State.STARTING, "operator", "what an operator asked for is being done")
+        await self.requests.do_all(halt)
+        if shows:
+            self.status.enter(State.STARTING)
 
     async def _paused(self) -> str:
         """Who has paused the destination, and when; "" when nobody has."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from headrace.errors import Refusal
+from headrace.tasks import first
 
 _Result = TypeVar("_Result")
-_Entry = tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]
+_Entry = tuple[Callable[[], Coroutine[Any, Any, Any]], asyncio.Future[Any]]
 _MOST = 10
 """Requests that may wait."""
+_LOOK = "headrace position history DESTINATION shows what was stored"
+"""The remedy where a request is cancelled: what was being stored then is stored."""
 
 
 class RequestRefused(Refusal):
@@ -26,9 +29,10 @@ class Requests:
         self._waiting: deque[_Entry] = deque()
         self._some = asyncio.Event()
 
-    async def ask(self, do: Callable[[], Awaitable[_Result]], *, limit: float) -> _Result:
+    async def ask(self, do: Callable[[], Coroutine[Any, Any, _Result]], *, limit: float) -> _Result:
         """Returns what `do` returns, once it was done; a run that is under way ends in order before it. Raises its
-        error, and RequestRefused when somebody else runs the destination, or it was not done within `limit` seconds."""
+        error, and RequestRefused when somebody else runs the destination, or it was not done within `limit` seconds.
+        What has begun is cancelled then, and when whoever asks is."""
         if len(self._waiting) >= _MOST:
             raise RequestRefused(f"{_MOST} requests wait already")
         entry: _Entry = do, asyncio.get_running_loop().create_future()
@@ -44,11 +48,18 @@ class Requests:
         finally:
             if entry in self._waiting:
                 self._waiting.remove(entry)
+            done.cancel()
         if begun:
             raise RequestRefused(
-                f"it has begun and has not ended within {limit:g} s", remedy="look at the destination's state"
+                f"it has begun and has not ended within {limit:g} s: it is cancelled, unless it was being stored",
+                remedy=_LOOK,
             )
         raise RequestRefused(f"it could not begin within {limit:g} s, and is given up")
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any waits."""
+        return bool(self._waiting)
 
     async def some(self) -> None:
         """Returns once any waits."""
@@ -56,25 +67,32 @@ class Requests:
             self._some.clear()
             await self._some.wait()
 
-    async def do_all(self) -> None:
-        """Does what waits. An error is that of the request alone."""
-        while self._waiting:
+    async def do_all(self, halt: asyncio.Event) -> None:
+        """Does what waits, until `halt`, which cancels what is being done. An error is that of the request alone."""
+        while self._waiting and not halt.is_set():
             do, done = self._waiting.popleft()
+            stopped = RequestRefused("the destination was stopped meanwhile", remedy=_LOOK)
             try:
-                result = await do()
+                ended = await first({"request": do(), "given up": _ended(done), "halt": halt.wait()})
             except asyncio.CancelledError:
-                _settle(done, RequestRefused("the destination was stopped meanwhile"))
+                _settle(done, stopped)
                 raise
             except Exception as error:
                 _settle(done, error)
             else:
-                if not done.done():
-                    done.set_result(result)
+                if "request" not in ended:
+                    _settle(done, stopped)
+                elif not done.done():
+                    done.set_result(ended["request"])
 
     def refuse(self, why: str) -> None:
         """Refuses what waits."""
         while self._waiting:
             _settle(self._waiting.popleft()[1], RequestRefused(why))
+
+
+async def _ended(done: asyncio.Future[Any]) -> None:
+    await asyncio.wait([done])
 
 
 def _settle(done: asyncio.Future[Any], error: Exception) -> None:

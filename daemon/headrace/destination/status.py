@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -149,9 +149,9 @@ class DestinationStatus:
     """Bytes of binlog received in a second, between the last looks."""
     backlog_eta: float | None = None
     """Seconds until nothing is left of it at the rate at which it became less; None while it does not."""
-    command: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]] | None = None
+    command: Callable[[Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]] | None = None
     """Takes what operators ask of the destination (see Control.command); None while this daemon does not run it."""
-    operate: Callable[..., Awaitable[dict[str, Any]]] | None = None
+    operate: Callable[..., Coroutine[Any, Any, dict[str, Any]]] | None = None
     """Does what operators ask between two runs: pause, resume, restart or position, and who asks; None while this
     daemon does not run it."""
     snapshot: dict[str, Any] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any, TypeVar
 
 import orjson
@@ -24,6 +24,7 @@ from headrace.http.health import describe, health, ready
 from headrace.http.history import History
 from headrace.http.metrics import Metrics
 from headrace.http.tables import describe_tables
+from headrace.tasks import first
 
 OPENAPI = "/api/v1/openapi.json"
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -215,23 +216,23 @@ def _add_commands(app: FastAPI, facts: Facts, access: Access) -> None:
 
     def add(action: str, text: str) -> None:
         @post(action, text)
-        async def command(name: _Name, body: Annotated[By, Body()]) -> Response:
+        async def command(request: Request, name: _Name, body: Annotated[By, Body()]) -> Response:
             status = _known(statuses, name)
-            return await _done(status, status.operate, action, body.by)
+            return await _done(request, status, status.operate, action, body.by)
 
     add("pause", "Ends the stream in order until it is resumed, whichever daemon has the destination")
     add("resume", "Goes on behind what was confirmed")
     add("restart", "Ends the stream in order and begins it anew")
 
     @post("position", "Moves the position, or says what that would cost")
-    async def position(name: _Name, body: Annotated[PositionBody, Body()]) -> Response:
+    async def position(request: Request, name: _Name, body: Annotated[PositionBody, Body()]) -> Response:
         status = _known(statuses, name)
-        return await _done(status, status.operate, "position", body.by, **body.model_dump(exclude={"by"}))
+        return await _done(request, status, status.operate, "position", body.by, **body.model_dump(exclude={"by"}))
 
     @post("snapshot", "Reading of tables: resync, pause, resume, cancel")
-    async def snapshot(name: _Name, body: Annotated[SnapshotCommandBody, Body()]) -> Response:
+    async def snapshot(request: Request, name: _Name, body: Annotated[SnapshotCommandBody, Body()]) -> Response:
         status = _known(statuses, name)
-        return await _done(status, status.command, body.model_dump(exclude_unset=True))
+        return await _done(request, status, status.command, body.model_dump(exclude_unset=True))
 
     @app.get(OPENAPI, include_in_schema=False)
     async def document() -> Response:
@@ -255,6 +256,12 @@ def _known(statuses: Mapping[str, DestinationStatus], name: str) -> DestinationS
     return status
 
 
+async def _gone(request: Request) -> None:
+    """Returns once the connection of a request has ended, whose body has come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def _not_here(status: DestinationStatus) -> Response:
     if status.holder:
         why = f"{status.name} is run by {status.holder}: give the command there"
@@ -265,13 +272,19 @@ def _not_here(status: DestinationStatus) -> Response:
 
 
 async def _done(
-    status: DestinationStatus, do: Callable[..., Awaitable[Mapping[str, Any]]] | None, *given: Any, **more: Any
+    request: Request,
+    status: DestinationStatus,
+    do: Callable[..., Coroutine[Any, Any, Mapping[str, Any]]] | None,
+    *given: Any,
+    **more: Any,
 ) -> Response:
-    """`do` is None where the destination does not take the command."""
+    """`do` is None where the destination does not take the command. It is cancelled when whoever asks is gone: nobody
+    would hear the answer, and a search for a position may take an hour of the source's time."""
     if do is None:
         return _not_here(status)
     try:
-        return _page(await do(*given, **more))
+        ended = await first({"do": do(*given, **more), "gone": _gone(request)})
+        return _page(ended["do"]) if "do" in ended else _page({"error": "whoever asked is gone"}, 499)
     except HeadraceError as error:
         code = 409 if isinstance(error, RequestRefused) else 503 if error.retriable else 400
         return _page({"error": named(str(error), status.name), "help": error.help}, code)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
+
 from headrace.errors import SourceMisconfigured
 from headrace.model import POS_ROOM, POS_SHIFT, Gap, Position
 from headrace.mysql.checks import require_complete
@@ -21,6 +23,8 @@ from headrace.mysql.wire.stream import PacketStream
 from headrace.ports.source import Told
 from headrace.settings.destination import SourceSettings
 from headrace.settings.values import StartAt, StartGtid, StartLatest, StartTime
+
+log = structlog.get_logger(__name__)
 
 STREAM_BUFFER = 2 << 20
 """Raw bytes received ahead of the decoder, at most."""
@@ -149,7 +153,10 @@ async def _first_start(connection: SourceConnection, server: Server, us: str, to
     inventory = await take_inventory(connection)
     oldest = inventory.files[0].name
     if isinstance(start, StartTime):
-        boundary = await PositionFinder(settings, inventory, told).at_time(start.time)
+        finder = PositionFinder(settings, inventory, told)
+        boundary = await finder.at_time(start.time)
+        if boundary.file_position == inventory.end:
+            log.warning(finder.nothing_since(start.time), start=start.time.isoformat())
         return Position(us, *boundary.file_position)
     if isinstance(start, StartAt):
         if inventory.index(start.file) is None or start.offset > inventory.size(start.file):

@@ -64,6 +64,8 @@ class MysqlSource(Source):
         """Ours at the source, and that for which it has just ended our dump; 0 for none."""
         self._heads: tuple[str, FileHeads] | None = None
         """An address, and the heads of the binlogs there, each read once."""
+        self._away: set[str] = set()
+        """Hosts with ports that could not be reached when the source was to be opened last, and was not."""
 
     async def open(
         self,
@@ -76,11 +78,22 @@ class MysqlSource(Source):
         here = self.settings.host, self.settings.port
         candidates = addresses(self._destination.source)
         candidates.sort(key=lambda one: (one.host, one.port) != here)
+        self._away.clear()
+
+        async def open_one(one: SourceSettings) -> OpenSource:
+            try:
+                return await self._open(one, stored, last_pos, entries, forget_tables)
+            except SourceUnreachable:
+                self._away.add(f"{one.host}:{one.port}")
+                raise
+
         try:
-            return await open_any(candidates, lambda one: self._open(one, stored, last_pos, entries, forget_tables))
+            opened = await open_any(candidates, open_one)
         except ServerIdTaken:
             self._disconnected()
             raise
+        self._away.clear()
+        return opened
 
     @property
     def address(self) -> str:
@@ -91,7 +104,9 @@ class MysqlSource(Source):
             pass
 
     async def reachable(self) -> bool:
-        for one in addresses(self._destination.source):
+        known = addresses(self._destination.source)
+        # One that could be reached all the while, and lacks the position, is none that is back.
+        for one in [one for one in known if f"{one.host}:{one.port}" in self._away] or known:
             try:
                 # A whole login: MySQL locks out a host whose connections end before it, as those of a mere look do.
                 async with await SourceConnection.open(address_of(one)):
@@ -120,11 +135,19 @@ class MysqlSource(Source):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        found: Any = None,
         told: Told = lambda *_: None,
     ) -> Move:
         place = parse_where(where)
         return await move_by_hand(
-            addresses(self._destination.source), place, stored, entries, history, read_schemas=read_schemas, told=told
+            addresses(self._destination.source),
+            place,
+            stored,
+            entries,
+            history,
+            read_schemas=read_schemas,
+            found=found,
+            told=told,
         )
 
     def anew(self) -> tuple[dict[str, Any], ...]:

@@ -266,12 +266,13 @@ Told = Callable[[str, int, int], object]
 @dataclass(frozen=True, slots=True)
 class Move:
     """A new position, what it costs, and the entries of the schema history that have to be stored with it. `notes`
-    are sentences for the operator."""
+    are sentences for the operator. `found` is for move_by_hand(), which then need not search once more."""
 
     position: Position
     gap: Gap
     entries: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    found: Any = None
 
 
 class SecondConnection(ABC):
@@ -331,8 +332,8 @@ class Source(ABC):
 
     @abstractmethod
     async def reachable(self) -> bool:
-        """Whether any of its addresses takes a connection, or refuses it for another reason than that it is away.
-        Bounded in time; never raises SourceError."""
+        """Whether any of its addresses takes a connection, or refuses it for another reason than that it is away; of
+        those alone that were away when open() failed last. Bounded in time; never raises SourceError."""
 
     @abstractmethod
     def second_connection(self) -> SecondConnection:
@@ -351,11 +352,13 @@ class Source(ABC):
         history: Sequence[HistoryEntry],
         *,
         read_schemas: bool,
+        found: Any = None,
         told: Told = lambda *_: None,
     ) -> Move:
         """Where an operator wants the position: `where` is as docs/running.md writes it; `entries` and `history` are
-        those of the store; `told` hears how far the search is. Nothing is changed. Raises ValueError for a place that
-        is none, and SourceError."""
+        those of the store; `told` hears how far the search is. `found` is that of an earlier move to the same `where`:
+        then only what that means by now is looked at, which takes no longer than a few answers of the source. Nothing
+        is changed. Raises ValueError for a place that is none, and SourceError."""
 
     @abstractmethod
     def anew(self) -> tuple[dict[str, Any], ...]:

@@ -51,6 +51,9 @@ class RestartPolicy:
     taken_cap: float = 3600.0
     """The longest wait after ServerIdTaken, whose waits begin at `not_retriable` and double; also how long we have to
     be well until they begin anew."""
+    floor: float = 0.5
+    """The shortest wait that something from outside can end: whatever says so again and again makes no hot loop. A
+    delay that is shorter stays so."""
     observe_again: float = 10.0
     """The wait until observe() is started again after it failed."""
 
@@ -197,7 +200,11 @@ class Supervised:
         works: dict[str, tasks.Work] = {"stop": self.stop.wait(), "try now": self._try_now.wait()}
         if self._actor is not None:
             works["changed"] = self._changed(self._actor)
+        began = time.monotonic()
         await tasks.first(works, limit=delay)
+        rest = min(delay, self._policy.floor) - (time.monotonic() - began)
+        if rest > 0:
+            await tasks.set_within(self.stop, rest)
 
     async def _operate(self, action: str, who: str, **more: Any) -> dict[str, Any]:
         """What operators ask; see Destination. Raises RequestRefused."""
@@ -206,15 +213,15 @@ class Supervised:
             where = f"it is run by {status.holder}: ask there" if status.holder else f"it is {status.state.value}"
             raise RequestRefused(f"{self.settings.name} can't do that here: {where}")
         self._log.info(f"an operator asks: {action}", by=who, **more)
-        if action == "position":
-            return await actor.operator.move(who=who, **more)
-        if action == "pause":
-            await actor.operator.pause(who)
-        elif action == "resume":
-            await actor.operator.resume(who)
-        else:
-            await actor.operator.restart()
-        return {"done": True}
+        try:
+            works = {"operate": _operated(actor, action, who, **more), "stop": self.stop.wait()}
+            ended = await tasks.first(works)
+        except asyncio.CancelledError:
+            self._log.warning(f"an operator is gone, and has not heard what became of it: {action}", by=who)
+            raise
+        if "operate" not in ended:
+            raise RequestRefused(f"{self.settings.name} is stopped")
+        return dict(ended["operate"])
 
     async def _changed(self, actor: Destination) -> None:
         try:
@@ -241,6 +248,19 @@ class Supervised:
             except Exception:
                 self._log.exception("unexpected error of the observer")
             await asyncio.sleep(self._policy.observe_again)
+
+
+async def _operated(actor: Destination, action: str, who: str, **more: Any) -> dict[str, Any]:
+    """What the destination answers to an operator. Raises HeadraceError."""
+    if action == "position":
+        return await actor.operator.move(who=who, **more)
+    if action == "pause":
+        await actor.operator.pause(who)
+    elif action == "resume":
+        await actor.operator.resume(who)
+    else:
+        await actor.operator.restart()
+    return {"done": True}
 
 
 def _is_cancelled() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import NotUnderstood, PositionLost, SourceChanged, SourceUnreachable
 from headrace.model import Position
-from headrace.mysql.position.move import Where, relocate
+from headrace.mysql.position.move import Found, Where, relocate
 from headrace.mysql.position.server_comparison import compare_server
 from headrace.mysql.schema.entries import doubt_entry
 from headrace.mysql.wire.connection import SourceConnection, address_of
@@ -25,11 +25,13 @@ async def move_by_hand(
     history: Sequence[HistoryEntry],
     *,
     read_schemas: bool,
+    found: Found | None = None,
     told: Told = lambda *_: None,
 ) -> Move:
     """The move on the first address of the source that can be reached. `entries` are those of the schema history,
     `history` is that of the position, newest first. `read_schemas`: what is known of tables counts no more there.
-    `told` hears how far the scan of a file is. Raises SourceError and its kinds."""
+    `found` is what an earlier move to `where` found. `told` hears how far the scan of a file is. Raises SourceError
+    and its kinds."""
     unreachable: list[SourceUnreachable] = []
     for address in addresses:
         try:
@@ -41,6 +43,7 @@ async def move_by_hand(
                 history_entries=entries,
                 last_pos=stored.last_pos,
                 trail=trail(history),
+                found=found,
                 told=told,
             )
         except SourceUnreachable as error:

@@ -33,6 +33,17 @@ class NextFile:
 
 
 Where = Start | NextFile
+_SCANNED = (StartAt, StartTime, StartGtid)
+"""What is found by the scan of a file, and stays there; the others are found at once, and are elsewhere a moment later.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has found, and on which server."""
+
+    server_uuid: str
+    boundary: TransactionBoundary
 
 
 def parse_where(text: str) -> Where:
@@ -55,6 +66,7 @@ async def relocate(
     history_entries: Sequence[dict[str, Any]] = (),
     last_pos: int = 0,
     trail: Sequence[Position] = (),
+    found: Found | None = None,
     told: Told = lambda *_: None,
 ) -> Move:
     """Finds `where` on the source and makes the move there; nothing is written anywhere.
@@ -62,14 +74,18 @@ async def relocate(
     `history_entries` are the stored entries of the schema history. `last_pos` counts where no position is stored.
     `trail` are earlier positions that the store still has, newest first, back to the last jump: the stream was read
     from one to the next, so between them the schema history is whole, and their `_pos` are those that were given out.
-    `told` hears how far the scan of a file is. Raises PositionError when the source does not have the position, or
-    another SourceError.
+    `found` is what an earlier call found for `where`: no file is scanned again for it. `told` hears how far the scan of
+    a file is. Raises PositionError when the source does not have the position, or another SourceError.
     """
     async with await SourceConnection.open(address_of(source)) as connection:
         inventory = await take_inventory(connection)
         mover = _Mover(source, inventory, stored, reason, last_pos, told)
-        boundary = await mover.resolve(where, connection)
-    return await mover.move(boundary, history_entries, trail)
+        if found is not None and isinstance(where, _SCANNED):
+            boundary = mover.still(found)
+        else:
+            boundary = await mover.resolve(where, connection)
+    made = await mover.move(boundary, history_entries, trail)
+    return replace(made, found=Found(inventory.server_uuid, boundary))
 
 
 async def relocate_by_policy(source: SourceSettings, policy: str, lost: PositionLost, stored: Position) -> Move | None:
@@ -129,10 +145,19 @@ class _Mover:
             return await self._at_gtids(where.gtid_set, connection)
         return await self._next_file()
 
+    def still(self, found: Found) -> TransactionBoundary:
+        """What was found, if it is there by now. Raises PositionError."""
+        boundary, inventory = found.boundary, self._inventory
+        if found.server_uuid != inventory.server_uuid:
+            raise PositionError("another server answers than that on which the position was looked for")
+        if inventory.index(boundary.file) is None or boundary.offset > inventory.size(boundary.file):
+            raise PositionError(f"the source does not have {boundary} any more, which was found")
+        return boundary
+
     async def _at_time(self, when: datetime) -> TransactionBoundary:
         boundary = await self._finder.at_time(when)
         if boundary.file_position == self._finder.end().file_position:
-            self._notes.append("no transaction was committed then or later, so this is the end of the binlog")
+            self._notes.append(self._finder.nothing_since(when))
         oldest = self._inventory.readable[0]
         if boundary.file == oldest.name and oldest != self._inventory.files[-1]:
             begins = await self._finder.begins(oldest.name)

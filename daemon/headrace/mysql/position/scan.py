@@ -18,21 +18,26 @@ from headrace.settings.destination import SourceSettings
 
 
 class BinlogScan:
-    """The groups (transactions and statements that stand alone) of one file, from `offset` on to the file's end.
+    """The groups (transactions and statements that stand alone) of one file, from `offset` on to the file's end, or to
+    `until`.
 
     A group begins with its GTID event; without those (MySQL before 5.7) with BEGIN or the statement itself. It ends
     where the next one, or an event that belongs to no group, begins. Each search says in `on_group`, `on_boundary` and
     `on_event` what it looks for, and sets `done`.
 
     Readable between two calls of feed(): `done` (nothing more is wanted), `left` (the file was read to its end and
-    another follows), `idle` (read to the end of the binlog), `last` (offset behind the last event of the file),
-    `begun` (when the file was begun, in seconds since 1970; 0 before its first event), `gtids` (executed before the
-    present group, None when the server does not say), `commit_time_us`, `key` and `mariadb_gtid` of the group.
+    another follows), `idle` (read to the end of the binlog, or to `until` once end() was called), `last` (offset behind
+    the last event of the file), `begun` (when the file was begun, in seconds since 1970; 0 before its first event),
+    `gtids` (executed before the present group, None when the server does not say), `commit_time_us`, `key` and
+    `mariadb_gtid` of the group.
     """
 
     def __init__(self, file: str, offset: int = 4) -> None:
         self.cursor = cursor = EventCursor(file, offset)
         self.done = self.left = self.idle = False
+        self.until = 0
+        """What begins at this offset of the file or behind it counts no more; 0: nowhere. To be set before feed(): on a
+        source that is written to without a pause the binlog's end goes away from who reads it."""
         self.scanned = file
         self.last = offset
         self.begun = 0
@@ -69,7 +74,16 @@ class BinlogScan:
 
     def over(self) -> bool:
         """Whether nothing is left to read."""
-        return self.done or self.left or self.idle
+        return self.done or self.left or self.idle or self._reached()
+
+    def _reached(self) -> bool:
+        return 0 < self.until <= self.cursor.end and self.cursor.file == self.scanned
+
+    def end(self) -> None:
+        """Nothing more is fed: when that is because `until` was reached, it is where the file ends."""
+        if self._reached() and not (self.done or self.left or self.idle):
+            self._end_of_file(self.until)
+            self.idle = True
 
     # -- for searches ---------------------------------------------------------------------------------------------
 
@@ -190,14 +204,16 @@ class Probe:
         self._source, self._told = source, told
         self._server_id = (source.server_id ^ random.getrandbits(30)) & 0x3FFFFFFF | 0x80000000
 
-    async def run(self, scan: BinlogScan, end: int = 0) -> None:
+    async def run(self, scan: BinlogScan, end: int = 0, *, stop: bool = False) -> None:
         """Feeds a new `scan` from where it begins until it is over. `end` is the offset that it reads up to at most,
-        which is for who is told of it; 0: nobody is.
+        which is for who is told of it; 0: nobody is. With `stop` it ends there in any case: in the newest file more is
+        written meanwhile.
 
         Each answer has the limit connect_timeout, the whole has none: a file takes as long as it is large. Raises
         SourceError and its kinds, PositionLost and BinlogCorrupt among them.
         """
         limit, begin = self._source.connect_timeout + 2 * LOOK_HEARTBEAT, scan.cursor.end
+        scan.until = end if stop else 0
         # Without annotations MariaDB leaves events out, and with them the positions between events.
         dump = short_dump(self._source, self._server_id, scan.scanned, scan.cursor.end, annotations=True)
         with contextlib.closing(scan):
@@ -209,7 +225,8 @@ class Probe:
                         data = await scan.feed_from(stream, data, limit, scan.over)
                     except HeadraceError:
                         if scan.over():
-                            return  # damage behind what was looked for
+                            break  # damage behind what was looked for
                         raise
-                    if end and scan.cursor.file == scan.scanned:
-                        self._told(scan.scanned, scan.cursor.end - begin, end - begin)
+                    if end > begin and scan.cursor.file == scan.scanned:
+                        self._told(scan.scanned, max(0, min(scan.cursor.end, end) - begin), end - begin)
+                scan.end()

@@ -13,11 +13,12 @@ from headrace.mysql.events.gtid import GtidSet
 from headrace.mysql.position import scans
 from headrace.mysql.position.heads import FileHeads
 from headrace.mysql.position.inventory import Binlog, Inventory, file_by_gtids, newest_where
-from headrace.mysql.position.scan import Probe
+from headrace.mysql.position.scan import BinlogScan, Probe
 from headrace.mysql.position.scans import TransactionBoundary
 from headrace.mysql.schema.states import file_number
 from headrace.ports.source import Told
 from headrace.settings.destination import SourceSettings
+from headrace.times import second_text
 
 _LAST_READ = re.compile(r"the last event read from '(?:[^']*/)?([^'/]+)' at (\d+)")
 _WRAP = 1 << 32
@@ -68,7 +69,8 @@ class PositionFinder:
         return TransactionBoundary(file, 4, head.gtids if self._inventory.gtid_mode else None)
 
     async def at_time(self, when: datetime) -> TransactionBoundary:
-        """The first transaction committed at `when` or later, in the binlog's order; else the end of the binlog.
+        """The first transaction committed at `when` or later, in the binlog's order; else the end that the binlog had
+        when it was listed.
 
         Files are searched by halves by the time that they were begun; then one file is read, and the next one when it
         has none.
@@ -82,6 +84,13 @@ class PositionFinder:
         at = await newest_where(self._sound.files, begins_before, 0)
         return await self._first_found(at, lambda file: scans.FirstSince(file, since))
 
+    def nothing_since(self, when: datetime) -> str:
+        """A sentence for who asked for a time from which on nothing was committed."""
+        now, ahead = self._inventory.now, ""
+        if when.timestamp() > now > 0:
+            ahead = f" (that time lies ahead of the source's clock, which says {second_text(now)})"
+        return f"no transaction was committed then or later{ahead}, so this is the end of the binlog"
+
     async def first_missing(self, gtids: GtidSet) -> TransactionBoundary:
         """Where the first transaction begins that is not in `gtids`; else the end of the binlog."""
         file = await file_by_gtids(self._sound, gtids, self._heads)
@@ -93,12 +102,17 @@ class PositionFinder:
         """What scans find first, of one file after the other from number `at` on; else the end of the binlog."""
         for binlog in self._sound.files[at:]:
             scan = make(binlog.name)
-            await self._probe.run(scan, binlog.size)
+            await self._scan(scan)
             if scan.found is not None:
                 return scan.found
             if scan.idle:
                 break
         return self.end()
+
+    async def _scan(self, scan: BinlogScan) -> None:
+        """Has a scan run through a listed file, up to the end that the binlog had when it was listed."""
+        file, inventory = scan.scanned, self._inventory
+        await self._probe.run(scan, inventory.size(file), stop=file == inventory.files[-1].name)
 
     async def first_from(self, boundary: TransactionBoundary) -> int:
         """The commit time, in microseconds since 1970, of the first transaction at a boundary or behind it; 0 when
@@ -108,7 +122,7 @@ class PositionFinder:
         at, offset = self._inventory.index(boundary.file), boundary.offset
         for binlog in self._inventory.files[at:] if at is not None else ():
             scan = scans.FirstSince(binlog.name, 0, offset if offset < _WRAP else 4)
-            await self._probe.run(scan, binlog.size)
+            await self._scan(scan)
             if scan.found is not None:
                 return scan.found.commit_time_us
             if scan.idle:
@@ -158,7 +172,7 @@ class PositionFinder:
         if all(state.get(domain, 0) == number for domain, number in wanted.items()):
             return TransactionBoundary(file, 4)
         scan = scans.MariadbAt(file, wanted, state)
-        await self._probe.run(scan, self._inventory.size(file))
+        await self._scan(scan)
         if scan.found is None:
             raise PositionError(
                 f"no position in the source's binlogs has the GTID state {text}",
