@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ _ASKED = ("command", "operate")
 _HOLDS = 1.0
 """Seconds that the copy of a lease is made with; only its deadline counts."""
 
-Ask = Callable[..., Awaitable[dict[str, Any]]]
+Ask = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 """Takes the name of a destination, the field that is called, and what it is called with."""
 
 
