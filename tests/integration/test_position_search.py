@@ -281,7 +281,8 @@ async def test_a_gtid_position_of_mariadb_is_found_as_file_and_offset(written: W
     groups = written.groups(file)
     state = written.run(f"SELECT BINLOG_GTID_POS('{file}', {groups[2][0]})")[0][0]
     move = await relocate(written.source, parse_where(state), None, reason="operator")
-    assert (move.position.file, move.position.offset, move.position.gtid_set) == (file, groups[2][0], "")
+    assert (move.position.file, move.position.gtid_set) == (file, "")
+    assert groups[1][1] <= move.position.offset <= groups[2][0]  # the server may have written a checkpoint in between
     with pytest.raises(PositionError, match="no position"):
         await relocate(written.source, parse_where("0-31-99999"), None, reason="operator")
     theirs = parse_where("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")

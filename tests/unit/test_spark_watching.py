@@ -290,7 +290,8 @@ def test_dashboard_and_alerts_can_be_read() -> None:
     text = (DEPLOY / "prometheus" / "headrace-spark.rules.yml").read_text()
     assert "\t" not in text
     alerts = re.findall(
-        r"^ {6}- alert: (\w+)\n {8}expr: \S.*\n(?: {8}for: \d+m\n)? {8}labels: \{severity: (?:critical|warning)\}\n"
+        r"^ {6}- alert: (\w+)\n(?: {8}# .*\n)* {8}expr: (?:>-(?:\n {10}\S.*)+|[^>\s].*)\n"
+        r"(?: {8}for: \d+m\n)? {8}labels: \{severity: (?:critical|warning)\}\n"
         r" {8}annotations:\n {10}summary: (?:\".+\"|[^\":{]+(?:\{\{ \$labels\.\w+ \}\}[^\":{]*)?)$",
         text,
         re.MULTILINE,

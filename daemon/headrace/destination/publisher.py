@@ -66,6 +66,11 @@ class Publisher:
         """Whether the sink has nothing of ours that is not confirmed."""
         return not self._handed and not self._unsent
 
+    @property
+    def passes(self) -> bool:
+        """Whether a batch without messages is confirmed at once: all before it are, and the sink has no part in it."""
+        return self.idle and not len(self.queue) and not self.suspended and not self.sink.keeps_position
+
     # -- the sink -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

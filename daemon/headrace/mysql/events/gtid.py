@@ -108,6 +108,8 @@ class GtidSet:
 
     def forget_oldest(self, limit: int) -> None:
         """Leaves at most `limit` intervals, those with the highest numbers of each source."""
+        if self.intervals <= limit:
+            return
         while self.intervals > limit:
             longest = max(self._sets.values(), key=len)
             del longest[0]
