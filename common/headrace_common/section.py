@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -43,13 +44,13 @@ def _check_file(value: Any) -> Any:
         return None
     if not isinstance(value, str | Path) or not str(value):
         raise ValueError("should be the path of a file")
+    path = Path(value)
     try:
-        path = Path(value)
-        if not path.exists():
-            raise ValueError(f"there is no file {path}")
-        if not path.is_file():
+        if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError(f"{path} is no file")
         path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"there is no file {path}") from None
     except OSError as error:
         raise ValueError(f"the file {value} can't be read: {error.strerror}") from None
     return path
@@ -108,7 +109,7 @@ class TlsSection(Section):
 class OptionalTls(TlsSection):
     """The base of sections about a MySQL server, which says by itself whether it can encrypt."""
 
-    tls: Literal["verified", "required", "preferred", "disabled"] | None = Field(
+    tls: Literal["disabled", "preferred", "required", "verified"] | None = Field(
         default=None,
         description="verified: encrypted, and the server's certificate and name are checked, against tls_ca or the "
         "system's CAs; required: encrypted, and checked only when tls_ca is given; preferred: the same when the server "

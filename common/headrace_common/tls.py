@@ -23,6 +23,16 @@ def tls_by_host(tls: str | None, host: str) -> str:
     return "preferred" if here else "verified"
 
 
+def trusting(*, ca: Path | str | None = None, text: str | None = None) -> ssl.SSLContext:
+    """Returns a context that checks certificates and names of servers: against `ca`, a file, or `text`, PEM, or what
+    the system trusts. Raises OSError."""
+    context = ssl.create_default_context(cafile=ca or None, cadata=text)
+    # Which Python runs must not decide who is trusted: 3.13 began to refuse certificates without an identifier of their
+    # authority's key, which MySQL's own and those of many houses do not have.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 def client_context(
     ca: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None
 ) -> ssl.SSLContext:
@@ -30,7 +40,7 @@ def client_context(
     TlsFileError when a file can't be used, a key with a password included."""
     option, file = "tls_ca", ca
     try:
-        context = ssl.create_default_context(cafile=ca or None)
+        context = trusting(ca=ca)
         if certificate:
             option, file = ("tls_key", key) if key else ("tls_certificate", certificate)
             if b"ENCRYPTED" in Path(file).read_bytes():  # of which OpenSSL would say "PEM lib"

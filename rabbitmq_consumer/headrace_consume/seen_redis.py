@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -29,8 +30,9 @@ class RedisSeen(SeenStore):
 
     async def open(self) -> None:
         url = self._settings.url.get_secret_value()
-        # redis-py checks names since 6.0 only; a parameter of the URL goes before
-        tls = {"ssl_check_hostname": True} if url.startswith("rediss:") else {}
+        # As headrace_common.tls has it; a parameter of the URL goes before.
+        strict = {"ssl_exclude_verify_flags": [ssl.VERIFY_X509_STRICT]}
+        tls: dict[str, Any] = strict if url.startswith("rediss:") else {}
         client = self._client = self._client or Redis.from_url(
             url,
             socket_timeout=self._settings.timeout,

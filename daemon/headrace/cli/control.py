@@ -150,6 +150,8 @@ def _connection(settings: HttpSettings, limit: float | None) -> http.client.HTTP
     import http.client
     import ssl
 
+    from headrace_common.tls import trusting
+
     if settings.address is None:
         raise CommandRefused(
             "[http] listen is off, and the daemon takes commands there",
@@ -164,7 +166,7 @@ def _connection(settings: HttpSettings, limit: float | None) -> http.client.HTTP
     text = settings.tls_certificate.read_text("ascii", "replace")
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     first = f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"
-    context = ssl.create_default_context(cadata=first)
+    context = trusting(text=first)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return http.client.HTTPSConnection(host, port, timeout=limit, context=context)

@@ -16,6 +16,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace_common.tls import trusting
 
 _LIMIT = 10.0
 """Seconds for a request, at most."""
@@ -89,7 +90,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         """Whom the system trusts, and the CA of the brokers, which often is the same house's."""
         if self._url.scheme != "https" or self._settings.tls_ca is None:
             return True
-        context = ssl.create_default_context()
+        context = trusting()
         context.load_verify_locations(self._settings.tls_ca)
         return context
 
