@@ -22,9 +22,9 @@ NAME = '`"\\{}\'; drop table "名'
 class Binlog:
     """Writes packets as a server does, from offset 4 on."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checksums: bool = True) -> None:
         self.at, self.packets = 4, bytearray()
-        self.sequence = 0
+        self.sequence, self.checksums = 0, checksums
 
     def event(
         self,
@@ -36,10 +36,12 @@ class Binlog:
         flip: int = 0,
         flags: int = 0,
     ) -> None:
-        size = 19 + len(body) + 4
+        checksum = self.checksums or kind == 15  # the description of the format always has one
+        size = 19 + len(body) + 4 * checksum
         end = 0 if artificial else self.at + size
         raw = struct.pack("<IBIIIH", when, kind, 1, size, end & 0xFFFFFFFF, flags) + body
-        raw += struct.pack("<I", zlib.crc32(raw) ^ flip)
+        if checksum:
+            raw += struct.pack("<I", zlib.crc32(raw) ^ flip)
         if not artificial:
             self.at += size
         self.packets += (len(raw) + 1).to_bytes(3, "little") + bytes([self.sequence & 255, 0]) + raw
@@ -47,7 +49,7 @@ class Binlog:
 
     def begin_file(self, name: str = "b.000001") -> Binlog:
         self.event(4, struct.pack("<Q", 4) + name.encode(), when=0, artificial=True)
-        self.event(15, struct.pack("<H50sIB", 4, b"9.7", 0, 19) + bytes(40) + b"\x01")
+        self.event(15, struct.pack("<H50sIB", 4, b"9.7", 0, 19) + bytes(40) + bytes([self.checksums]))
         return self
 
     def gtid(self, gno: int, micros: int) -> None:

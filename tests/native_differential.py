@@ -6,8 +6,11 @@ usage: python -m tests.native_differential made|damaged [INPUTS] [SEED]
 from __future__ import annotations
 
 import random
+import struct
 import sys
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.cli.wiring import new_format
@@ -52,17 +55,44 @@ _ROUTES: tuple[dict[str, Any], ...] = (
     {"partitions": 3, "partition_hash": ".*\\..*:c1^c2"},
     {"partitions": 4, "partition_hash": ".*\\..*:$pk$", "hash": "canal"},
 )
-_FILTERS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"exclude": "shop\\.t1"}, {"exclude_columns": "shop\\.t0:c1/c2"})
+_FILTERS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {},
+    {"exclude": "shop\\.t1"},
+    {"exclude_columns": "shop\\.t0:c1/c2"},
+    {"ddl": False},
+    {"dml_queries": True},
+    {"table_errors": "skip"},
+)
 _SINKS: tuple[dict[str, Any], ...] = ({"type": "kafka", "bootstrap_servers": "k:9092"}, {"type": "jsonl", "path": "-"})
 
 
-def settings(rng: random.Random) -> DestinationSettings:
-    """A destination's settings at random."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a binlog is read. `sizes` are those of its pieces, and `takes` says behind how many of them messages are
+    taken; `eager`: reading stops between transactions."""
+
+    start: DumpStart
+    sizes: Sequence[int]
+    takes: int = 0
+    eager: bool = False
+    mariadb: bool = False
+
+
+WHOLE = DumpStart(Position("server", "b.000001", 4), checksums=True)
+
+
+def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSettings:
+    """A destination's settings at random, which may pass over what begins at some of `places`."""
     sink, message = rng.choice(_SINKS), rng.choice(_MESSAGES)
+    source: dict[str, Any] = {"row_image": rng.choice(("full", "any"))}
+    if places and rng.random() < 0.3:
+        source["skip_event"] = [f"b.000001:{rng.choice(places)}" for _ in range(rng.choice((1, 1, 3)))]
     return destination_of(
         {
             "name": "shop",
-            "source": {"host": "h", "user": "u", "password": "p"},
+            "source": {"host": "h", "user": "u", "password": "p", **source},
             "route": {"topic": "shop", **rng.choice(_ROUTES)},
             "message": message,
             "filter": rng.choice(_FILTERS),
@@ -72,20 +102,24 @@ def settings(rng: random.Random) -> DestinationSettings:
 
 
 def outcome(
-    data: bytes, config: DestinationSettings, native: Any, sizes: Sequence[int], *, mariadb: bool, takes: int
+    data: bytes, config: DestinationSettings, native: Any, way: Reading, positions: list[Position] | None = None
 ) -> list[Any]:
-    """All that comes of a binlog that is fed in pieces of these sizes: messages, positions, counts, and the error."""
+    """All that comes of a binlog: messages, positions, counts, and the error. `positions` gets those on the way."""
     builder = make_builder(config, new_format(config), "server", 5, native)
-    history = SchemaHistory(lambda *_: True, mariadb=mariadb, version="9.7.4", lower_case_table_names=0)
+    history = SchemaHistory(lambda *_: True, mariadb=way.mariadb, version="9.7.4", lower_case_table_names=0)
     options = DecoderOptions.of(config, DaemonSettings())
     decoder = Decoder(
-        DumpStart(Position("server", "b.000001", 4), checksums=True),
+        way.start,
         Receiver(rows=builder.emit, statement=builder.emit_schema, native=builder.native),
         captures=builder.captures,
         history=history,
         options=options,
     )
     told: list[Any] = []
+    decoder.cutter.eager = way.eager
+
+    def enough() -> bool:
+        return way.eager and not decoder.transactions.in_group
 
     def take() -> None:
         for batch in builder.take(decoder.position(), 0.0):
@@ -99,7 +133,7 @@ def outcome(
     try:
         rest, at, turn = b"", 0, 0
         while at < len(data):
-            step = sizes[turn % len(sizes)]
+            step = way.sizes[turn % len(way.sizes)]
             turn += 1
             rest, at = rest + data[at : at + step], at + step
             done, more = 0, True
@@ -107,13 +141,18 @@ def outcome(
                 builder._now_ms = 1_800_000_000_000
                 if builder.native is not None:
                     builder.native.now_ms = builder._now_ms
-                done, more = decoder.feed(rest, done, lambda: False)
+                done, more = decoder.feed(rest, done, enough)
+                between = ("between", str(decoder.position().to_dict()))
+                if enough() and between not in told[-1:]:
+                    told.append(between)
                 if decoder.described.wanted is not None:
                     decoder.described.learned("it was never read")
                     more = True
             rest = rest[done:]
+            if positions is not None:
+                positions.append(decoder.position())
             told.append((str(decoder.position().to_dict()), decoder.cutter.events, decoder.transactions.count))
-            if takes and not turn % takes:
+            if way.takes and not turn % way.takes:
                 take()
         told.append(decoder.cutter.need)
     except HeadraceError as error:
@@ -121,19 +160,58 @@ def outcome(
     cursor = decoder.cursor
     told.append((str(decoder.position().to_dict()), cursor.file, cursor.end, cursor.start, decoder.transactions.count))
     take()
+    if positions is not None:
+        positions.append(decoder.position())
     decoder.close()
     return told
 
 
-def compare(data: bytes, rng: random.Random, *, mariadb: bool = False) -> int:
-    """Raises AssertionError where both ways differ; how many messages were made."""
-    config = settings(rng)
+def events_of(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Of each packet of a sound binlog: where it begins, the type of its event, and the offset of that in the file; -1
+    for one that is in no file."""
+    at = 0
+    while at < len(data):
+        size, end = struct.unpack_from("<II", data, at + 14)
+        yield at, data[at + 9], end - size if end else -1
+        at += 4 + int.from_bytes(data[at : at + 3], "little")
+
+
+def begun_at(rng: random.Random, data: bytes, config: DestinationSettings, way: Reading) -> tuple[bytes, DumpStart]:
+    """What a server sends to one who goes on from a place where reading has been, and what a decoder is told of it."""
+    positions: list[Position] = []
+    outcome(data, config, None, replace(way, sizes=[rng.randrange(50, 3000)]), positions)
+    position = rng.choice(positions)
+    if rng.random() < 0.3:
+        return data, DumpStart(replace(position, gtid_set=""), way.start.checksums, skip_before=position.offset)
+    if rng.random() < 0.5:
+        position = replace(position, gtid_set="")
+    packets = [*events_of(data), (len(data), 0, position.offset)]
+    head = packets[2][0]  # ROTATE and the description of the format
+    begin = next((at for at, _, offset in packets[2:] if offset == position.offset), head)
+    return data[:head] + data[begin:], DumpStart(position, way.start.checksums)
+
+
+def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = False) -> int:
+    """Raises AssertionError where both ways differ; how many messages were made. `sound`: its packets are whole."""
+    config = settings(
+        rng, [offset for _, kind, offset in events_of(data) if kind != 15 and offset > 0] if sound else ()
+    )
     sizes = [rng.choice((len(data), 4096, 500, 37, 1 + rng.randrange(2000))) for _ in range(5)]
-    takes = rng.choice((0, 0, 1, 3))
-    python = outcome(data, config, None, sizes, mariadb=mariadb, takes=takes)
-    native = outcome(data, config, find().module, sizes, mariadb=mariadb, takes=takes)
+    way = Reading(WHOLE, sizes, rng.choice((0, 0, 1, 3)), rng.random() < 0.2, mariadb)
+    if sound:
+        size = struct.unpack_from("<I", data, 14)[0]
+        way = replace(
+            way,
+            start=replace(
+                WHOLE, checksums=zlib.crc32(data[5 : 1 + size]) == int.from_bytes(data[1 + size : 5 + size], "little")
+            ),
+        )
+        if rng.random() < 0.3:
+            data, start = begun_at(rng, data, config, way)
+            way = replace(way, start=start)
+    python, native = outcome(data, config, None, way), outcome(data, config, find().module, way)
     for i, (a, b) in enumerate(zip(python, native, strict=False)):
-        assert a == b, f"entry {i}\npython {a!r}\nnative {b!r}\n{config!r}\n{sizes}"
+        assert a == b, f"entry {i}\npython {a!r}\nnative {b!r}\n{config!r}\n{way}"
     assert len(python) == len(native), (python[len(native) :], native[len(python) :])
     return sum(1 for one in python if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list))
 
@@ -145,7 +223,7 @@ def made(inputs: int, seed: int) -> int:
         rng = random.Random(f"{seed} {number}")
         data = stream(rng, broken=rng.choice((0.0, 0.0, 0.002, 0.05)))
         try:
-            total += compare(data, rng)
+            total += compare(data, rng, sound=True)
         except Exception as error:
             raise AssertionError(f"input {number} of seed {seed}: {error}") from error
     return total
@@ -157,7 +235,8 @@ def damaged(inputs: int, seed: int) -> int:
     for number in range(inputs):
         data = mutator.stream()
         try:
-            total += compare(data, random.Random(f"{seed} {number}"), mariadb=b"MariaDB" in data[:120])
+            mariadb = b"MariaDB" in data[:120]
+            total += compare(data, random.Random(f"{seed} {number}"), sound=False, mariadb=mariadb)
         except Exception as error:
             raise AssertionError(f"input {number} of seed {seed}: {error}") from error
     return total

@@ -406,8 +406,8 @@ def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[T
 
 def stream(rng: random.Random, *, broken: float = 0.005) -> bytes:
     """The packets of one random binlog."""
-    binlog = Binlog().begin_file()
-    tables = [table(rng, i, broken=broken) for i in range(rng.choice((1, 2, 4)))]
+    binlog = Binlog(checksums=rng.random() < 0.85).begin_file()
+    tables = [table(rng, i, broken=broken) for i in range(rng.choice((1, 2, 4, 12)))]
     gno = rng.randrange(1, 1 << 40)
     for _ in range(rng.choice((1, 5, 20))):
         gno += rng.choice((1, 1, 1, 1, 3))

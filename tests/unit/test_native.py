@@ -31,6 +31,7 @@ from tests.random_tables import json_bytes
 
 MODULE: Any = native.find().module
 needs_native = pytest.mark.skipif(MODULE is None, reason="headrace-native is not installed: scripts/build-native")
+WHOLE = native_differential.Reading(native_differential.WHOLE, [1 << 30])
 MORE = int(os.environ.get("HEADRACE_NATIVE_INPUTS", "0"))
 """For a long run by hand."""
 
@@ -225,10 +226,7 @@ def test_an_error_names_the_event_that_native_code_left() -> None:
     data = bytearray(binlog.packets)
     data[good + 40] ^= 1
     config = native_differential.settings(random.Random(1))
-    outcomes = [
-        native_differential.outcome(bytes(data), config, module, [len(data)], mariadb=False, takes=0)
-        for module in (None, MODULE)
-    ]
+    outcomes = [native_differential.outcome(bytes(data), config, module, WHOLE) for module in (None, MODULE)]
     assert outcomes[0] == outcomes[1]
     assert any("CRC32" in str(one) for one in outcomes[1])
 
@@ -249,10 +247,7 @@ def plain(message: dict[str, Any] | None = None, **source: Any) -> DestinationSe
 def both_ways_of(binlog: Binlog, message: dict[str, Any] | None = None, **source: Any) -> list[Any]:
     """What comes of a binlog by Python, and then by native code, fed whole."""
     config, data = plain(message, **source), bytes(binlog.packets)
-    return [
-        native_differential.outcome(data, config, module, [len(data)], mariadb=False, takes=0)
-        for module in (None, MODULE)
-    ]
+    return [native_differential.outcome(data, config, module, WHOLE) for module in (None, MODULE)]
 
 
 @needs_native
