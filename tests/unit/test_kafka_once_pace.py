@@ -43,12 +43,12 @@ class SlowTransactor:
         self.commits.append(self.sent)
 
 
-def one_row(number: int) -> MessageBatch:
+def one_row(number: int, size: int = 1) -> MessageBatch:
     at = Position("u", "binlog.000001", number)
-    return MessageBatch(values=[b"x"], headers=[[]], topic="shop", partition=0, rows=1, size=1, position=at)
+    return MessageBatch(values=[b"x"], headers=[[]], topic="shop", partition=0, rows=1, size=size, position=at)
 
 
-async def published(commit_takes: float, count: int) -> tuple[SlowTransactor, float]:
+async def published(commit_takes: float, count: int, size: int = 1) -> tuple[SlowTransactor, float]:
     """A backlog of one-row transactions, and how long it took until all of them were confirmed."""
     settings = KafkaSinkSettings.model_validate({"type": "kafka", "bootstrap_servers": "x:1"})
     transactor = SlowTransactor(commit_takes)
@@ -57,7 +57,7 @@ async def published(commit_takes: float, count: int) -> tuple[SlowTransactor, fl
     await sink.start()
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await asyncio.gather(*[await sink.publish(one_row(number)) for number in range(count)])
+    await asyncio.gather(*[await sink.publish(one_row(number, size)) for number in range(count)])
     took = loop.time() - began
     await sink.close()
     return transactor, took
@@ -74,6 +74,12 @@ def test_quick_brokers_get_a_commit_each_interval() -> None:
     transactor, took = virtual_time.run(published(0.01, 1000))
     assert took < 12
     assert len(transactor.commits) >= 80
+
+
+def test_one_who_catches_up_commits_a_third_as_often() -> None:
+    often, _ = virtual_time.run(published(0.01, 1000))
+    seldom, _ = virtual_time.run(published(0.01, 1000, size=300_000))
+    assert len(often.commits) * 0.3 < len(seldom.commits) < len(often.commits) * 0.45
 
 
 def test_after_a_slow_commit_quick_ones_are_frequent_again() -> None:

@@ -27,6 +27,11 @@ _IDLE_INTERVAL = 1.0
 _OFTEN = 0.1
 """Seconds between commits that are often enough while brokers are busy: below it commits take a third of the time at
 most, above it two thirds."""
+_MUCH = 1 << 20
+"""Bytes in a transaction that only one who catches up has: there a row waits in the queue anyway, so fewer commits
+cost nobody anything,"""
+_LATER = 3
+"""and so many intervals go into one."""
 _GATHER_MOST = 1.0
 """Seconds that are gathered for at most because commits take long; transaction_interval may be longer."""
 
@@ -36,7 +41,7 @@ class ExactlyOnceKafkaSink(Sink):
     transaction_interval or transaction_bytes, at the next batch with a position: in the midst of a MySQL transaction
     where that is a long one. Where commits take long, more is gathered for: twice what the last one took up to a tenth
     of a second, and half of it beyond that. Else most of the time would go into commits of the little that comes in an
-    interval, and what waits would grow.
+    interval, and what waits would grow. Where much comes, it is gathered for three intervals.
 
     start() fences every other producer of the destination. Then the state has to be read, and an epoch begun, through
     the KafkaStore with the same Transactor, before anything is published.
@@ -197,11 +202,12 @@ class ExactlyOnceKafkaSink(Sink):
         if parked and self._parking is not None:
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
+        interval = min(self._interval * (_LATER if self._size >= _MUCH else 1), self._longest)
         self._entries, self._size, self._since = [], 0, 0.0
         self._committed_at = asyncio.get_running_loop().time()
         took = self._committed_at - began
         slow = min(max(min(2 * took, _OFTEN), took / 2), _GATHER_MOST, self._longest)
-        self._gather = max(self._interval, slow)
+        self._gather = max(interval, slow)
         for done in waiting:
             settle(done)
 

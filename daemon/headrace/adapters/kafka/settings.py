@@ -46,8 +46,8 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
     )
     transaction_interval: Seconds = Field(
         default=0.06,
-        description="exactly_once: a Kafka transaction is committed after this time; later, by a second at "
-        "most, while commits themselves take long.",
+        description="exactly_once: a Kafka transaction is committed after this time; after three times as long where "
+        "a megabyte comes meanwhile, and later, by a second at most, while commits themselves take long.",
     )
     transaction_bytes: Size = Field(
         default=8 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."
