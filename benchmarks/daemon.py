@@ -167,8 +167,10 @@ def running(
 
 
 def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Sections of keys whose values are texts, numbers and booleans, which JSON writes as TOML does."""
+    """Sections of keys whose values are texts, numbers and booleans, which JSON writes as TOML does, or sections."""
     lines = []
     for name, keys in sections.items():
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+        inner = {f"{name}.{key}": value for key, value in keys.items() if isinstance(value, Mapping)}
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(v)}" for key, v in keys.items() if not isinstance(v, Mapping))]
+        lines += [toml(inner)] if inner else []
     return "\n".join(lines) + "\n"

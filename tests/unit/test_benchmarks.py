@@ -131,5 +131,10 @@ def test_figures_come_back_as_tables(tmp_path: Path) -> None:
 
 
 def test_a_destination_is_written_as_toml() -> None:
-    sections = {"source": {"port": 3306, "start": "latest"}, "filter": {"include": r"bench\.t"}, "message": {}}
+    sections: dict[str, dict[str, object]] = {
+        "source": {"port": 3306, "start": "latest"},
+        "filter": {"include": r"bench\.t"},
+        "message": {},
+    }
+    sections["message"] = {"format": "debezium", "debezium": {"schemas": False}}
     assert tomllib.loads(toml(sections)) == sections
