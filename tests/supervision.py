@@ -20,6 +20,12 @@ def settings(*names: str, drain_timeout: float = 30.0) -> Settings:
     return Settings.model_validate({"daemon": {"drain_timeout": drain_timeout}, "destinations": destinations})
 
 
+async def signalled(boss: Supervisor) -> int:
+    """Runs as the daemon does, which signals stop."""
+    with boss.handling_signals():
+        return await boss.run()
+
+
 class FakeActor:
     """Runs what the test says."""
 

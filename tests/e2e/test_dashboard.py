@@ -7,7 +7,8 @@ import os
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from devstack import Stack
 from tests import board
 from tests.browser import opened
+from tests.proxy import Proxy
 from tests.support import DaemonProcess, destination_toml, eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
@@ -30,8 +32,13 @@ interval = "500ms"
 format = "debezium"
 debezium.schemas = false
 """
-"""A message a row, which takes a while."""
 PER_TRANSACTION = 50
+
+
+@pytest.fixture
+def resources() -> Iterator[ExitStack]:
+    with ExitStack() as held:
+        yield held
 
 
 def ask(url: str, path: str, **parameters: str) -> Any:
@@ -48,7 +55,7 @@ def told(url: str) -> dict[str, str]:
 
 async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_alert(
     stack: Stack, mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess],
-    tmp_path: Path,
+    resources: ExitStack, tmp_path: Path,
 ) -> None:  # fmt: skip
     def grow(transactions: int) -> None:
         for _ in range(transactions):
@@ -57,9 +64,12 @@ async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_aler
     cluster = stack.kafka(brokers=1)
     execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(200))")
     execute("INSERT INTO t (name) VALUES " + ", ".join(["(REPEAT('a', 100))"] * 5000))
-    grow(120)  # for a snapshot that takes a while
+    grow(120)
     sink = f'type = "kafka"\nbootstrap_servers = "{cluster.bootstrap_servers}"'
-    process = daemon(shop=destination_toml(mysql, schema, sink, snapshot="initial", more=MORE))
+    link = resources.enter_context(Proxy(mysql.host, mysql.port))
+    # So that a snapshot and a backlog take a while on any machine: Prometheus looks once a second.
+    link.limit(5_000_000)
+    process = daemon(shop=destination_toml(link, schema, sink, snapshot="initial", more=MORE))
     prometheus = stack.prometheus(
         [f"127.0.0.1:{process.port}"], [DEPLOY / "prometheus" / "headrace.rules.yml"], name="prometheus-board"
     )
@@ -90,7 +100,7 @@ async def test_each_panel_has_data_of_a_real_daemon_and_an_outage_fires_its_aler
         cluster.kill()
         write_until(lambda: told(prometheus.url)["HeadraceNotHealthy"] == "firing", 240)
         groups = ask(prometheus.url, "rules")["groups"]
-        grow(120)  # for a backlog that takes a while
+        grow(120)
         cluster.start()
         process.wait_state("shop", "STREAMING", 60)
         eventually(lambda: asked('headrace_backlog_eta_seconds{destination="shop"} > 0'), 120)

@@ -58,7 +58,7 @@ async def test_a_source_that_was_away_for_three_seconds_does_not_wait_out_a_long
 
         boss = Supervisor(settings, actor, policy=Patient())
         await wiring.open()
-        running = asyncio.create_task(boss.run(signals=False))
+        running = asyncio.create_task(boss.run())
         try:
             status = boss.statuses["shop"]
             await reached(lambda: status.state is State.STREAMING, 30)

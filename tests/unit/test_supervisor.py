@@ -28,7 +28,7 @@ from headrace.settings.destination import DestinationSettings
 from headrace.supervisor.supervised import Supervised
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor
 from headrace_common.systemd import Notifier
-from tests.supervision import FAST, FakeActor, FakeReloading, hang, settings, stream, supervisor, until
+from tests.supervision import FAST, FakeActor, FakeReloading, hang, settings, signalled, stream, supervisor, until
 
 
 async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> None:
@@ -49,7 +49,7 @@ async def test_a_failing_destination_restarts_and_leaves_the_other_alone() -> No
         await stream(status, stop)
 
     boss = supervisor(settings("bad", "good"), {"bad": bad, "good": good})
-    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert starts == {"bad": 5, "good": 1}
     text = "the broker is away -> start it -> see docs/troubleshooting.md#sink"
     assert seen[1:] == [(State.STALLED, "sink", text)] * 4
@@ -73,7 +73,7 @@ async def test_a_destination_whose_reader_is_gone_ends_and_the_last_of_them_ends
         raise OutputClosed("whoever read standard output is gone")
 
     boss = supervisor(settings("one", "two"), {"one": one, "two": two}, tick=0.01)
-    running = asyncio.create_task(boss.run())
+    running = asyncio.create_task(signalled(boss))
     await until(lambda: boss.statuses["one"].state is State.FAILED)
     await asyncio.sleep(0.1)
     assert not running.done(), "the other one goes on"
@@ -101,7 +101,7 @@ async def test_an_unexpected_error_is_one_sentence_and_a_traceback_in_the_log() 
     messages: list[str] = []
     boss = supervisor(settings("shop"), {"shop": run})
     with structlog.testing.capture_logs() as logs:
-        assert await asyncio.wait_for(boss.run(), 30) == 0
+        assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert messages == ["the destination ended without being asked to -> see docs/troubleshooting.md#error"]
     failures = [entry["error"] for entry in logs if entry["event"] == "destination failed"]
     assert failures[0].startswith("an unexpected error, ZeroDivisionError -> the log has the details; report it -> see")
@@ -121,7 +121,7 @@ async def test_a_factory_that_fails_is_a_failure_like_others() -> None:
         return FakeActor(status, stream)
 
     boss = Supervisor(settings("shop"), factory, policy=FAST)
-    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert calls == 2
 
 
@@ -133,7 +133,7 @@ async def test_a_wait_for_the_next_attempt_ends_at_the_stop() -> None:
         raise NotUnderstood("event type 200 at mysql-bin.000001:4")
 
     boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await waiting.wait()
     while boss.statuses["shop"].state is not State.FAILED:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -143,7 +143,7 @@ async def test_a_wait_for_the_next_attempt_ends_at_the_stop() -> None:
 
 async def test_what_operators_ask_of_a_destination_that_is_stopped_is_refused_at_once() -> None:
     boss = supervisor(settings("shop"), {"shop": stream})
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     while boss.statuses["shop"].state is not State.STREAMING:  # noqa: ASYNC110
         await asyncio.sleep(0)
     actor = boss.running["shop"]._actor
@@ -168,7 +168,7 @@ async def test_a_signal_drains(number: signal.Signals) -> None:
         drained.append(status.name)
 
     boss = supervisor(settings("one"), {"one": run})
-    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert drained == ["one"]
 
 
@@ -183,7 +183,7 @@ async def test_what_does_not_drain_is_cut_at_the_limit() -> None:
             cancelled.set()
 
     boss = supervisor(settings("shop", drain_timeout=0.01), {"shop": run}, grace=0.0)
-    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert cancelled.is_set()
     assert boss.statuses["shop"].state is State.STOPPED
 
@@ -196,7 +196,7 @@ async def test_a_second_signal_ends_at_once() -> None:
         await asyncio.Event().wait()
 
     boss = supervisor(settings("shop", drain_timeout=3600), {"shop": run})
-    assert await asyncio.wait_for(boss.run(), 30) == 1
+    assert await asyncio.wait_for(signalled(boss), 30) == 1
 
 
 async def test_a_failure_during_the_drain_is_noted_and_ends() -> None:
@@ -205,7 +205,7 @@ async def test_a_failure_during_the_drain_is_noted_and_ends() -> None:
         raise SourceMisconfigured("no binlog")
 
     boss = supervisor(settings("shop"), {"shop": run}, RestartPolicy())
-    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert boss.statuses["shop"].last_error == "no binlog -> see docs/troubleshooting.md#source"
 
 
@@ -215,7 +215,7 @@ async def test_systemd_hears_ready_watchdog_and_stopping(tmp_path: Path) -> None
         receiver.setblocking(False)
         notifier = Notifier(str(tmp_path / "notify"), watchdog_seconds=0.03)
         boss = supervisor(settings("shop", "down"), {"shop": stream, "down": hang}, notifier=notifier)
-        task = asyncio.create_task(boss.run())
+        task = asyncio.create_task(signalled(boss))
         loop = asyncio.get_running_loop()
         got = []
         while b"READY=1" not in got:
@@ -235,7 +235,7 @@ async def test_the_start_of_the_service_does_not_wait_for_a_source_that_is_away(
         receiver.bind(str(tmp_path / "notify"))
         receiver.setblocking(False)
         boss = supervisor(settings("away"), {"away": hang}, notifier=Notifier(str(tmp_path / "notify")))
-        task = asyncio.create_task(boss.run())
+        task = asyncio.create_task(signalled(boss))
         loop = asyncio.get_running_loop()
         got = []
         async with asyncio.timeout(10):
@@ -355,7 +355,7 @@ async def test_a_sighup_while_a_failed_run_still_drains_begins_the_next_at_once(
 
     policy = RestartPolicy(not_retriable=1000.0)
     boss = supervisor(settings("shop"), {"shop": run}, policy, reloading=reloading)
-    assert await asyncio.wait_for(boss.run(), 30) == 0
+    assert await asyncio.wait_for(signalled(boss), 30) == 0
     assert (starts, failed.is_set()) == (2, True)
 
 
@@ -376,7 +376,7 @@ async def test_a_wait_ends_as_soon_as_something_was_mended(by: str) -> None:
 
     reloading = FakeReloading()
     boss = Supervisor(settings("shop"), factory, reloading=reloading)
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: boss.statuses["shop"].state is State.POSITION_LOST)
     if by == "a SIGHUP":
         os.kill(os.getpid(), signal.SIGHUP)
@@ -403,7 +403,7 @@ async def test_what_ends_each_wait_at_once_makes_no_hot_loop() -> None:
 
     policy = RestartPolicy(floor=0.1)
     boss = Supervisor(settings("shop"), lambda destination, status: Restless(status, run), policy=policy)
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: len(starts) > 3)
     assert min(after - before for before, after in pairwise(starts)) >= 0.09
     boss.request_stop()
@@ -423,7 +423,7 @@ async def test_a_changed_that_fails_leaves_the_wait_as_long_as_it_was() -> None:
         raise NotUnderstood("event type 200")
 
     boss = Supervisor(settings("shop"), lambda destination, status: Deaf(status, run), policy=RestartPolicy())
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     with structlog.testing.capture_logs() as logs:
         await until(lambda: any(entry["event"] == "unexpected error while waiting" for entry in logs))
     await asyncio.sleep(0.05)
@@ -447,7 +447,7 @@ async def test_an_observer_that_fails_begins_again_and_never_ends_the_destinatio
         return actors[-1]
 
     boss = Supervisor(settings("shop"), factory, policy=RestartPolicy(observe_again=0.001))
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: bool(actors) and actors[0].observed == 4)
     assert (boss.statuses["shop"].state, starts, boss.statuses["shop"].restarts) == (State.STREAMING, 1, 0)
     boss.request_stop()

@@ -12,7 +12,7 @@ from headrace.settings.destination import DestinationSettings, Settings
 from headrace.supervisor.supervisor import RestartPolicy, Supervisor
 from headrace_common.systemd import Notifier
 from tests.configured import destination_of
-from tests.supervision import FAST, FakeActor, FakeReloading, settings, stream, supervisor, until
+from tests.supervision import FAST, FakeActor, FakeReloading, settings, signalled, stream, supervisor, until
 
 
 async def test_only_destinations_that_differ_are_stopped_and_started() -> None:
@@ -31,7 +31,7 @@ async def test_only_destinations_that_differ_are_stopped_and_started() -> None:
     reloading = FakeReloading()
     boss = Supervisor(Settings(destinations=first), factory, reloading=reloading)
     statuses = boss.statuses
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: len(starts) == 3)
     other = boss.statuses["other"]
     other.rows = 5
@@ -73,7 +73,7 @@ async def test_what_does_not_drain_at_a_reload_is_cut_at_the_limit() -> None:
             stuck.set()
 
     boss = supervisor(settings("shop", drain_timeout=0.01), {"shop": run}, grace=0.0)
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: boss.running["shop"].task is not None)
     await asyncio.wait_for(boss.apply({}), 30)
     assert stuck.is_set()
@@ -96,7 +96,7 @@ async def test_a_stop_in_the_middle_of_a_reload_drains_everything_and_starts_not
     boss = Supervisor(
         settings("one"), lambda destination, status: FakeActor(status, run), reloading=reloading, policy=FAST
     )
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: started == ["one"])
     reloading.next.put_nowait(settings("two").destinations)
     await stopping.wait()
@@ -112,7 +112,7 @@ async def test_an_error_of_the_reload_leaves_all_as_it_is() -> None:
     boss = supervisor(
         settings("one"), {"one": stream, "two": stream}, RestartPolicy(observe_again=0.001), reloading=reloading
     )
-    task = asyncio.create_task(boss.run())
+    task = asyncio.create_task(signalled(boss))
     await until(lambda: boss.statuses["one"].state is State.STREAMING)
     reloading.next.put_nowait(ZeroDivisionError())
     reloading.next.put_nowait(settings("one", "two").destinations)
@@ -135,7 +135,7 @@ async def test_systemd_hears_of_a_reload_only_after_the_start(tmp_path: Path) ->
         reloading = FakeReloading()
         notifier = Notifier(str(tmp_path / "notify"))
         boss = supervisor(settings("shop"), {"shop": run}, notifier=notifier, reloading=reloading, tick=0.001)
-        task = asyncio.create_task(boss.run())
+        task = asyncio.create_task(signalled(boss))
         loop = asyncio.get_running_loop()
 
         async def hear(wanted: bytes) -> list[bytes]:

@@ -43,7 +43,7 @@ class Made:
         daemon = {"processes": processes, "spool": str(folder)}
         self.settings = Settings.model_validate({"daemon": daemon, "destinations": destinations(*names)})
         self.pool = Pool(self.settings, COMMAND, patience=patience, tick=0.05, **more)
-        self.task = asyncio.create_task(self.pool.run(signals=False))
+        self.task = asyncio.create_task(self.pool.run())
 
     def told(self) -> list[str]:
         return self.diary.read_text().splitlines()
@@ -177,7 +177,7 @@ async def test_a_worker_that_can_t_go_on_is_tried_again_and_says_why(name: str, 
 async def test_a_command_that_can_t_be_started_is_told_and_tried_again(tmp_path: Path) -> None:
     settings = Settings.model_validate({"daemon": {"processes": 2}, "destinations": destinations("a")})
     pool = Pool(settings, (str(tmp_path / "nothing"),), patience=PATIENCE)
-    task = asyncio.create_task(pool.run(signals=False))
+    task = asyncio.create_task(pool.run())
     await until(lambda: pool.workers()[0].restarts > 1 if pool.workers() else False)
     assert "can't be started: No such file" in pool.statuses["a"].message
     pool.request_stop()

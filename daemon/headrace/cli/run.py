@@ -78,7 +78,8 @@ async def _with_workers(settings: Settings, reloader: Reloader, notifier: Notifi
         with pool.handling_signals():
             await wiring.open()
             node, cluster = settings.daemon.node, wiring.cluster
-            facts = Facts(pool.statuses, node, reloader.errors, cluster, str(native), pool.counts, pool.workers)
+            counts = pool.counts if cluster is not None else None
+            facts = Facts(pool.statuses, node, reloader.errors, cluster, str(native), counts, pool.workers)
             return await _run(pool, settings, facts)
     finally:
         await wiring.close()
@@ -86,7 +87,7 @@ async def _with_workers(settings: Settings, reloader: Reloader, notifier: Notifi
 
 async def _run(runs: Supervisor | Pool, settings: Settings, facts: Facts) -> int:
     async with _serving(settings, facts):
-        return await runs.run(signals=False)
+        return await runs.run()
 
 
 @asynccontextmanager

@@ -38,8 +38,8 @@ class Facts:
     cluster: Cluster | None = None
     native: str = ""
     """Which native code is used, or why none."""
-    counts: ClusterCounts | None = None
-    """Live: what all workers have come to with the cluster service. None: what `cluster` itself counts."""
+    counts: Callable[[], ClusterCounts] | None = None
+    """What all workers have come to with the cluster service. None: what `cluster` itself counts."""
     workers: Callable[[], Sequence[WorkerFacts]] | None = None
     """The worker processes that run the destinations; None when this process does."""
 

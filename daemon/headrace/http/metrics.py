@@ -34,9 +34,7 @@ class Metrics(Collector):
 
     def __init__(self, facts: Facts, delay: LoopDelay) -> None:
         self._statuses, self._config_errors = facts.statuses, facts.config_errors
-        self._counts = facts.counts
-        if facts.counts is None and facts.cluster is not None:
-            self._counts = facts.cluster.counts
+        self._cluster, self._counts = facts.cluster, facts.counts
         self._workers = facts.workers
         self._node = facts.node
         self._delay = delay
@@ -66,7 +64,7 @@ class Metrics(Collector):
         yield from self._processes()
         yield from self._states()
         yield from self._fields()
-        yield from self._cluster()
+        yield from self._cluster_counts()
         yield self._round_trips()
         yield self._gaps()
         yield self._troubles()
@@ -109,10 +107,10 @@ class Metrics(Collector):
                 state.add_metric((destination, one.value), int(one is status.state))
         yield state
 
-    def _cluster(self) -> Iterator[Metric]:
-        counts = self._counts
-        if counts is None:
+    def _cluster_counts(self) -> Iterator[Metric]:
+        if self._cluster is None:
             return
+        counts = self._counts() if self._counts is not None else self._cluster.counts
         service = f"headrace_{counts.service}"
         text = "Sessions with the cluster service: the first, and one for each that was lost."
         yield CounterMetricFamily(f"{service}_sessions", text, value=counts.sessions)

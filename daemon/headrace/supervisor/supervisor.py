@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -20,8 +19,6 @@ from headrace.tasks import cancel, first
 from headrace_common.systemd import Notifier
 
 log = structlog.get_logger(__name__)
-
-__all__ = ["RestartPolicy", "Supervisor", "Wanted"]
 
 
 class Supervisor:
@@ -67,20 +64,17 @@ class Supervisor:
         for one in self.running.values():
             one.stop.set()
 
-    async def run(self, *, signals: bool = True) -> int:
-        """Runs all destinations until SIGTERM, SIGINT or `request_stop`; the process's exit status.
-
-        0 after a stop, drained or cut at the limit; 1 when a second signal ended it at once, or when all destinations
-        have ended with errors that only another process can get over. SIGHUP reads the configuration again.
-        """
-        with self.handling_signals() if signals else contextlib.nullcontext():
-            return await self._run()
-
     def handling_signals(self) -> AbstractContextManager[None]:
         """Within it a signal ends what run() does, or will do: also one that comes before it is called."""
         return self._service.handling_signals()
 
-    async def _run(self) -> int:
+    async def run(self) -> int:
+        """Runs all destinations until `request_stop`, which a signal calls too (see handling_signals); the process's
+        exit status.
+
+        0 after a stop, drained or cut at the limit; 1 when a second request ended it at once, or when all destinations
+        have ended with errors that only another process can get over.
+        """
         heartbeat = asyncio.create_task(self._heartbeat(), name="supervisor")
         work = self._service.reload(self, again=self._policy.observe_again)
         reload = asyncio.create_task(work, name="reload")

@@ -363,13 +363,13 @@ class Handle:
 
     def _end_counts(self) -> None:
         if self._last is not None and self._last.counts is not None:
-            self._past = total(self.counts)
+            self._past = total(self._last.counts.service, self.counts)
         self._last = None
 
 
-def total(counts: Sequence[ClusterCounts]) -> ClusterCounts:
-    """The sum of some, of which there is one at least."""
-    made = ClusterCounts(counts[0].service)
+def total(service: str, counts: Sequence[ClusterCounts]) -> ClusterCounts:
+    """The sum of some about the same service."""
+    made = ClusterCounts(service)
     for one in counts:
         made.sessions += one.sessions
         made.suspensions += one.suspensions

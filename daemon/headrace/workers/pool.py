@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -89,8 +88,6 @@ class Pool:
         self._patience = patience or Patience(drain=drain, silence=max(10.0, watchdog / 2))
         self.statuses: dict[str, DestinationStatus] = {}
         self._homes: dict[str, int] = {}
-        self.counts = ClusterCounts(settings.service) if settings.cluster is not None else None
-        """What all workers have come to with the cluster service, as of the last tick."""
         env = worker_env()
         self._handles = {
             number: Handle(number, command, env, self._begin, self.statuses, self._patience)
@@ -105,6 +102,10 @@ class Pool:
     def workers(self) -> list[WorkerFacts]:
         """Those that were ever started."""
         return [handle.facts() for handle in self._handles.values() if handle.task is not None]
+
+    def counts(self) -> ClusterCounts:
+        """What all workers have come to with the cluster service, as far as they have said."""
+        return total(self._settings.service, [one for handle in self._handles.values() for one in handle.counts])
 
     def request_stop(self) -> None:
         """The first call asks every worker to drain and stop, the second ends them at once."""
@@ -121,13 +122,9 @@ class Pool:
             else:
                 handle.stop()
 
-    async def run(self, *, signals: bool = True) -> int:
-        """Runs the workers until SIGTERM, SIGINT or `request_stop`; the process's exit status, 1 after a second signal.
-        All of them have ended when this returns or raises."""
-        with self.handling_signals() if signals else contextlib.nullcontext():
-            return await self._run()
-
-    async def _run(self) -> int:
+    async def run(self) -> int:
+        """Runs the workers until `request_stop`, which a signal calls too; the process's exit status, 1 after a second
+        request. All of them have ended when this returns or raises."""
         telling = asyncio.create_task(self._watch(), name="workers")
         reload = asyncio.create_task(self._service.reload(self, again=_AGAIN), name="reload")
         self._start()
@@ -207,7 +204,7 @@ class Pool:
             log.warning("no destination is left; the daemon waits for one")
 
     async def _watch(self) -> None:
-        """Every tick: tells systemd, and counts."""
+        """Every tick: tells systemd."""
         while True:
             try:
                 self.observe()
@@ -218,9 +215,5 @@ class Pool:
     def observe(self) -> None:
         """Looks at all workers once."""
         self._notifier.watchdog()
-        if self.counts is not None and (parts := [one for handle in self._handles.values() for one in handle.counts]):
-            now = total(parts)
-            self.counts.sessions, self.counts.suspensions = now.sessions, now.suspensions
-            self.counts.attempts, self.counts.fenced_writes = now.attempts, now.fenced_writes
         if not self._service.stop.is_set():
             self._service.tell(self.statuses)

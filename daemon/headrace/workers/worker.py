@@ -17,7 +17,8 @@ from headrace.destination.loop_delay import LoopDelay
 from headrace.destination.requests import RequestRefused
 from headrace.errors import HeadraceError
 from headrace.ports.cluster import ClusterCounts
-from headrace.supervisor.supervisor import Supervisor, Wanted
+from headrace.supervisor.service import Wanted
+from headrace.supervisor.supervisor import Supervisor
 from headrace.tasks import cancel, first
 from headrace.workers.channel import Channel, ChannelEnded, ChannelError
 from headrace.workers.messages import Answer, Call, Failure, Farewell, Snapshot
@@ -63,7 +64,7 @@ class Worker:
             except HeadraceError as error:
                 await self._send(Farewell(Failure.of(error)))
                 raise
-            running = asyncio.create_task(self._supervisor.run(signals=False), name="destinations")
+            running = asyncio.create_task(self._supervisor.run(), name="destinations")
             self._opened.set()
             try:
                 return await running
