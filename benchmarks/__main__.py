@@ -57,10 +57,10 @@ def measure_daemon(options: argparse.Namespace) -> list[Table]:
         if options.race or other is not None:
             chosen = entries(both, scale, options.only)
             if options.race:
-                made.append(race(both, chosen, runs))
-                made.append(stages.split(both, chosen, made[-1], runs))
+                made.append(race(chosen, runs))
+                made.append(stages.split(chosen, made[-1], runs))
             if other is not None:
-                made += compare(both, chosen, other, options.compare, runs)
+                made += compare(chosen, other, options.compare, runs)
         if options.latency:
             made.append(fleet.latency(both, runs, seconds))
         if options.idle:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.daemon import HERE, ROOT, Version
-from benchmarks.race import Entry, Servers, run, told
+from benchmarks.race import Entry, run, told
 from benchmarks.report import Table
 
 FIGURES = {"rows_per_second": "rows_ratio", "cpu_us": "cpu_ratio", "memory_mb": "memory_ratio"}
@@ -55,7 +55,7 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def compare(servers: Servers, chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> list[Table]:
+def compare(chosen: Sequence[Entry], other: Version, ref: str, pairs: int) -> list[Table]:
     """Each entry with both commits, so many times, which of them is first changing from pair to pair: the ratios, with
     what moved, and the figures that they are of."""
     ratios, absolute = Table(f"against {ref}"), Table("both commits")
@@ -66,7 +66,7 @@ def compare(servers: Servers, chosen: Sequence[Entry], other: Version, ref: str,
             for version in sorted(sides, key=lambda one: (one is HERE) == bool(number % 2)):
                 name = f"{entry.name}, {sides[version]}"
                 told(number, pairs, name)
-                figures[version] = run(servers, entry, version)
+                figures[version] = run(entry, version)
                 absolute.add(name, figures[version])
             ratios.add(entry.name, {ratio: figures[HERE][key] / figures[other][key] for key, ratio in FIGURES.items()})
     ratios.notes = [verdict(ratios, one) for one in FIGURES.values()]

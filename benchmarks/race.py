@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -37,10 +37,16 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers that a whole run shares."""
+    """What a daemon is measured between."""
 
     mysql: MysqlServer
     kafka: KafkaCluster
+    new_mysql: Callable[[], MysqlServer]
+
+    def apart(self) -> Servers:
+        """With a MySQL server of its own: a daemon reads on while the last rows of a workload are confirmed, and what
+        stands behind them in the binlog would be measured too."""
+        return replace(self, mysql=self.new_mysql())
 
     @property
     def source(self) -> dict[str, Any]:
@@ -52,7 +58,11 @@ class Servers:
 def servers() -> Iterator[Servers]:
     """One MySQL and one Kafka until the end of the block."""
     with Stack(lasting=True) as stack:
-        yield Servers(stack.mysql(None, *MYSQL), stack.kafka(settings=_KAFKA))
+
+        def new_mysql() -> MysqlServer:
+            return stack.mysql(None, *MYSQL)
+
+        yield Servers(new_mysql(), stack.kafka(settings=_KAFKA), new_mysql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,51 +97,71 @@ W1_WAYS = (
 W2L_WAYS = (KAFKA, PYTHON, DEBEZIUM, SCHEMAS, EXACTLY_ONCE, NULL)
 
 
+FILLS: dict[str, tuple[Callable[[Filler, int], Workload], int, Sequence[Way]]] = {
+    "W1": (Filler.w1, W1_ROWS, W1_WAYS),
+    "W2L": (Filler.w2l, W2L_ROWS, W2L_WAYS),
+    "W1Z": (Filler.w1_compressed, W1_ROWS, [NULL]),
+}
+"""Each workload: what writes it, its rows, and how it is published."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the race."""
+    """One line of the race. `servers` has the binlog of this workload and no other."""
 
     workload: Workload
     way: Way
+    servers: Servers
 
     @property
     def name(self) -> str:
         """As the tables have it."""
-        return f"{self.workload.name.upper()}, {self.way.name}"
+        return _named(self.workload.name, self.way)
+
+    @property
+    def yardstick(self) -> str:
+        """The line of mysql-replication over the same binlog."""
+        return f"{self.workload.name.upper()}, {YARDSTICK}"
+
+
+def _named(workload: str, way: Way) -> str:
+    return f"{workload.upper()}, {way.name}"
 
 
 def entries(servers: Servers, scale: int, only: str = "") -> list[Entry]:
-    """Writes the workloads, a `scale`th of each, and says what is run over them: all whose names have `only`."""
+    """What is run: all whose names have `only`. Writes their workloads, a `scale`th of each."""
     print("bench: writing the binlogs", flush=True)
-    filler = Filler(servers.mysql)
-    w1, w2l = filler.w1(W1_ROWS // scale), filler.w2l(W2L_ROWS // scale)
-    made = [*(Entry(w1, way) for way in W1_WAYS), *(Entry(w2l, way) for way in W2L_WAYS)]
-    made.append(Entry(filler.w1_compressed(W1_ROWS // scale), NULL))
-    filler.close()
-    chosen = [one for one in made if only.lower() in one.name.lower()]
-    if not chosen:
-        raise SystemExit(f"bench: nothing is named '{only}': {'; '.join(one.name for one in made)}")
-    return chosen
+    made = list[Entry]()
+    for name, (fill, rows, ways) in FILLS.items():
+        if chosen := [way for way in ways if only.lower() in _named(name, way).lower()]:
+            own = servers.apart()
+            filler = Filler(own.mysql)
+            workload = fill(filler, rows // scale)
+            filler.close()
+            made += [Entry(workload, way, own) for way in chosen]
+    if not made:
+        names = [_named(name, way) for name, (_, _, ways) in FILLS.items() for way in ways]
+        raise SystemExit(f"bench: nothing is named '{only}': {'; '.join(names)}")
+    return made
 
 
-def race(servers: Servers, chosen: list[Entry], runs: int) -> Table:
+def race(chosen: list[Entry], runs: int) -> Table:
     """All entries in turn, several times, so that a slow moment of the machine does not hit one alone; the yardstick
     each time too."""
     table = Table("workload")
-    workloads = {one.workload.name: one.workload for one in chosen if one.workload.name in yardstick.MOST_ROWS}
+    beside = {one.yardstick: one for one in chosen if one.workload.name in yardstick.MOST_ROWS}
     for number in range(runs):
-        for name, workload in workloads.items():
-            told(number, runs, f"{name.upper()}, {YARDSTICK}")
-            table.add(f"{name.upper()}, {YARDSTICK}", yardstick.measure(servers.source, workload))
+        for name, entry in beside.items():
+            told(number, runs, name)
+            table.add(name, yardstick.measure(entry.servers.source, entry.workload))
         for entry in chosen:
             told(number, runs, entry.name)
-            table.add(entry.name, run(servers, entry))
+            table.add(entry.name, run(entry))
     for entry in chosen:
-        beside = f"{entry.workload.name.upper()}, {YARDSTICK}"
-        if beside in table.rows:
+        if entry.yardstick in table.rows:
             own = table.rows[entry.name]
-            own["times"] = [one / table.median(beside, "rows_per_second") for one in own["rows_per_second"]]
-            own["cpu_times"] = [table.median(beside, "cpu_us") / one for one in own["cpu_us"]]
+            own["times"] = [one / table.median(entry.yardstick, "rows_per_second") for one in own["rows_per_second"]]
+            own["cpu_times"] = [table.median(entry.yardstick, "cpu_us") / one for one in own["cpu_us"]]
     return table
 
 
@@ -140,10 +170,10 @@ def told(number: int, runs: int, what: str) -> None:
     print(f"bench: run {number + 1} of {runs}: {what}", flush=True)
 
 
-def run(servers: Servers, entry: Entry, version: Version = HERE) -> dict[str, float]:
+def run(entry: Entry, version: Version = HERE) -> dict[str, float]:
     """One daemon from its start until it has published a workload: rows a second of the clock and microseconds of CPU a
     row while rows flow, and the most memory ever."""
-    workload = entry.workload
+    workload, servers = entry.workload, entry.servers
     with topic(servers, entry.way.partitions) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
         settings = {} if entry.way.native or not version.knows_native else {"daemon": {"native": "off"}}

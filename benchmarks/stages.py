@@ -29,7 +29,7 @@ from unittest.mock import patch
 from aiokafka.record.util import calc_crc32c
 
 from benchmarks.destinations import settings_of
-from benchmarks.race import PYTHON, YARDSTICK, Entry, Servers, race
+from benchmarks.race import PYTHON, YARDSTICK, Entry, race
 from benchmarks.report import Table
 from headrace.adapters.kafka import producer as producers
 from headrace.cli.process import spare_collector
@@ -266,16 +266,16 @@ async def record(job: dict[str, Any], size: int) -> bytes:
     return bytes(data[:size])
 
 
-def split(servers: Servers, chosen: list[Entry], table: Table, runs: int) -> Table:
+def split(chosen: list[Entry], table: Table, runs: int) -> Table:
     """The stages of each workload that goes into Kafka by Python alone. `table` is what the race has measured; what it
     lacks is run."""
     stages = Table("stage, us of CPU a row")
     with TemporaryDirectory(prefix="bench-") as folder:
         for entry in (one for one in chosen if one.way is PYTHON):
-            name = entry.workload.name
+            name, servers = entry.workload.name, entry.servers
             key = f"{name}_us"
             if entry.name not in table.rows:
-                table.rows |= race(servers, [entry], runs).rows
+                table.rows |= race([entry], runs).rows
             print(f"bench: {name.upper()} by stage", flush=True)
             sizes = {row[0]: int(row[1]) for row in servers.mysql.sql("SHOW BINARY LOGS")}
             job = {"source": servers.source, **entry.workload.to_dict(), "heartbeat": False}
@@ -292,7 +292,7 @@ def split(servers: Servers, chosen: list[Entry], table: Table, runs: int) -> Tab
             whole = table.rows[entry.name]["cpu_us"]
             stages.rows.setdefault(REST, {})[key] = [one - known for one in whole]
             stages.rows.setdefault(TOTAL, {})[key] = whole
-            stages.rows.setdefault(YARDSTICK, {})[key] = table.rows[f"{name.upper()}, {YARDSTICK}"]["cpu_us"]
+            stages.rows.setdefault(YARDSTICK, {})[key] = table.rows[entry.yardstick]["cpu_us"]
     return stages
 
 
