@@ -50,7 +50,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
         "a megabyte comes meanwhile, and later, by a second at most, while commits themselves take long.",
     )
     transaction_bytes: Size = Field(
-        default=8 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."
+        default=16 * MIB, description="exactly_once: a Kafka transaction is committed before that with so many bytes."
     )
     transaction_timeout: Seconds = Field(
         default=30.0,
