@@ -37,7 +37,6 @@ from headrace.cli.wiring import new_format
 from headrace.model import MessageBatch, Position, RowsChange
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values.column_types import Field
 from headrace.mysql.values.jsonb import json_text
@@ -90,16 +89,6 @@ class Seam:
 
 def _nothing(*anything: Any) -> None:
     """Drops what comes."""
-
-
-def _events(seam: Seam) -> None:
-    drop = seam.drop
-
-    def handlers(*arguments: Any) -> dict[int, Any]:
-        made = ev.handlers(*arguments)
-        return made | {number: drop for number in made if number not in (ev.FORMAT_DESCRIPTION, ev.ROTATE)}
-
-    seam.replace("headrace.mysql.decoder.handlers", handlers)
 
 
 def _headers(seam: Seam) -> None:
@@ -168,8 +157,7 @@ def _build(seam: Seam, use: Callable[[MessageBatch], None]) -> None:
 
 
 CUTS: dict[str, Callable[[Seam], None]] = {
-    "joining, CRC, cutting": _events,
-    "GTID, BEGIN, TABLE_MAP, XID": _headers,
+    "joining, CRC, cutting, GTID, BEGIN, TABLE_MAP, XID": _headers,
     "rows into values": _decoded(lambda one: one.post is None),
     "values to text": _decoded(lambda one: one.post is not json_text),
     "JSON to text": _decoded(lambda one: True),

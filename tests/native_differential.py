@@ -1,4 +1,5 @@
-"""Native code against Python: the same binlogs through both, and all that comes out has to be the same.
+"""Event by event, the usual transactions at once, and native code: the same binlogs through each, and all that comes
+out has to be the same.
 
 usage: python -m tests.native_differential made|damaged [INPUTS] [SEED]
 """
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 from headrace.cli.wiring import new_format
 from headrace.errors import HeadraceError
@@ -21,6 +23,7 @@ from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.schema.history import SchemaHistory
 from headrace.native import find
+from headrace.pipeline import message_builder
 from headrace.pipeline.message_builder import make_builder
 from headrace.ports.source import Receiver
 from headrace.settings.daemon import DaemonSettings
@@ -102,10 +105,18 @@ def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSetti
 
 
 def outcome(
-    data: bytes, config: DestinationSettings, native: Any, way: Reading, positions: list[Position] | None = None
+    data: bytes,
+    config: DestinationSettings,
+    native: Any,
+    way: Reading,
+    positions: list[Position] | None = None,
+    *,
+    single: bool = False,
 ) -> list[Any]:
-    """All that comes of a binlog: messages, positions, counts, and the error. `positions` gets those on the way."""
-    builder = make_builder(config, new_format(config), "server", 5, native)
+    """All that comes of a binlog: messages, positions, counts, and the error. `positions` gets those on the way.
+    `single`: each event by itself."""
+    with patch.object(message_builder, "_NATIVE_OVERHEAD", message_builder._MESSAGE_OVERHEAD):  # so that sizes compare
+        builder = make_builder(config, new_format(config), "server", 5, native)
     history = SchemaHistory(lambda *_: True, mariadb=way.mariadb, version="9.7.4", lower_case_table_names=0)
     options = DecoderOptions.of(config, DaemonSettings())
     decoder = Decoder(
@@ -115,6 +126,8 @@ def outcome(
         history=history,
         options=options,
     )
+    if single:
+        decoder.cutter.usual = None
     told: list[Any] = []
     decoder.cutter.eager = way.eager
 
@@ -196,7 +209,8 @@ def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = Fal
     config = settings(
         rng, [offset for _, kind, offset in events_of(data) if kind != 15 and offset > 0] if sound else ()
     )
-    sizes = [rng.choice((len(data), 4096, 500, 37, 1 + rng.randrange(2000))) for _ in range(5)]
+    pieces = (len(data), 4096, 500, 37, 1 + rng.randrange(2000))
+    sizes = [len(data)] if rng.random() < 0.3 else [rng.choice(pieces) for _ in range(5)]
     way = Reading(WHOLE, sizes, rng.choice((0, 0, 1, 3)), rng.random() < 0.2, mariadb)
     if sound:
         size = struct.unpack_from("<I", data, 14)[0]
@@ -209,11 +223,15 @@ def compare(data: bytes, rng: random.Random, *, sound: bool, mariadb: bool = Fal
         if rng.random() < 0.3:
             data, start = begun_at(rng, data, config, way)
             way = replace(way, start=start)
-    python, native = outcome(data, config, None, way), outcome(data, config, find().module, way)
-    for i, (a, b) in enumerate(zip(python, native, strict=False)):
-        assert a == b, f"entry {i}\npython {a!r}\nnative {b!r}\n{config!r}\n{way}"
-    assert len(python) == len(native), (python[len(native) :], native[len(python) :])
-    return sum(1 for one in python if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list))
+    single = outcome(data, config, None, way, single=True)
+    for what, native in (("usual", None), ("native", find().module)):
+        if what == "native" and native is None:
+            continue
+        other = outcome(data, config, native, way)
+        for i, (a, b) in enumerate(zip(single, other, strict=False)):
+            assert a == b, f"entry {i}\nsingle {a!r}\n{what} {b!r}\n{config!r}\n{way}"
+        assert len(single) == len(other), (what, single[len(other) :], other[len(single) :])
+    return sum(1 for one in single if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list))
 
 
 def made(inputs: int, seed: int) -> int:

@@ -377,28 +377,30 @@ def _text(rng: random.Random, one: Column, bad: bool) -> bytes:
     return raw
 
 
-def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table]) -> None:
-    """A transaction of some rows events, with or without a GTID."""
+def transaction(rng: random.Random, binlog: Binlog, gno: int, tables: Sequence[Table], *, small: bool = False) -> None:
+    """A transaction of some rows events, with or without a GTID; a small one is mostly as the one before, with few
+    rows."""
     micros = 1_700_000_000_000_000 + gno * rng.choice((0, 1, 1000)) + rng.randrange(3)
-    what = rng.random()
+    small = small and rng.random() < 0.97
+    what = rng.random() * (0.8 if small else 1)
     if what < 0.8:
         binlog.gtid(gno, micros)
     elif what < 0.9:
         binlog.gtid(0, micros)
     binlog.query("BEGIN")
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+    for _ in range(1 if small else rng.choice((1, 1, 1, 2, 4))):
         one = rng.choice(tables)
         binlog.event(19, one.body())
         kind = rng.choice((30, 30, 31, 32))
         rows = []
-        for _ in range(rng.choice((1, 1, 2, 5, 30))):
+        for _ in range(1 if small else rng.choice((1, 1, 2, 5, 30))):
             row = one.row()
             rows.append(row)
             if kind == 31:
                 rows.append(row if rng.random() < 0.2 else one.row())
         body = one.event(kind, rows)
         binlog.event(kind, body[: -rng.randrange(1, 9)] if rng.random() < 0.005 else body)
-    if rng.random() < 0.95:
+    if small or rng.random() < 0.95:
         binlog.event(16, struct.pack("<Q", gno))
     else:
         binlog.query("COMMIT")
@@ -409,9 +411,10 @@ def stream(rng: random.Random, *, broken: float = 0.005) -> bytes:
     binlog = Binlog(checksums=rng.random() < 0.85).begin_file()
     tables = [table(rng, i, broken=broken) for i in range(rng.choice((1, 2, 4, 12)))]
     gno = rng.randrange(1, 1 << 40)
-    for _ in range(rng.choice((1, 5, 20))):
+    small = rng.random() < 0.3
+    for _ in range(100 if small else rng.choice((1, 5, 20))):
         gno += rng.choice((1, 1, 1, 1, 3))
-        transaction(rng, binlog, gno, tables)
+        transaction(rng, binlog, gno, tables, small=small)
         if rng.random() < 0.05:
             binlog.query("CREATE TABLE other (a INT)")
     return bytes(binlog.packets)

@@ -96,8 +96,7 @@ async def test_a_stage_whose_seam_nothing_passes_is_one_with_the_next(
         monkeypatch.setitem(stages.CUTS, name, lambda seam: None)
     figures = await stages.measure(job, b"".join(packets(BINLOG))[:WHOLE], 2)
     assert list(figures) == [
-        "joining, CRC, cutting",
-        "GTID, BEGIN, TABLE_MAP, XID",
+        "joining, CRC, cutting, GTID, BEGIN, TABLE_MAP, XID",
         "rows into values; values to text; JSON to text; Canal's message",
         "ids, headers, batches",
         "record batches, CRC32C",

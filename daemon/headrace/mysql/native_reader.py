@@ -18,7 +18,7 @@ _PANIC = "PanicException"
 
 
 class NativeReader:
-    """See NativeEvents and KnownTables. `rows` makes the messages."""
+    """See UsualEvents and KnownTables. `rows` makes the messages."""
 
     def __init__(
         self,

@@ -116,6 +116,15 @@ class TableMaps:
         if transactions.holding:
             transactions.hold(ev.TABLE_MAP, data[at:stop])
 
+    def again(self, body: bytes, number: bytes) -> bool:
+        """A TABLE_MAP that was there before, by its body without the number that it gives its table. Whether it may
+        have that: not when it has to be looked at once more."""
+        table = self._maps.get(body)
+        if table is None or (table.nameless and self._ids.get(table.name) != number):
+            return False
+        self.tables[number] = table
+        return True
+
     def _compared(self, table: Table, number: bytes) -> bool:
         """Whether a table whose rows bring no names may have a new id; until it may, it is asked for again. Raises
         SchemaNeeded."""

@@ -23,16 +23,19 @@ from headrace.mysql.wire.stream import PacketStream
 _PACKET = struct.Struct("<IBIB4xIIH").unpack_from
 """Packet length and sequence, status byte, then the event header: time, type, (server id), size, end position,
 flags."""
-_WHOLE = crc32(crc32(b"").to_bytes(4, "little"))
+WHOLE_CRC = crc32(crc32(b"").to_bytes(4, "little"))
 """The CRC32 of anything with its own CRC32 behind it, so that the latter need not be cut out."""
 _HEAD = 24
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _LARGE = 0xFFFFFF
 _MORE_ROOM = "raise [source] max_event, when there is the memory: an event takes several times its size"
-_SLICE_SECONDS = 0.008
+SLICE_SECONDS = 0.008
+"""For which events are read at a time, so that the event loop breathes."""
 _PIECE = 1 << 20
+_ASKS = 16
+"""Events after which it is asked whether to stop."""
 _FEW = 4
-"""Events in one run of native code, below which it is not worth the way."""
+"""Events that were usual, below which it was not worth to look for them."""
 _MOST_TURNS = 64
 _FORMAT, _ROTATE, _PAYLOAD = ev.FORMAT_DESCRIPTION, ev.ROTATE, ev.TRANSACTION_PAYLOAD
 _from_bytes = int.from_bytes
@@ -54,15 +57,15 @@ class _NewFile(Exception):
     """Raised by the cutter's own handlers: the cursor has moved, or events end otherwise from here on."""
 
 
-class NativeEvents(Protocol):
-    """Reads events in native code, as far as it knows them."""
+class UsualEvents(Protocol):
+    """Reads what is usual faster than event by event, as far as it knows it."""
 
     def ready(self) -> bool:
         """Whether all is as usual, so that run() may be called."""
 
     def run(self, data: bytes, at: int, *, eager: bool) -> tuple[int, int, int, bool]:
         """Reads packets from `at` on. Returns where it stopped; how many events it read; how many bytes the next
-        packet has at least, 0 while there may be a whole one; and whether Python has to look at that one."""
+        packet has at least, 0 while there may be a whole one; and whether the cutter has to look at that one."""
 
 
 class SchemaNeeded(Exception):
@@ -78,18 +81,6 @@ def rotated_to(data: bytes, at: int, stop: int) -> tuple[str, int]:
     """File and offset that a ROTATE event leads to."""
     (offset,) = struct.unpack_from("<Q", data, at)
     return data[at + 8 : stop].decode(), offset
-
-
-def _after(turns: int, enough: Callable[[], bool]) -> Callable[[], bool]:
-    """A function that says so when `enough` does, and after so many calls."""
-    left = turns
-
-    def asked() -> bool:
-        nonlocal left
-        left -= 1
-        return left <= 0 or enough()
-
-    return asked
 
 
 class EventCutter:
@@ -124,10 +115,10 @@ class EventCutter:
         self.events, self.need, self.whole = 0, 4, False
         self.eager = False
         """Whether feed() asks after each event whether it is to stop."""
-        self.native: NativeEvents | None = None
-        """What reads usual events in native code."""
+        self.usual: UsualEvents | None = None
+        """What reads usual events."""
         self._turns = 1
-        """Events that Python reads before native code is tried again."""
+        """Events that are read one by one before that is tried again."""
         self._inner: list[EnterInner] = []
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
@@ -147,8 +138,8 @@ class EventCutter:
                     return at, more
             if self._large is not None:
                 return self._continue_large(self._large, data, at)
-            if self.native is not None:
-                return self._feed_native(self.native, data, at, enough)
+            if self.usual is not None:
+                return self._feed_usual(self.usual, data, at, enough)
             return self._feed(data, at, enough)
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
@@ -170,12 +161,12 @@ class EventCutter:
         if self._large is not None:
             self._large.close()
 
-    def _feed_native(self, native: NativeEvents, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
-        """Native code reads what is usual, and in between Python an event that is not. Where that is each event, native
-        code is tried less often."""
-        deadline = time.monotonic() + _SLICE_SECONDS
-        while native.ready():
-            at, count, need, stopped = native.run(data, at, eager=self.eager)
+    def _feed_usual(self, usual: UsualEvents, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
+        """Reads what is usual at once, and in between an event that is not. Where that is each event, the usual is
+        looked for less often."""
+        deadline = time.monotonic() + SLICE_SECONDS
+        while usual.ready():
+            at, count, need, stopped = usual.run(data, at, eager=self.eager)
             self.events += count
             if need:
                 self.need = need
@@ -185,18 +176,18 @@ class EventCutter:
                 return at, len(data) - at >= 4
             self._turns = min(_MOST_TURNS, 2 * self._turns) if count < _FEW else 1
             start = at
-            at, more = self._feed(data, at, _after(self._turns, enough), each=True)
+            at, more = self._feed(data, at, enough, self._turns)
             if not more or at == start or self._inner or self._large is not None:
                 return at, more
             if enough() or time.monotonic() > deadline:
                 return at, more
         return self._feed(data, at, enough)
 
-    def _feed(self, data: bytes, at: int, enough: Callable[[], bool], *, each: bool = False) -> tuple[int, bool]:
-        """`each`: whether `enough` is asked after each event."""
+    def _feed(self, data: bytes, at: int, enough: Callable[[], bool], most: int = 0) -> tuple[int, bool]:
+        """`most`: events that are read at most, a power of two; 0 for no such limit."""
         size, handlers, other, view = len(data), self._handlers, self._other, memoryview(data)
-        cursor, deadline = self._cursor, time.monotonic() + _SLICE_SECONDS
-        count, asks = 0, 0 if each or self.eager else 15
+        cursor, deadline = self._cursor, time.monotonic() + SLICE_SECONDS
+        count, asks = 0, 0 if self.eager else min(most or _ASKS, _ASKS) - 1
         while True:
             high, checked = cursor.high, cursor.checksums
             try:
@@ -223,7 +214,7 @@ class EventCutter:
                         raise cursor.not_understood(f"an event says it has {length} bytes, its packet {head - 1}")
                     if checked or kind == _FORMAT:
                         stop = end - 4
-                        if crc32(view[at + 5 : end]) != _WHOLE and kind != _FORMAT:
+                        if crc32(view[at + 5 : end]) != WHOLE_CRC and kind != _FORMAT:
                             raise self._corrupt(kind)
                     else:
                         stop = end
@@ -237,7 +228,7 @@ class EventCutter:
                         cursor.end = start + length
                     at = end
                     count += 1
-                    if not count & asks and (enough() or time.monotonic() > deadline):
+                    if not count & asks and (count >= most > 0 or enough() or time.monotonic() > deadline):
                         self.events += count
                         self.need = 4  # that of the packet before is none of the next one's
                         return at, size - at >= 4
@@ -339,7 +330,7 @@ class EventCutter:
 
     def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
         """Whether all inner events are done, and if not, whether there is more to do at once."""
-        cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + _SLICE_SECONDS
+        cursor, handlers, deadline = self._cursor, self._handlers, time.monotonic() + SLICE_SECONDS
         while self._inner:
             entered = self._inner[-1]
             inner = entered.events

@@ -78,8 +78,8 @@ class EventType:
 
 
 ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, TABLE_MAP, TRANSACTION_PAYLOAD = 4, 15, 27, 19, 40
-ROWS_QUERY, ANNOTATE_ROWS, XID, XA_PREPARE = 29, 160, 16, 38
-GTID_TAGGED, MARIADB_GTID = 42, 162
+QUERY, ROWS_QUERY, ANNOTATE_ROWS, XID, XA_PREPARE = 2, 29, 160, 16, 38
+GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID = 33, 34, 42, 162
 _I, _U, _D = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 
 
@@ -88,7 +88,7 @@ def _rows(number: int, name: str, operation: Operation, plain: int = 0, **how: b
 
 
 TABLE = (
-    EventType(2, "QUERY", Does.QUERY, Does.QUERY, Does.QUERY),
+    EventType(QUERY, "QUERY", Does.QUERY, Does.QUERY, Does.QUERY),
     EventType(3, "STOP", Does.PASS, Does.OUTSIDE),
     EventType(ROTATE, "ROTATE", Does.ROTATE, Does.ROTATE, made_up=True),
     EventType(5, "INTVAR", Does.PASS, Does.PASS),  # variables of statements; the statement itself is looked at
@@ -113,8 +113,8 @@ TABLE = (
     _rows(30, "WRITE_ROWS", _I),
     _rows(31, "UPDATE_ROWS", _U),
     _rows(32, "DELETE_ROWS", _D),
-    EventType(33, "GTID", Does.GTID, Does.GTID),
-    EventType(34, "ANONYMOUS_GTID", Does.GTID, Does.GTID),
+    EventType(GTID, "GTID", Does.GTID, Does.GTID),
+    EventType(ANONYMOUS_GTID, "ANONYMOUS_GTID", Does.GTID, Does.GTID),
     EventType(35, "PREVIOUS_GTIDS", Does.PREVIOUS_GTIDS, Does.PREVIOUS_GTIDS),
     EventType(36, "TRANSACTION_CONTEXT", Does.PASS, Does.PASS),  # group replication's bookkeeping
     EventType(37, "VIEW_CHANGE", Does.PASS, Does.PASS),

@@ -356,11 +356,32 @@ class Transactions:
         self.events_done = self.own_events = 0
         self.count += 1
 
-    # -- native code ----------------------------------------------------------------------------------------------
+    # -- the usual at once ----------------------------------------------------------------------------------------
+
+    def follow(self, start: int, commit_time_us: int, gtid: str, key: Key | None) -> None:
+        """commit(), begin() and BEGIN in one, while the state is `plain`, within a group: the next one begins at
+        `start`."""
+        if self._key is not None:
+            if self.gtids is None:
+                self.gtids = GtidSet()
+            self.gtids.add(*self._key)
+            if self.own_events and self.own_events == self.events_done:
+                self._own_gtids.add(*self._key)
+                self._own_gtids.forget_oldest(_OWN_INTERVALS)
+        self._last_commit_us, self._last_file, self._last_start = self.commit_time_us, self._cursor.file, self.start
+        self.count += 1
+        self.captured_rows = False
+        self.start, self.commit_time_us, self.gtid, self._key = start, commit_time_us, gtid, key
+        self.events_done = self.own_events = self.skip_events = self._group_end = 0
+        if self.last_pos == self._roomed:
+            self._tx_last_pos = self.last_pos - POS_ROOM
+        else:
+            self._tx_last_pos = self.last_pos
+            self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
     @property
     def plain(self) -> bool:
-        """Whether nothing but the usual is to be expected: native code knows no more."""
+        """Whether nothing but the usual is to be expected: who reads the usual at once knows no more."""
         return not (
             self.holding
             or self.passing
