@@ -56,6 +56,13 @@ _ROUTES: tuple[dict[str, Any], ...] = (
     {"partitions": 3, "partition_hash": ".*\\..*:c1"},
     {"partitions": 3, "partition_hash": ".*\\..*:c1^c2"},
     {"partitions": 4, "partition_hash": ".*\\..*:$pk$", "hash": "canal"},
+    {"partitions": 8, "partition_hash": "shop\\.t0:$pk$,shop\\.t1:c1,shop\\.t2", "ddl_partition": "all"},
+    {
+        "dynamic_topic": "x_{table}:shop\\..*",
+        "dynamic_topic_partitions": "x_t1:7",
+        "partitions": 3,
+        "partition_hash": ".*\\..*:$pk$",
+    },
 )
 _FILTERS: tuple[dict[str, Any], ...] = (
     {},
@@ -66,8 +73,21 @@ _FILTERS: tuple[dict[str, Any], ...] = (
     {"ddl": False},
     {"dml_queries": True},
     {"table_errors": "skip"},
+    {"transactions": True},
+    {"rows": False},
+    {"include_columns": "shop\\.t1:c1"},
+    {"where": [{"tables": "shop\\.t1", "rows": "c1 is not null"}]},
+    {"mask": [{"tables": "shop\\.t0", "columns": ["c1", "c3"], "mask": "null"}]},
+    {"mask": [{"tables": "shop\\.t0", "columns": ["c1"], "mask": "hash", "salt": "s"}]},
 )
-_SINKS: tuple[dict[str, Any], ...] = ({"type": "kafka", "bootstrap_servers": "k:9092"}, {"type": "jsonl", "path": "-"})
+_KAFKA = {"type": "kafka", "bootstrap_servers": "k:9092"}
+_SINKS: tuple[dict[str, Any], ...] = (
+    _KAFKA,
+    _KAFKA,
+    {"type": "jsonl", "path": "-"},
+    {"type": "jsonl", "path": "-"},
+    {**_KAFKA, "on_oversize": "park"},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +107,7 @@ WHOLE = DumpStart(Position("server", "b.000001", 4), checksums=True)
 
 def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSettings:
     """A destination's settings at random, which may pass over what begins at some of `places`."""
-    sink, message = rng.choice(_SINKS), rng.choice(_MESSAGES)
+    sink, message, route = rng.choice(_SINKS), rng.choice(_MESSAGES), rng.choice(_ROUTES)
     source: dict[str, Any] = {"row_image": rng.choice(("full", "any"))}
     if places and rng.random() < 0.3:
         source["skip_event"] = [f"b.000001:{rng.choice(places)}" for _ in range(rng.choice((1, 1, 3)))]
@@ -95,7 +115,7 @@ def settings(rng: random.Random, places: Sequence[int] = ()) -> DestinationSetti
         {
             "name": "shop",
             "source": {"host": "h", "user": "u", "password": "p", **source},
-            "route": {"topic": "shop", **rng.choice(_ROUTES)},
+            "route": {"topic": "shop", **(route if sink["type"] == "kafka" else {})},  # files have no topics
             "message": message,
             "filter": rng.choice(_FILTERS),
             "sink": sink,
