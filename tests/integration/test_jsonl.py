@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.test_kill import Writer
 from tests.jsonl import rotated, whole
-from tests.support import DaemonProcess, destination_toml, eventually, replay
+from tests.support import DaemonProcess, destination_toml, eventually, read_messages, replay
 
 pytestmark = pytest.mark.server
 
@@ -75,3 +76,22 @@ def test_the_daemon_ends_when_nobody_reads_its_standard_output(
     assert b"whoever read standard output is gone" in log
     assert b"Traceback" not in log
     assert b"exception" not in log
+
+
+def test_statements_and_marks_stand_between_the_rows_whatever_their_topics(
+    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    """Debezium's format has topics of their own for them, and a file has one order."""
+    out = tmp_path / "out.jsonl"
+    message = '[message]\nformat = "debezium"\n[message.debezium]\nschemas = false\n'
+    topics = 'schema_topic = "s"\ntransaction_topic = "t"\n'
+    process = daemon(shop=destination_toml(mysql, schema, f'type = "jsonl"\npath = "{out}"', more=message + topics))
+    process.start().wait_state("shop", "STREAMING")
+    execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    wanted: list[Any] = []
+    for number in range(1, 40):
+        execute(f"INSERT INTO t VALUES ({number})", "TRUNCATE TABLE t")
+        wanted += ["BEGIN", number, "END", "TRUNCATE TABLE t"]
+    eventually(lambda: len(read_messages(out)) > len(wanted), 30, process.log.read_text)
+    told = [m.get("status") or m.get("ddl") or m["after"]["id"] for m in read_messages(out)]
+    assert told[1:] == wanted

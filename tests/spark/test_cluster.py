@@ -193,7 +193,8 @@ def run_submitted(
     """Runs the command, in the folder that it is written for, with a Python that has none of our packages."""
     folder = pipeline.config.parent / "submitted"
     with tarfile.open(archive) as tar:
-        tar.extractall(folder / "headrace-packages", filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python 3.11.2 has none
+        tar.extractall(folder / "headrace-packages")
     environment = {**os.environ, **pipeline.environment, "PYTHONNOUSERSITE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(
         [*submit(pipeline, cluster, archive, *left_out), "--available-now"],

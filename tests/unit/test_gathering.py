@@ -28,7 +28,8 @@ def one(number: int, partition: int = 0, *, size: int = 100, **more: Any) -> Mes
     """A change of one row, whose value is its number."""
     values: list[bytes | None] = [b"%d" % number]
     headers = [[("headrace-id", b"%d" % number)]]
-    return MessageBatch("shop", partition, values, headers, size, 1, **{"position": at(number), **more})
+    topic = more.pop("topic", "shop")
+    return MessageBatch(topic, partition, values, headers, size, 1, **{"position": at(number), **more})
 
 
 def nothing(number: int) -> MessageBatch:
@@ -48,6 +49,15 @@ def test_messages_keep_their_order_in_each_partition_and_the_last_batch_has_the_
     assert [batch.position for batch in made] == [None, at(5)]
     assert [batch.size for batch in made] == [200, 200]
     assert [[dict(one)["headrace-id"] for one in batch.headers] for batch in made] == [[b"1", b"4"], [b"2", b"5"]]
+
+
+def test_topics_that_share_one_stream_are_not_brought_together() -> None:
+    """A statement in a topic of its own has to stay between the rows before it and those behind it."""
+    row, statement = one(1), one(2, topic="schema")
+    assert together([row, statement, one(3)], one_log=True) == 1
+    assert together([row, nothing(2), one(3), statement], one_log=True) == 3
+    assert together([row, one(2, position=None), statement], one_log=True) == 1
+    assert together([row, statement, one(3)]) == 3
 
 
 def test_what_is_joined_is_not_changed_itself() -> None:

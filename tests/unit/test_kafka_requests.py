@@ -35,15 +35,22 @@ def test_the_pieces_are_the_request(version: Any, topics: Any) -> None:
 
 
 class Writer:
-    """Keeps what is written; `broken`: refuses it."""
+    """Keeps what is written; `broken`: refuses it; `lost`: drops it, and takes no writelines()."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
-        self.closed = self.broken = False
+        self.closed = self.broken = self.lost = False
+
+    def is_closing(self) -> bool:
+        return self.lost
+
+    def write(self, data: bytes) -> None:
+        assert self.lost
 
     def writelines(self, parts: Any) -> None:
         if self.broken:
             raise OSError("broken")
+        assert not self.lost, "Python 3.12 would fail here, or break another connection"
         self.written += parts
 
     def close(self) -> None:
@@ -82,3 +89,39 @@ async def test_a_connection_that_breaks_while_a_request_is_written_is_closed(con
         connection.send(ProduceRequest(None, -1, 30_000, [("shop", [(3, b"x")])]))
     assert writer.closed
     assert connection._writer is None
+
+
+async def test_a_request_on_a_connection_that_is_lost_already_is_dropped(connection: AIOKafkaConnection) -> None:
+    connection._writer.lost = True
+    asked = asyncio.ensure_future(connection.send(ProduceRequest(None, -1, 30_000, [("shop", [(3, b"x")])])))
+    connection.close()
+    with pytest.raises(KafkaConnectionError, match="closed"):
+        await asked
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_lost_connection_takes_nothing_of_others_with_it(after: int) -> None:
+    """`after`: turns of the loop between the loss and the request; asyncio closes the socket in between."""
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    made = AIOKafkaConnection("127.0.0.1", port, request_timeout_ms=30_000)
+    made._reader, made._writer = await asyncio.open_connection("127.0.0.1", port)
+    made._versions, made._read_task = {0: (0, 8)}, asyncio.create_task(asyncio.Event().wait())
+    lost: Any = made._writer.transport
+    lost.abort()
+    for _ in range(after):
+        await asyncio.sleep(0)
+    asked = asyncio.ensure_future(made.send(ProduceRequest(None, -1, 30_000, [("shop", [(3, b"x")])])))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        _, another = await asyncio.open_connection("127.0.0.1", port)
+    another.close()
+    made.close()
+    with pytest.raises(KafkaConnectionError, match="closed"):
+        await asked
+    server.close()

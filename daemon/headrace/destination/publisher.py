@@ -41,6 +41,7 @@ class Publisher:
     ) -> None:
         self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
         self.lease, self.parking = lease, parking
+        self._one_log = context.settings.sink.capabilities.one_log
         self.queue = ByteQueue(context.settings.queue.bytes, parts.budget)
         self.sink: Sink = parts.new_sink(lease, parking)
         self.resending: Sink | None = None
@@ -176,7 +177,7 @@ class Publisher:
                 self._unsent.append(await self.queue.get())
             if len(self.queue):
                 self._unsent += self.queue.take_waiting()
-            if (count := together(self._unsent)) > 1:
+            if (count := together(self._unsent, one_log=self._one_log)) > 1:
                 await self._publish_together(sink, list(islice(self._unsent, count)))
                 continue
             batch = self._unsent[0]

@@ -21,14 +21,21 @@ def target_of(batch: MessageBatch) -> Target:
     return batch.topic, batch.partition
 
 
-def together(waiting: Sequence[MessageBatch]) -> int:
+def together(waiting: Sequence[MessageBatch], *, one_log: bool = False) -> int:
     """How many batches, from the first on, may be handed over together; 1 at least. They end with a position, because
-    one without it stands for a part of what follows. Batches of a sink that parks or tags messages stay as they are."""
+    one without it stands for a part of what follows. Batches of a sink that parks or tags messages stay as they are.
+    `one_log`: the sink writes all topics into one stream, so only batches of one topic may go together: joined() would
+    put the second one's messages behind all of the first one's."""
     count, size = 1, 0
+    target: Target | None = None
     for number, batch in enumerate(waiting, 1):
         size += batch.size
         if batch.size > SMALL or size > _MOST or batch.barrier or batch.units is not None or batch.tags is not None:
             break
+        if one_log and batch.values:
+            if target is not None and target_of(batch) != target:
+                break
+            target = target_of(batch)
         if batch.position is not None:
             count = number
     return count

@@ -401,7 +401,13 @@ class _PiecesWriter:
         self._writer = writer
 
     def write(self, data: _Pieces) -> None:
-        self._writer.writelines(data.parts)
+        if self._writer.is_closing():
+            # aiokafka learns a moment later that its connection is lost. write() drops what comes meanwhile, while
+            # writelines() of asyncio in Python 3.12, and in 3.13 at first, fails, or watches the number of a socket
+            # that is closed then, and whichever connection gets that number next hangs.
+            self._writer.write(b"".join(data.parts))
+        else:
+            self._writer.writelines(data.parts)
 
     def close(self) -> None:
         self._writer.close()
