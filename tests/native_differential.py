@@ -142,7 +142,12 @@ def outcome(
     options = DecoderOptions.of(config, DaemonSettings())
     decoder = Decoder(
         way.start,
-        Receiver(rows=builder.emit, statement=builder.emit_schema, native=builder.native),
+        Receiver(
+            rows=builder.emit,
+            statement=builder.emit_schema,
+            mark=builder.emit_mark if config.wants_marks else None,
+            native=builder.native,
+        ),
         captures=builder.captures,
         history=history,
         options=options,
