@@ -252,6 +252,18 @@ def test_what_holds_from_a_place_on_holds_once_the_stream_passes_it() -> None:
     assert {entry["pos"] for entry in story.history.take_entries() if entry.get("columns")} == {8}
 
 
+def test_what_a_table_is_later_is_not_likely_once_a_statement_is_known_to_have_touched_it() -> None:
+    story = Story()
+    story.history.adopt(late_reading(115))
+    story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int, b int)"), ("bin.000001", 110))}))
+    assert story.history.likely("shop", "t") is None
+    story.history.adopt(late_reading(115))
+    story.history.forget_likely("shop", "t")
+    assert story.history.likely("shop", "t") is None
+    assert story.history.pass_by(("bin.000001", 115), 8)
+    assert story.names() == ["a", "b"]
+
+
 def test_positions_in_later_files_are_later() -> None:
     story = Story()
     story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int)"), ("bin.000002", 4))}))

@@ -153,6 +153,8 @@ class SchemaHistory:
                 self._pending[key] = definition, valid_from
                 if ddl is None:
                     self._likely[key] = definition
+                else:  # a statement touched it: what it is later says nothing of before
+                    self._likely.pop(key, None)
             elif isinstance(states.get(key), str):
                 states.set(key, definition)
         for name, why in reading.unknown.items():
@@ -190,6 +192,10 @@ class SchemaHistory:
         key = self._states.key((schema, table))
         definition = self._likely.get(key)
         return table_schema(key, definition) if definition is not None else None
+
+    def forget_likely(self, schema: str, table: str) -> None:
+        """A look at all of the binlog has not shown what the table is here: what it is later is no help."""
+        self._likely.pop(self._states.key((schema, table)), None)
 
     def table(self, schema: str, table: str) -> TableSchema | None:
         """The schema here; None when it is not known."""
