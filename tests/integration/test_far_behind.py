@@ -15,8 +15,9 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 
 pytestmark = pytest.mark.server
 
-MANY = 6, 12 << 20
-"""Rows, and bytes of each, that are more than is looked through for statements."""
+MANY = 8, 12 << 20
+"""Rows, and bytes of each, that are more than is looked through for statements, also without the last: the look goes on
+to its end when only a row of it is left."""
 
 
 @pytest.fixture(scope="module")
