@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,21 @@ from tests.support import DaemonProcess, destination_toml, eventually, read_json
 
 pytestmark = pytest.mark.server
 
-MANY = 6, 12 << 20
-"""Rows, and bytes of each, that are more than is looked through for statements."""
+MANY = 8, 12 << 20
+"""Rows, and bytes of each, that are more than is looked through for statements, also without the last: the look goes on
+to its end when only a row of it is left."""
 
 
 @pytest.fixture(scope="module")
 def server(stack: Stack) -> Iterator[Any]:
     made = stack.mysql(None, name="far-behind", server_id=53)  # its global settings change
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def mariadb_full(stack: Stack) -> Iterator[Any]:
+    made = stack.sql("mariadb118", None, "--binlog-row-metadata=FULL", name="far-behind-mariadb", server_id=54)
     yield made
     made.kill()
 
@@ -83,3 +92,80 @@ def test_rows_come_as_they_were_and_as_the_source_shows_them_from_its_end_on(
     }
     log = process.log.read_text()
     assert "hold from the end of the binlog on" in log, log[-3000:]
+
+
+def test_values_are_not_what_only_a_later_declaration_would_make_of_them(
+    server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    """The binlog does not say the digits of a DOUBLE(m,d)."""
+    out = tmp_path / "out.jsonl"
+    connection = pymysql.connect(**server.connection("root"), autocommit=True)
+    with connection, connection.cursor() as cursor:
+
+        def run(*statements: str) -> None:
+            for statement in statements:
+                cursor.execute(statement)
+
+        run("SET GLOBAL binlog_row_metadata = FULL", "CREATE DATABASE later", "CREATE DATABASE bulk", "USE later")
+    connection = pymysql.connect(**server.connection("root"), autocommit=True, database="later")
+    with connection, connection.cursor() as cursor:
+        run(
+            "CREATE TABLE t (id INT PRIMARY KEY, v DOUBLE)",
+            "CREATE TABLE same (id INT PRIMARY KEY, v DOUBLE(7,2))",
+        )
+        cursor.execute("SHOW BINARY LOG STATUS")
+        file, offset = (cursor.fetchone() or ())[:2]
+        run("INSERT INTO t VALUES (1, 1.23456)", "INSERT INTO same VALUES (1, 1.5)")
+        run("ALTER TABLE t MODIFY v DOUBLE(7,2)", "INSERT INTO t VALUES (2, 1.23456)")
+        run("CREATE TABLE bulk.bulk (v LONGBLOB)")
+        for _ in range(MANY[0]):
+            run(f"INSERT INTO bulk.bulk VALUES (REPEAT('x', {MANY[1]}))")
+        run("INSERT INTO t VALUES (3, 1.23456)", "INSERT INTO same VALUES (3, 1.5)")
+        text = destination_toml(server, "later", f'type = "jsonl"\npath = "{out}"', start=f"{file}:{offset}")
+        process = daemon(shop=text).start()
+        eventually(lambda: len(read_jsonl(out)) >= 5, 60, lambda: process.log.read_text()[-3000:])
+    rows = {(message["table"], row["id"]): row["v"] for message in read_jsonl(out) for row in message["data"]}
+    assert "hold from the end of the binlog on" in process.log.read_text()
+    assert rows == {
+        ("t", "1"): "1.23456",
+        ("t", "2"): "1.23",
+        ("t", "3"): "1.23",
+        ("same", "1"): "1.50",
+        ("same", "3"): "1.50",
+    }
+
+
+def test_bytes_that_became_a_uuid_later_are_bytes_before(
+    mariadb_full: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    out, server = tmp_path / "out.jsonl", mariadb_full
+    connection = pymysql.connect(**server.connection("root"), autocommit=True)
+    with connection, connection.cursor() as cursor:
+
+        def run(*statements: str) -> None:
+            for statement in statements:
+                cursor.execute(statement)
+
+        run("CREATE DATABASE later", "CREATE DATABASE bulk", "USE later")
+        run("CREATE TABLE t (id INT PRIMARY KEY, u BINARY(16))", "CREATE TABLE same (id INT PRIMARY KEY, u UUID)")
+        cursor.execute("SHOW MASTER STATUS")
+        file, offset = (cursor.fetchone() or ())[:2]
+        uuid = "00112233-4455-6677-8899-aabbccddeeff"
+        run("INSERT INTO t VALUES (1, REPEAT('a', 16))", f"INSERT INTO same VALUES (1, '{uuid}')")
+        run("TRUNCATE TABLE t", "ALTER TABLE t MODIFY u UUID", f"INSERT INTO t VALUES (2, '{uuid}')")
+        run("CREATE TABLE bulk.bulk (v LONGBLOB)")
+        for _ in range(MANY[0]):
+            run(f"INSERT INTO bulk.bulk VALUES (REPEAT('x', {MANY[1]}))")
+        run(f"INSERT INTO t VALUES (3, '{uuid}')", f"INSERT INTO same VALUES (3, '{uuid}')")
+        text = destination_toml(server, "later", f'type = "jsonl"\npath = "{out}"', start=f"{file}:{offset}")
+        process = daemon(shop=text).start()
+        eventually(lambda: len(read_jsonl(out)) >= 5, 60, lambda: process.log.read_text()[-3000:])
+    rows = {(message["table"], row["id"]): row["u"] for message in read_jsonl(out) for row in message["data"]}
+    assert "hold from the end of the binlog on" in process.log.read_text()
+    assert rows == {
+        ("t", "1"): base64.b64encode(b"a" * 16).decode(),
+        ("t", "2"): uuid,
+        ("t", "3"): uuid,
+        ("same", "1"): uuid,
+        ("same", "3"): uuid,
+    }

@@ -252,6 +252,56 @@ def test_what_holds_from_a_place_on_holds_once_the_stream_passes_it() -> None:
     assert {entry["pos"] for entry in story.history.take_entries() if entry.get("columns")} == {8}
 
 
+def test_a_later_reading_takes_nothing_from_what_an_earlier_one_says_of_the_place_before() -> None:
+    story = Story()
+    story.history.adopt(late_reading(115))
+    story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int, c int)"), ("bin.000001", 140))}))
+    assert story.history.pass_by(("bin.000001", 120), 7)
+    assert (story.names(), story.history.waits) == (["a", "b"], True)
+    assert story.history.pass_by(("bin.000001", 140), 8)
+    assert (story.names(), story.history.waits) == (["a", "c"], False)
+    at_once = Story()
+    at_once.history.adopt(late_reading(115))
+    at_once.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int, c int)"), ("bin.000001", 140))}))
+    assert at_once.history.pass_by(("bin.000001", 150), 7)
+    assert (at_once.names(), at_once.history.waits) == (["a", "c"], False)
+
+
+def test_what_was_read_once_holds_before_the_first_statement_that_a_later_reading_saw() -> None:
+    now = read("CREATE TABLE t (a int, c int)"), ("bin.000001", 150)
+    for first, names in (("bin.000001", 140), ["a", "b"]), (("bin.000001", 115), None):
+        story = Story()
+        story.history.adopt(late_reading(115))
+        story.history.adopt(Reading({("shop", "t"): now}, untouched={("shop", "t"): first}))
+        assert story.names() == names
+        assert (story.history.likely("shop", "t") is None) == (names is None)
+
+
+def test_a_doubt_behind_the_place_that_a_reading_holds_from_is_not_ended_by_it() -> None:
+    story = Story()
+    story.history.adopt(late_reading(115))
+    story.history.doubt("a statement was passed over", "bin.000001", 120, 7)
+    story.history.pass_by(("bin.000001", 130), 7)
+    assert (story.names(), story.history.listed) == (None, False)
+    before = Story()
+    before.history.adopt(late_reading(115))
+    before.history.doubt("a statement was passed over", "bin.000001", 110, 7)
+    before.history.pass_by(("bin.000001", 130), 7)
+    assert before.names() == ["a", "b"], "the source was asked behind that statement"
+
+
+def test_what_a_table_is_later_is_not_likely_once_a_statement_is_known_to_have_touched_it() -> None:
+    story = Story()
+    story.history.adopt(late_reading(115))
+    story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int, b int)"), ("bin.000001", 110))}))
+    assert story.history.likely("shop", "t") is None
+    story.history.adopt(late_reading(115))
+    story.history.forget_likely("shop", "t")
+    assert story.history.likely("shop", "t") is None
+    assert story.history.pass_by(("bin.000001", 115), 8)
+    assert story.names() == ["a", "b"]
+
+
 def test_positions_in_later_files_are_later() -> None:
     story = Story()
     story.history.adopt(Reading({("shop", "t"): (read("CREATE TABLE t (a int)"), ("bin.000002", 4))}))

@@ -125,14 +125,15 @@ class Wiring:
             )
             self.cluster = adapters.cluster_adapter(settings.service).cluster(settings.cluster, member)
 
-    async def open(self) -> None:
-        """Connects to what all destinations need. Raises LockServiceError or StateStoreError."""
+    async def open(self, *, stores: bool = True) -> None:
+        """Connects to what all destinations need. Without `stores` each destination opens its own, as one does that
+        comes later, and fails alone. Raises LockServiceError or StateStoreError."""
         if self.cluster is not None:
             await self.cluster.start()
             if not self._command:
                 work = rebalance(self.cluster, self._node)
                 self._rebalancing = asyncio.create_task(work, name="rebalance")
-        if not self._command:
+        if stores and not self._command:
             for destination in self._settings.destinations.values():
                 await self.store(destination).open()
 

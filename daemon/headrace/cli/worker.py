@@ -56,7 +56,8 @@ async def _work(begin: Begin, sock: socket.socket) -> int:
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     try:
-        return await worker.run(wiring.open)
+        # One destination's store that can't be opened must not keep the others of this worker from running.
+        return await worker.run(lambda: wiring.open(stores=False))
     except HeadraceError as error:
         log.error("a worker can't begin", error=error.told())
         return 1

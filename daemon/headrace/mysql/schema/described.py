@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model import TableSchema
+from headrace.model import Column, TableSchema
 from headrace.mysql.events.cursor import EventCursor
 from headrace.mysql.events.cutter import SchemaNeeded
 from headrace.mysql.events.table_map import TableMap
@@ -31,12 +31,17 @@ class DescribedTables:
         history = self._history
         known = history.table(event.schema, event.table) if history is not None else None
         if event.has_names:
-            described = event.described()
+            described, certain = event.described(), known is not None
             if known is None and history is not None:
                 known = history.likely(event.schema, event.table)
-            if known is not None and not misfit(known, event.visible_types, event.nulls):
-                return _declared(described, known)
-            return described
+            if known is None or misfit(known, event.visible_types, event.nulls):
+                return described
+            declared = _declared(described, known)
+            if certain or declared.columns is described.columns or not any(map(_decides, declared.columns)):
+                return declared
+            # What is only likely must not make a value into another one.
+            self.wanted = event.schema, event.table
+            raise SchemaNeeded
         table = event.schema, event.table
         if history is None:
             raise self._cursor.not_understood(
@@ -83,6 +88,8 @@ class DescribedTables:
         """Goes on after `wanted`: its schema is in the history now, or can't be found because of `why_not`."""
         if self.wanted is not None and why_not:
             self._unknowable[self.wanted] = why_not
+            if self._history is not None:
+                self._history.forget_likely(*self.wanted)
         elif self.wanted is not None and self._comparison is not None:
             self._comparison.looked_at(self.wanted, self._here)
         self.wanted = None
@@ -91,6 +98,12 @@ class DescribedTables:
         """Tables have other schemas now."""
         self._unknowable.clear()
         self._mistrusted.clear()
+
+
+def _decides(column: Column) -> bool:
+    """Whether the declared type makes of a value what the binlog's own description would not: bytes become text, and a
+    number loses the digits beyond those of its FLOAT(m,d)."""
+    return column.kind in FIXED_BINARY or (column.kind in ("float", "double") and "," in column.mysql_type)
 
 
 def _declared(described: TableSchema, known: TableSchema) -> TableSchema:

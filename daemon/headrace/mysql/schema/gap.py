@@ -39,6 +39,8 @@ class DdlScan:
         self._heard: FilePosition = ("", 0)
         self._tables: dict[tuple[str, str], FilePosition] = {}
         """Behind the last DDL of each, by names as _fold() makes them."""
+        self._first: dict[tuple[str, str], FilePosition] = {}
+        """Behind the first."""
         self._schemas: dict[str, FilePosition] = {}
         self._any_table: FilePosition | None = None
         self._schemas_changed = False
@@ -107,6 +109,16 @@ class DdlScan:
         folded = self._fold(schema)
         return _latest(self._tables.get((folded, self._fold(table))), self._schemas.get(folded), self._any_table)
 
+    def first_of_table(self, schema: str, table: str) -> FilePosition | None:
+        """Behind the first DDL that touched the table or may have; None for none."""
+        folded = self._fold(schema)
+        found = [self._first.get(key) for key in ((folded, self._fold(table)), (folded, ""), ("", ""))]
+        first: FilePosition | None = None
+        for file_position in found:
+            if file_position is not None and (first is None or reached(first, file_position)):
+                first = file_position
+        return first
+
     def last_of_schema(self, schema: str) -> FilePosition | None:
         """Behind the last DDL that touched the schema or any of its tables, or may have; None for none."""
         folded = self._fold(schema)
@@ -150,12 +162,15 @@ class DdlScan:
             return
         for schema, table in info.tables or ():
             self._tables[self._fold(schema), self._fold(table)] = file_position
+            self._first.setdefault((self._fold(schema), self._fold(table)), file_position)
         if isinstance(info.action, DatabaseAction):
             self._schemas[self._fold(info.action.schema)] = file_position
+            self._first.setdefault((self._fold(info.action.schema), ""), file_position)
         if isinstance(info.action, CreateDatabase | DropDatabase):
             self._schemas_changed = True
         if info.tables is None:
             self._any_table = file_position
+            self._first.setdefault(("", ""), file_position)
 
     def _on_heartbeat(self, data: bytes, at: int, stop: int) -> None:
         """The server is idle, or has passed over what we have by GTID: it says how far it is."""

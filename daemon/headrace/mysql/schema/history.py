@@ -23,6 +23,10 @@ _SHOWN = re.compile(rb"\s*CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?`[^\n]
 """CREATE TABLE as the server itself writes it (SHOW CREATE TABLE)."""
 
 
+_Later = tuple[TableDefinition, FilePosition]
+"""What a table is from a position on that is not reached yet."""
+
+
 @dataclass(slots=True)
 class Reading:
     """One reading of information_schema. What has a position holds from behind the DDL there, all else from `since`
@@ -31,6 +35,8 @@ class Reading:
     tables: dict[TableName, tuple[TableDefinition, FilePosition | None]] = field(default_factory=dict)
     unknown: dict[TableName, str] = field(default_factory=dict)
     """Tables that are there but were not read, each with the reason."""
+    untouched: dict[TableName, FilePosition] = field(default_factory=dict)
+    """Of tables that statements have touched since, behind the first of those."""
     schemas: dict[str, tuple[str, FilePosition | None]] = field(default_factory=dict)
     """Every schema's default character set; of its tables those in `tables` and `unknown` exist, and no others."""
     listed: bool = False
@@ -78,7 +84,8 @@ class SchemaHistory:
     ) -> None:
         self._states = States(captures, lower_case_table_names)
         self._mariadb, self._server_version = mariadb, version
-        self._pending: dict[TableName, tuple[TableDefinition, FilePosition]] = {}
+        self._pending: dict[TableName, tuple[_Later, ...]] = {}
+        """Of each table the earliest first: one reading may tell of it from one place on, and the next from another."""
         self._pending_schemas: dict[str, tuple[str, FilePosition]] = {}
         self._pending_listed: FilePosition | None = None
         self._likely: dict[TableName, TableDefinition] = {}
@@ -150,9 +157,16 @@ class SchemaHistory:
         for name, (definition, ddl) in reading.tables.items():
             key, valid_from = states.key(name), ddl or since
             if valid_from is not None:
-                self._pending[key] = definition, valid_from
+                before = (one for one in self._pending.get(key, ()) if not reached(one[1], valid_from))
+                self._pending[key] = *before, (definition, valid_from)
                 if ddl is None:
                     self._likely[key] = definition
+                    continue
+                earliest, first = self._pending[key][0], reading.untouched.get(name)
+                if first is not None and not reached(earliest[1], first):  # so it has been the same all the time
+                    states.set(key, earliest[0])
+                else:
+                    self._likely.pop(key, None)
             elif isinstance(states.get(key), str):
                 states.set(key, definition)
         for name, why in reading.unknown.items():
@@ -191,6 +205,10 @@ class SchemaHistory:
         definition = self._likely.get(key)
         return table_schema(key, definition) if definition is not None else None
 
+    def forget_likely(self, schema: str, table: str) -> None:
+        """A look at all of the binlog has not shown what the table is here: what it is later is no help."""
+        self._likely.pop(self._states.key((schema, table)), None)
+
     def table(self, schema: str, table: str) -> TableSchema | None:
         """The schema here; None when it is not known."""
         return self._states.schema_of((schema, table))
@@ -202,6 +220,8 @@ class SchemaHistory:
 
     def doubt(self, why: str, file: str, end: int, pos: int) -> None:
         """What any table is may have changed at `file`:`end`, whose `_pos` is `pos`."""
+        if self.waits:  # what holds before is what is doubted: taken later, it would end the doubt
+            self.pass_by((file, end), self._pos)
         self._pos = max(self._pos, pos)
         self._states.at(pos, f"{file}:{end}")
         self._states.doubt(why)
@@ -216,7 +236,7 @@ class SchemaHistory:
         pending = self._pending.get(self._states.key((schema, table)))
         if pending is None:
             return state
-        file, offset = pending[1]
+        file, offset = pending[0][1]
         return f"{state}; what the server shows now holds only behind {file}:{offset}"
 
     def read(self, query: QueryEvent) -> StatementInfo:
@@ -271,9 +291,13 @@ class SchemaHistory:
     def _take_pending(self, file_position: FilePosition) -> bool:
         if not file_position[0]:
             return False
-        tables = [key for key, (_, valid_from) in self._pending.items() if reached(file_position, valid_from)]
+        tables = [key for key, later in self._pending.items() if reached(file_position, later[0][1])]
         for key in tables:
-            self._states.set(key, self._pending.pop(key)[0])
+            later = self._pending.pop(key)
+            reached_now = [definition for definition, valid_from in later if reached(file_position, valid_from)]
+            if rest := later[len(reached_now) :]:
+                self._pending[key] = rest
+            self._states.set(key, reached_now[-1])
             self._likely.pop(key, None)
         schemas = [s for s, (_, valid_from) in self._pending_schemas.items() if reached(file_position, valid_from)]
         for schema in schemas:

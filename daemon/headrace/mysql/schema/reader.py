@@ -116,6 +116,8 @@ class _Reader:
                 reading.unknown[name] = "statements kept changing it while table schemas were read"
             else:
                 reading.tables[name] = definition, file_position
+                if (first := scan.first_of_table(*name)) is not None:
+                    reading.untouched[name] = first
         for schema, (charset, _) in list(reading.schemas.items()):
             file_position = scan.last_of_schema(schema)
             if file_position is not None and not reached(before, file_position):
