@@ -174,6 +174,7 @@ def run(entry: Entry, version: Version = HERE) -> dict[str, float]:
     """One daemon from its start until it has published a workload: rows a second of the clock and microseconds of CPU a
     row while rows flow, and the most memory ever."""
     workload, servers = entry.workload, entry.servers
+    os.sync()  # or what earlier runs have written goes to the disk meanwhile
     with topic(servers, entry.way.partitions) as name:
         made = destination(servers, name, rf"{SCHEMA}\.{workload.table}", f"{workload.file}:4", entry.way)
         settings = {} if entry.way.native or not version.knows_native else {"daemon": {"native": "off"}}

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from headrace.cli.wiring import new_format
+from headrace.mysql.decoder import Decoder
 from headrace.mysql.usual_transactions import UsualTransactions
+from headrace.pipeline.message_builder import make_builder
+from headrace.ports.source import Receiver
 from headrace.settings.destination import DestinationSettings
 from tests import native_differential
 from tests.configured import destination_of
@@ -187,8 +191,7 @@ def test_what_is_not_as_usual_comes_out_the_same(edit: Edit, skip: bool) -> None
     same(bytes(data), settings(**more))
 
 
-def test_rows_that_can_not_be_read_get_no_other_numbers(at_once: list[int]) -> None:
-    """They are tried twice, at once and then by themselves, and passed over once."""
+def test_rows_that_can_not_be_read_are_passed_over(at_once: list[int]) -> None:
     data, places = small()
     at = places[20][3]
     data[at + 24 + 12] = 0xFC  # NULL bits that the row does not have
@@ -197,6 +200,24 @@ def test_rows_that_can_not_be_read_get_no_other_numbers(at_once: list[int]) -> N
     source = {"host": "h", "user": "u", "password": "p", "skip_event": [f"b.000001:{offset}"]}
     same(bytes(data), settings(source=source))
     assert sum(at_once) > 150
+
+
+def test_many_rows_of_one_transaction_do_not_hold_up_whoever_waits() -> None:
+    binlog = Binlog().begin_file()
+    binlog.gtid(1, MICROS)
+    binlog.query("BEGIN")
+    binlog.table()
+    for number in range(200):
+        binlog.insert((number, "row"))
+    config = settings()
+    builder = make_builder(config, new_format(config), "server", 1, None)
+    made = Decoder(native_differential.WHOLE, Receiver(rows=builder.emit, full=lambda: True), captures=builder.captures)
+    at, more, turns = 0, True, 0
+    while more:
+        at, more = made.feed(bytes(binlog.packets), at, lambda: True)
+        turns += 1
+    made.close()
+    assert turns > 10
 
 
 def test_random_and_damaged_binlogs() -> None:

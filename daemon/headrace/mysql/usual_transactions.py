@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from zlib import crc32
 
-from headrace.errors import HeadraceError
+from headrace.errors import NotUnderstood
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, WHOLE_CRC, UsualEvents
+from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, WHOLE_CRC, UsualEvents, UsualFailed
 from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.follower import StatementFollower
@@ -27,6 +27,8 @@ _COMMIT_TIME = 0x7FFFFFFFFFFFFF
 """The bit above these says that the original commit time follows."""
 _MOST = 200
 """Seams that are remembered: one a table, and kind of session that writes to it."""
+_FEW, _ASKS = 4, 16
+"""Rows events after which it is asked whether to stop: between two transactions, and within one."""
 _from_bytes = int.from_bytes
 _Sizes = tuple[int, int, int, int]
 
@@ -109,20 +111,24 @@ class UsualTransactions(UsualEvents):
                     break
                 if crc32(view[at + 5 : end]) != WHOLE_CRC:
                     break
-                last_pos, cursor.start, cursor.time = transactions.last_pos, start, when
+                cursor.start, cursor.time = start, when
                 try:
                     handler(data, at + _HEAD, end - 4)
-                except (HeadraceError, *BROKEN):  # comes again, out of the cutter's own hands
-                    transactions.last_pos = last_pos
-                    break
+                except (NotUnderstood, *BROKEN) as error:
+                    raise UsualFailed(at, events, error) from error
                 cursor.end = start + length
-                at, events = end, events + 1
+                at, events, turns = end, events + 1, turns + 1
+                if turns >= _ASKS:  # of one transaction
+                    turns = 0
+                    if full() or time.monotonic() > deadline:
+                        return at, events, 0, False
                 continue
             if kind != ev.XID or start != cursor.end:
                 break
-            turns += 1
-            if not turns & 3 and (full() or time.monotonic() > deadline):
-                break  # the cutter stops between two transactions
+            if turns >= _FEW:
+                turns = 0
+                if full() or time.monotonic() > deadline:
+                    break  # the cutter stops between two transactions
             raw = data[at : at + seam.size] if seam is not None else b""
             if seam is None or _from_bytes(raw, "little") & seam.mask != seam.constant:
                 seam = self._seam(data, at)

@@ -68,6 +68,14 @@ class UsualEvents(Protocol):
         packet has at least, 0 while there may be a whole one; and whether the cutter has to look at that one."""
 
 
+class UsualFailed(Exception):
+    """Raised by UsualEvents.run(): the handler of the event at `at` has failed with `error`, behind `events` others."""
+
+    def __init__(self, at: int, events: int, error: Exception) -> None:
+        super().__init__()
+        self.at, self.events, self.error = at, events, error
+
+
 class SchemaNeeded(Exception):
     """Raised by a handler that can't read its event before the schema of a table is known; it is given again."""
 
@@ -166,7 +174,11 @@ class EventCutter:
         looked for less often."""
         deadline = time.monotonic() + SLICE_SECONDS
         while usual.ready():
-            at, count, need, stopped = usual.run(data, at, eager=self.eager)
+            try:
+                at, count, need, stopped = usual.run(data, at, eager=self.eager)
+            except UsualFailed as failed:
+                self.events += failed.events
+                return self._pass_usual(data, failed.at, failed.error)
             self.events += count
             if need:
                 self.need = need
@@ -182,6 +194,14 @@ class EventCutter:
             if enough() or time.monotonic() > deadline:
                 return at, more
         return self._feed(data, at, enough)
+
+    def _pass_usual(self, data: bytes, at: int, error: Exception) -> tuple[int, bool]:
+        """As _feed() does with an event whose handler fails."""
+        length = _from_bytes(data[at + 14 : at + 18], "little")
+        self._pass_over(error, data[at + 9], data, at + _HEAD, at + 1 + length)
+        self._cursor.end = self._cursor.start + length
+        self.need = 4
+        return at + 5 + length, True
 
     def _feed(self, data: bytes, at: int, enough: Callable[[], bool], most: int = 0) -> tuple[int, bool]:
         """`most`: events that are read at most, a power of two; 0 for no such limit."""
