@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -123,24 +124,32 @@ def idle(servers: Servers, runs: int, seconds: float) -> Table:
 
 
 def many(servers: Servers, workload: Workload, runs: int, seconds: float) -> Table:
-    """Destinations that all have W1 before them: rows a second of all, CPU and memory, until the first is at its end or
-    for some seconds."""
+    """Destinations that all have W1 before them, in one process and in two: rows a second of all, CPU and memory, until
+    the first is at its end or for some seconds."""
     table = Table(f"{MANY} destinations in catch-up, at most {seconds:.0f} s")
     for number in range(runs):
-        told(number, runs, table.title)
-        with ExitStack() as topics, running(_catch_up(servers, workload, topics)) as daemon:
-            first = daemon.until(lambda now: now.least > 0, _LOOK)
-
-            def over(now: Sample, end: float = first.clock + seconds) -> bool:
-                return now.clock > end or now.least >= workload.rows
-
-            last = daemon.until(over, _LOOK)
-        rows = last.rows - first.rows
-        if not rows:
-            raise SystemExit("bench: all rows were published before anything could be measured: use a smaller --scale")
-        figures = {"rows_per_second": rows / (last.clock - first.clock), "cpu_us": (last.cpu - first.cpu) * 1e6 / rows}
-        table.add("into Kafka", figures | {"memory_mb": daemon.peak_mb})
+        for name, settings in (("one process", {}), ("two processes", {"daemon": {"processes": 2}})):
+            told(number, runs, f"{table.title}, {name}")
+            table.add(name, _many(servers, workload, settings, seconds))
     return table
+
+
+def _many(servers: Servers, workload: Workload, settings: dict[str, Any], seconds: float) -> dict[str, float]:
+    with ExitStack() as topics, running(_catch_up(servers, workload, topics), settings=settings) as daemon:
+        first = daemon.until(lambda now: now.least > 0, _LOOK)
+
+        def over(now: Sample, end: float = first.clock + seconds) -> bool:
+            return now.clock > end or now.least >= workload.rows
+
+        last = daemon.until(over, _LOOK)
+    rows = last.rows - first.rows
+    if not rows:
+        raise SystemExit("bench: all rows were published before anything could be measured: use a smaller --scale")
+    return {
+        "rows_per_second": rows / (last.clock - first.clock),
+        "cpu_us": (last.cpu - first.cpu) * 1e6 / rows,
+        "memory_mb": daemon.peak_mb,
+    }
 
 
 def _catch_up(servers: Servers, workload: Workload, topics: ExitStack) -> dict[str, dict[str, dict[str, object]]]:

@@ -3,13 +3,14 @@ through the schema history."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pymysql
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, ER
 
 from headrace.model import Column, TableSchema
 from headrace.mysql.events import event_types as ev
@@ -77,18 +78,27 @@ class Recorder:
 
     def run(self, case: str, cursor: Any, sql: str, schemas: list[str]) -> bool:
         """Runs one statement; whether it succeeded."""
-        fine = True
-        try:
-            cursor.execute(sql)
-            while cursor.nextset():
-                pass
-        except pymysql.err.MySQLError:
-            fine = False
+        fine = self._executed(cursor, sql)
         tables, strange = self.truth(schemas)
         if self.rows:
             self.insert(tables)
         self.steps.append(Step(case, sql, self.position(), tables, strange))
         return fine
+
+    def _executed(self, cursor: Any, sql: str) -> bool:
+        """Whether it succeeded. A thread of MariaDB's own that purges old rows holds a table for a moment, for which
+        NOWAIT does not wait: that is tried again."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                cursor.execute(sql)
+                while cursor.nextset():
+                    pass
+                return True
+            except pymysql.err.MySQLError as error:
+                in_use = error.args[:1] == (ER.LOCK_WAIT_TIMEOUT,) and "NOWAIT" in sql
+                if not in_use or time.monotonic() > deadline:
+                    return False
 
     def insert(self, tables: Truth) -> None:
         """A row into each table that takes one, so that the binlog describes it."""

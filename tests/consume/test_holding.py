@@ -141,3 +141,16 @@ def test_messages_that_are_held_come_back_as_the_dead_letters_that_they_would_ha
         assert kept.conflicts() == kept.given_up() == {desk.conflict}
         kept.drop()
         assert (kept.count(), kept.given_up()) == (0, frozenset())
+
+
+def test_what_is_noted_already_is_not_written_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer notes the conflict at each failure, and a write undoes what an operator gives up meanwhile."""
+    with Cluster(desk.settings.elasticsearch) as cluster:
+        held = HeldMessages(cluster, desk.settings.elasticsearch, desk.name)
+        held.note([desk.conflict])
+        written: list[Any] = []
+        monkeypatch.setattr(cluster, "put_mapping", lambda *what: written.append(what))
+        held.note([desk.conflict])
+        assert (held.conflicts(), written) == ({desk.conflict}, [])
+        held.note([desk.conflict, Conflict(desk.name, "more", "long", "text")])
+        assert len(written) == 1

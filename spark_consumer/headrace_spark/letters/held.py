@@ -159,9 +159,12 @@ class HeldMessages:
         return self._noted(_GIVEN_UP)
 
     def note(self, conflicts: Iterable[Conflict]) -> None:
-        """Notes conflicts beside those that are noted."""
-        _make(self._cluster, self._settings, self._name)
-        self._put(_CONFLICTS, self.conflicts() | set(conflicts))
+        """Notes conflicts beside those that are noted. What is there already is not written again: each failure notes
+        the same, and would undo what an operator gives up meanwhile."""
+        noted, conflicts = self.conflicts(), set(conflicts)
+        if not conflicts <= noted:
+            _make(self._cluster, self._settings, self._name)
+            self._put(_CONFLICTS, noted | conflicts)
 
     def clear(self) -> None:
         """Nothing has to be done any more."""
