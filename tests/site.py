@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,17 @@ import pymysql
 from tests.support import eventually, read_jsonl, read_messages, replay
 
 Run = Callable[..., Any]
+
+
+@contextmanager
+def sites_on(server: Any, *names: str) -> Iterator[dict[str, Site]]:
+    """Several, each with an empty table `t` that has an id."""
+    made = {name: Site(server, name) for name in names}
+    for site in made.values():
+        site.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    yield made
+    for site in made.values():
+        site.close()
 
 
 class Site:

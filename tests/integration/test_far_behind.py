@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,31 @@ def mariadb_full(stack: Stack) -> Iterator[Any]:
     made.kill()
 
 
+@contextmanager
+def statements_on(server: Any, database: str | None = None) -> Iterator[Callable[..., Any]]:
+    """Runs statements in a session of its own; gives the first row of the last one."""
+    connection = pymysql.connect(**server.connection("root"), autocommit=True, database=database)
+    with connection, connection.cursor() as cursor:
+
+        def run(*statements: str) -> Any:
+            for statement in statements:
+                cursor.execute(statement)
+            return cursor.fetchone()
+
+        yield run
+
+
 def test_rows_come_as_they_were_and_as_the_source_shows_them_from_its_end_on(
     server: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    connection = pymysql.connect(**server.connection("root"), autocommit=True)
-    with connection, connection.cursor() as cursor:
-
-        def run(*statements: str) -> None:
-            for statement in statements:
-                cursor.execute(statement)
-
+    with statements_on(server) as run:
         run("CREATE DATABASE far", "CREATE DATABASE other", "USE far")
         run(
             "CREATE TABLE quiet (id INT PRIMARY KEY, flag TINYINT(1))",
             "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
         )
-        cursor.execute("SHOW BINARY LOG STATUS")
-        file, offset = (cursor.fetchone() or ())[:2]
+        file, offset = run("SHOW BINARY LOG STATUS")[:2]
         run("INSERT INTO quiet VALUES (1, 1)", "INSERT INTO t VALUES (1, 10, 20)")
         run("ALTER TABLE t RENAME COLUMN a TO c, RENAME COLUMN b TO a", "INSERT INTO t VALUES (2, 30, 40)")
         run("CREATE TABLE other.bulk (v LONGBLOB)")
@@ -73,8 +81,7 @@ def test_rows_come_as_they_were_and_as_the_source_shows_them_from_its_end_on(
         come("quiet", 2)
         # From here on names come from what the source showed when the destination began, and from statements since.
         run("SET GLOBAL binlog_row_metadata = MINIMAL", "ALTER TABLE t ADD COLUMN d INT")
-    connection = pymysql.connect(**server.connection("root"), autocommit=True, database="far")
-    with connection, connection.cursor() as cursor:
+    with statements_on(server, "far") as run:
         run("INSERT INTO t VALUES (3, 50, 60, 70)", "INSERT INTO quiet VALUES (3, 1)")
         come("quiet", 3)
         process.kill()
@@ -99,22 +106,14 @@ def test_values_are_not_what_only_a_later_declaration_would_make_of_them(
 ) -> None:
     """The binlog does not say the digits of a DOUBLE(m,d)."""
     out = tmp_path / "out.jsonl"
-    connection = pymysql.connect(**server.connection("root"), autocommit=True)
-    with connection, connection.cursor() as cursor:
-
-        def run(*statements: str) -> None:
-            for statement in statements:
-                cursor.execute(statement)
-
+    with statements_on(server) as run:
         run("SET GLOBAL binlog_row_metadata = FULL", "CREATE DATABASE later", "CREATE DATABASE bulk", "USE later")
-    connection = pymysql.connect(**server.connection("root"), autocommit=True, database="later")
-    with connection, connection.cursor() as cursor:
+    with statements_on(server, "later") as run:
         run(
             "CREATE TABLE t (id INT PRIMARY KEY, v DOUBLE)",
             "CREATE TABLE same (id INT PRIMARY KEY, v DOUBLE(7,2))",
         )
-        cursor.execute("SHOW BINARY LOG STATUS")
-        file, offset = (cursor.fetchone() or ())[:2]
+        file, offset = run("SHOW BINARY LOG STATUS")[:2]
         run("INSERT INTO t VALUES (1, 1.23456)", "INSERT INTO same VALUES (1, 1.5)")
         run("ALTER TABLE t MODIFY v DOUBLE(7,2)", "INSERT INTO t VALUES (2, 1.23456)")
         run("CREATE TABLE bulk.bulk (v LONGBLOB)")
@@ -139,17 +138,10 @@ def test_bytes_that_became_a_uuid_later_are_bytes_before(
     mariadb_full: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     out, server = tmp_path / "out.jsonl", mariadb_full
-    connection = pymysql.connect(**server.connection("root"), autocommit=True)
-    with connection, connection.cursor() as cursor:
-
-        def run(*statements: str) -> None:
-            for statement in statements:
-                cursor.execute(statement)
-
+    with statements_on(server) as run:
         run("CREATE DATABASE later", "CREATE DATABASE bulk", "USE later")
         run("CREATE TABLE t (id INT PRIMARY KEY, u BINARY(16))", "CREATE TABLE same (id INT PRIMARY KEY, u UUID)")
-        cursor.execute("SHOW MASTER STATUS")
-        file, offset = (cursor.fetchone() or ())[:2]
+        file, offset = run("SHOW MASTER STATUS")[:2]
         uuid = "00112233-4455-6677-8899-aabbccddeeff"
         run("INSERT INTO t VALUES (1, REPEAT('a', 16))", f"INSERT INTO same VALUES (1, '{uuid}')")
         run("TRUNCATE TABLE t", "ALTER TABLE t MODIFY u UUID", f"INSERT INTO t VALUES (2, '{uuid}')")

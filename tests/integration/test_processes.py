@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.site import Site
+from tests.site import Site, sites_on
 from tests.support import DaemonProcess, destination_toml, eventually, read_topic
 
 pytestmark = pytest.mark.server
@@ -26,12 +26,8 @@ SETTINGS = 'processes = 2\nwatch = "200ms"'
 
 @pytest.fixture
 def sites(mysql: Any) -> Iterator[dict[str, Site]]:
-    made = {name: Site(mysql, name) for name in (*NAMES, "pd")}
-    for site in made.values():
-        site.run("CREATE TABLE t (id INT PRIMARY KEY)")
-    yield made
-    for site in made.values():
-        site.close()
+    with sites_on(mysql, *NAMES, "pd") as made:
+        yield made
 
 
 class Running:

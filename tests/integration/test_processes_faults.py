@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_processes import wait_gone
-from tests.site import Site
+from tests.site import Site, sites_on
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl
 
 pytestmark = pytest.mark.server
@@ -27,12 +27,8 @@ SETTINGS = 'processes = 2\nwatch = "200ms"\ndrain_timeout = "5s"'
 
 @pytest.fixture
 def sites(mysql: Any) -> Iterator[dict[str, Site]]:
-    made = {name: Site(mysql, name) for name in (*NAMES, "fd")}
-    for site in made.values():
-        site.run("CREATE TABLE t (id INT PRIMARY KEY)")
-    yield made
-    for site in made.values():
-        site.close()
+    with sites_on(mysql, *NAMES, "fd") as made:
+        yield made
 
 
 class Running:

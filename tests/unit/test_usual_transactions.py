@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.wiring import new_format
+from headrace.mysql import usual_transactions
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.usual_transactions import UsualTransactions
 from headrace.pipeline.message_builder import make_builder
@@ -90,6 +92,46 @@ def test_small_transactions_are_read_at_once(at_once: list[int]) -> None:
 def test_wherever_the_stream_is_cut(size: int, eager: bool) -> None:
     data, _ = small()
     same(bytes(data), settings(), Reading(native_differential.WHOLE, [size], 1, eager))
+
+
+def test_tables_in_turn_whose_names_are_as_long(at_once: list[int]) -> None:
+    binlog = Binlog().begin_file()
+    for number in range(60):
+        binlog.gtid(number + 1, MICROS + number)
+        binlog.query("BEGIN")
+        binlog.table(("ta", "tb", "tall")[number % 3])
+        binlog.insert((number, "row"))
+        binlog.event(16, struct.pack("<Q", number))
+    same(bytes(binlog.packets), settings())
+    assert sum(at_once) > 250, "of 300 events"
+
+
+def test_sessions_whose_begin_says_other_things(at_once: list[int]) -> None:
+    """As it does with the microseconds of CURRENT_TIMESTAMP(3), in each transaction anew."""
+    binlog = Binlog().begin_file()
+    for number in range(40):
+        binlog.gtid(number + 1, MICROS + number)
+        micros = b"\x0d" + number.to_bytes(3, "little")
+        binlog.event(2, struct.pack("<IIBHH", 1, 0, 4, 0, len(micros)) + micros + b"shop\0BEGIN")
+        binlog.table()
+        binlog.insert((number, "row"))
+        binlog.event(16, struct.pack("<Q", number))
+    same(bytes(binlog.packets), settings())
+    assert sum(at_once) > 180
+
+
+def test_more_tables_than_are_remembered(at_once: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usual_transactions, "_MOST_SEAMS", 3)
+    monkeypatch.setattr(usual_transactions, "_MOST_SHAPES", 2)
+    binlog = Binlog().begin_file()
+    for number in range(200):
+        binlog.gtid(number + 1, MICROS + number)
+        binlog.query("BEGIN")
+        binlog.table("t" * (1 + number // 4 % 5) + "xyz"[number % 3])
+        binlog.insert((number, "row"))
+        binlog.event(16, struct.pack("<Q", number))
+    same(bytes(binlog.packets), settings())
+    assert sum(at_once) > 200
 
 
 def test_without_gtids(at_once: list[int]) -> None:

@@ -21,59 +21,59 @@ _HEADER = struct.Struct("<IBIB4xIIH").unpack_from
 """Of a packet and its event: length and sequence, status, time, type, (server id), size, end position, flags."""
 _HEAD = 24
 """Bytes of both."""
-_END = 36
-"""Bytes of the packet of an XID event."""
+_XID, _LEAST_GTID, _LEAST_MAP = 31, 19 + 49 + 4, 19 + 8 + 4
+"""Bytes of an XID event; of a GTID event that has a commit time, and of a TABLE_MAP, at least."""
+_LARGEST = 4096
+"""Bytes of a seam, above which comparing it takes as long as reading it."""
+_KINDS = frozenset((ev.XID, gtid, ev.QUERY, ev.TABLE_MAP) for gtid in (ev.GTID, ev.ANONYMOUS_GTID))
+_BEGIN = b"\0BEGIN"
+"""What the statement ends with; nothing else of it is looked at by anybody."""
 _COMMIT_TIME = 0x7FFFFFFFFFFFFF
 """The bit above these says that the original commit time follows."""
-_MOST = 200
-"""Seams that are remembered: one a table, and kind of session that writes to it."""
+_MOST_SHAPES, _MOST_SEAMS = 200, 2_000
+"""That are remembered: by the sizes of their events, and one a table."""
 _FEW, _ASKS = 4, 16
 """Rows events after which it is asked whether to stop: between two transactions, and within one."""
 _from_bytes = int.from_bytes
 _Sizes = tuple[int, int, int, int]
 
 
-class _Seam:
-    """XID, GTID, BEGIN and TABLE_MAP, as they stand between the rows of two transactions and of others like them."""
+class _Shape:
+    """XID, GTID, BEGIN and TABLE_MAP of such sizes, as they stand between the rows of two transactions: the *seam*."""
 
-    __slots__ = ("body", "checksums", "constant", "mask", "sid", "size", "sizes", "unpack")
+    __slots__ = ("checksums", "mask", "places", "seams", "size", "sizes", "unpack")
 
-    def __init__(self, raw: bytes, sizes: _Sizes) -> None:
-        """`raw` are the four packets, `sizes` those of their events."""
-        self.size, self.sizes = len(raw), sizes
-        places = _places(sizes)
-        varies = bytearray(b"\xff" * len(raw))
-        for at, size in zip(places, sizes, strict=True):
-            for first, count in ((3, 1), (5, 4), (10, 4), (18, 4), (1 + size, 4)):
-                varies[at + first : at + first + count] = bytes(count)  # sequence, time, server, position, CRC32
-        _, gtid, begin, table = (place + _HEAD for place in places)
-        varies[_HEAD : _HEAD + 8] = bytes(8)  # the number of the transaction in the engines
-        varies[gtid] = 0
-        varies[gtid + 17 : begin - _HEAD - 4] = bytes(begin - _HEAD - 4 - gtid - 17)
-        varies[begin : begin + 8] = bytes(8)  # the session, and seconds that the statement took
-        varies[table : table + 6] = bytes(6)  # the table's number
-        self.mask = _from_bytes(varies, "little")
-        self.constant = _from_bytes(raw, "little") & self.mask
+    def __init__(self, sizes: _Sizes) -> None:
+        self.sizes, self.places = sizes, _places(sizes)
+        self.size = sum(sizes) + 5 * len(sizes)
+        _, gtid, begin, table = (place + _HEAD for place in self.places)
+        kept = bytearray(self.size)
+        for at in self.places:
+            for first, count in ((0, 3), (4, 1), (9, 1), (14, 4), (22, 2)):  # lengths, status, type, flags
+                kept[at + first : at + first + count] = b"\xff" * count
+        for first, end in ((gtid + 1, gtid + 17), (table - _HEAD - 10, table - _HEAD - 4), (table + 6, self.size - 4)):
+            kept[first:end] = b"\xff" * (end - first)  # the source, the end of BEGIN, the table
+        self.mask = _from_bytes(kept, "little")
+        """Of what is the same for all transactions of one table."""
         self.unpack = struct.Struct(
             f"<{gtid - 6}xI2x17xQ16xQ{begin - 14 - gtid - 49}xI4xI2xI{table - 6 - begin - 4}xI2x6s"
         ).unpack_from
         """Where GTID ends; number and commit time (from the second byte on) of the transaction; the server, where BEGIN
         ends, and the session; where TABLE_MAP ends, and the table's number."""
-        self.sid = uuid_text(raw[gtid + 1 : gtid + 17])
-        self.body = raw[table + 6 : -4]
-        """Of the TABLE_MAP, without the number."""
         self.checksums: list[int | None] = [None] * 256
         """By the sequence number of the first packet, the CRC32 of all four: an event's own CRC32 behind it makes the
         sum of both a constant, whatever the event, so that only what stands between events tells in the sum of all."""
+        self.seams: dict[int, tuple[str, bytes]] = {}
+        """By what the mask leaves: the source of the transaction, and the TABLE_MAP without the table's number."""
 
 
 class UsualTransactions(UsualEvents):
     """Reads rows, and the seam to the next transaction where that begins with GTID, BEGIN and TABLE_MAP. Whatever is in
     any way not as it usually is stays for the cutter, which reads it event by event and knows what is wrong with it.
 
-    A seam is compared with one that was read before, as a number under a mask, so that only what differs from
-    transaction to transaction is looked at. `rows` are the handlers of rows events. `origins`: who executed a
-    transaction is noted. `full`: whether reading is to stop.
+    A seam is looked up by what is the same in all of one table, so that only what differs from transaction to
+    transaction is looked at. `rows` are the handlers of rows events. `origins`: who executed a transaction is noted.
+    `full`: whether reading is to stop.
     """
 
     def __init__(
@@ -89,8 +89,10 @@ class UsualTransactions(UsualEvents):
     ) -> None:
         self._cursor, self._transactions, self._statements, self._maps = cursor, transactions, statements, maps
         self._rows, self._origins, self._full = rows, origins, full
-        self._seams: dict[_Sizes, _Seam] = {}
-        self._last: _Seam | None = None
+        self._shapes: dict[_Sizes, _Shape] = {}
+        self._shape = _Shape((_XID, _LEAST_GTID, _HEAD, _LEAST_MAP))
+        """That of the last seam."""
+        self._seams = 0
 
     def ready(self) -> bool:
         return self._cursor.checksums and self._transactions.plain and self._statements.text is None
@@ -100,7 +102,8 @@ class UsualTransactions(UsualEvents):
         size, high, view, full, origins = len(data), cursor.high, memoryview(data), self._full, self._origins
         if eager or not transactions.inside:
             return at, 0, 0, True
-        deadline, events, turns, seam = time.monotonic() + SLICE_SECONDS, 0, 0, self._last
+        deadline, events, turns, shape = time.monotonic() + SLICE_SECONDS, 0, 0, self._shape
+        last, sid, table_map = -1, "", b""
         while size - at >= _HEAD:
             head, status, when, kind, length, log_pos, _ = _HEADER(data, at)
             start = high + log_pos - length
@@ -115,7 +118,7 @@ class UsualTransactions(UsualEvents):
                 try:
                     handler(data, at + _HEAD, end - 4)
                 except (NotUnderstood, *BROKEN) as error:
-                    raise UsualFailed(at, events, error) from error
+                    raise UsualFailed(at, events, error) from None
                 cursor.end = start + length
                 at, events, turns = end, events + 1, turns + 1
                 if turns >= _ASKS:  # of one transaction
@@ -129,28 +132,31 @@ class UsualTransactions(UsualEvents):
                 turns = 0
                 if full() or time.monotonic() > deadline:
                     break  # the cutter stops between two transactions
-            raw = data[at : at + seam.size] if seam is not None else b""
-            if seam is None or _from_bytes(raw, "little") & seam.mask != seam.constant:
-                seam = self._seam(data, at)
-                if seam is None:
-                    break
-                raw = data[at : at + seam.size]
-            if len(raw) != seam.size:
+            raw = data[at : at + shape.size]
+            constant = _from_bytes(raw, "little") & shape.mask
+            if constant != last:  # which is quicker than a look into the dictionary
+                if constant not in shape.seams:
+                    if not self._learn(data, at):
+                        break
+                    shape = self._shape
+                    raw = data[at : at + shape.size]
+                    constant = _from_bytes(raw, "little") & shape.mask
+                last, (sid, table_map) = constant, shape.seams[constant]
+            if len(raw) != shape.size:
                 break
-            wanted, found = seam.checksums[raw[3]], crc32(raw)
+            wanted, found = shape.checksums[raw[3]], crc32(raw)
             if found != wanted:
-                if wanted is not None or not _sound(raw, seam.sizes):
+                if wanted is not None or not _sound(raw, shape):
                     break
-                seam.checksums[raw[3]] = found
-            first, gno, micros, server, second, thread, end, number = seam.unpack(raw)
-            _, of_gtid, of_begin, of_map = seam.sizes
+                shape.checksums[raw[3]] = found
+            first, gno, micros, server, second, thread, end, number = shape.unpack(raw)
+            _, of_gtid, of_begin, of_map = shape.sizes
             if log_pos + of_gtid != first or first + of_begin != second or second + of_map != end:
                 break
-            if not maps.again(seam.body, number):
+            if not maps.again(table_map, number):
                 break
             cursor.end = end = high + end
             cursor.start = end - of_map
-            sid = seam.sid
             transactions.follow(
                 high + log_pos,
                 (micros >> 8) & _COMMIT_TIME,
@@ -159,36 +165,47 @@ class UsualTransactions(UsualEvents):
             )
             if origins:
                 transactions.server_id, transactions.thread_id = server, thread
-            at, events = at + seam.size, events + 4
-        self._last = seam
+            at, events = at + shape.size, events + 4
         return at, events, 0, True
 
-    def _seam(self, data: bytes, at: int) -> _Seam | None:
-        """The seam that begins here, as one like it was read before, or else as it stands here; None when it is none,
-        or not all of it is there."""
-        sizes, next_at = [0, 0, 0, 0], at
+    def _learn(self, data: bytes, at: int) -> bool:
+        """Looks at a seam that is not known in the shape of the last one, and makes its own that of the last one.
+        Whether it is a whole one, and usual."""
+        sizes, end = [0, 0, 0, 0], at
         for i in range(4):
-            sizes[i] = _from_bytes(data[next_at : next_at + 3], "little") - 1
-            next_at += 5 + sizes[i]
-        known = self._seams.get(key := (sizes[0], sizes[1], sizes[2], sizes[3]))
-        raw = data[at:next_at]
-        if len(raw) < next_at - at:
-            return None
-        if known is not None and _from_bytes(raw, "little") & known.mask == known.constant:
-            return known
-        if sizes[0] != _END - 5 or sizes[1] < 19 + 49 + 4 or sizes[3] < 19 + 8 + 4 or not _sound(raw, key):
-            return None
-        _, gtid, begin, table = _places(key)
-        kinds = raw[gtid + 9], raw[begin + 9], raw[table + 9]
-        if kinds not in _KINDS or raw[table - 10 : table - 4] != b"\0BEGIN":
-            return None
-        if len(self._seams) >= _MOST:
-            self._seams.clear()
-        made = self._seams[key] = _Seam(raw, key)
-        return made
+            sizes[i] = _from_bytes(data[end : end + 3], "little") - 1
+            end += 5 + sizes[i]
+        xid, gtid, begin, table = key = sizes[0], sizes[1], sizes[2], sizes[3]
+        if xid != _XID or gtid < _LEAST_GTID or begin < _HEAD or table < _LEAST_MAP or end - at > _LARGEST:
+            return False
+        raw = data[at:end]
+        if len(raw) != end - at:
+            return False
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= _MOST_SHAPES:
+                self._forget()
+            shape = self._shapes[key] = _Shape(key)
+        constant = _from_bytes(raw, "little") & shape.mask
+        if constant not in shape.seams:
+            _, gtid_at, begin_at, table_at = shape.places
+            kinds = raw[9], raw[gtid_at + 9], raw[begin_at + 9], raw[table_at + 9]
+            if kinds not in _KINDS or raw[table_at - 10 : table_at - 4] != _BEGIN or not _sound(raw, shape):
+                return False
+            if self._seams >= _MOST_SEAMS:
+                self._forget()
+                self._shapes[key] = shape
+            self._seams += 1
+            source = uuid_text(raw[gtid_at + _HEAD + 1 : gtid_at + _HEAD + 17])
+            shape.seams[constant] = source, raw[table_at + _HEAD + 6 : -4]
+        self._shape = shape
+        return True
 
-
-_KINDS = {(gtid, ev.QUERY, ev.TABLE_MAP) for gtid in (ev.GTID, ev.ANONYMOUS_GTID)}
+    def _forget(self) -> None:
+        for shape in self._shapes.values():
+            shape.seams.clear()
+        self._shapes.clear()
+        self._seams = 0
 
 
 def _places(sizes: _Sizes) -> tuple[int, int, int, int]:
@@ -198,10 +215,10 @@ def _places(sizes: _Sizes) -> tuple[int, int, int, int]:
     return 0, second, third, third + sizes[2] + 5
 
 
-def _sound(raw: bytes, sizes: _Sizes) -> bool:
+def _sound(raw: bytes, shape: _Shape) -> bool:
     """Whether these are four events of their sizes, each with the CRC32 that it has."""
-    for at, size in zip(_places(sizes), sizes, strict=True):
-        if size < 23 or raw[at + 4] or _from_bytes(raw[at + 14 : at + 18], "little") != size:
+    for at, size in zip(shape.places, shape.sizes, strict=True):
+        if raw[at + 4] or _from_bytes(raw[at + 14 : at + 18], "little") != size:
             return False
         if crc32(raw[at + 5 : at + 5 + size]) != WHOLE_CRC:
             return False

@@ -342,12 +342,7 @@ class Transactions:
             self._tell_mark(begin=False)
             self._marked = False
         if self._key is not None:
-            if self.gtids is None:
-                self.gtids = GtidSet()
-            self.gtids.add(*self._key)
-            if self.own_events and self.own_events == self.events_done:
-                self._own_gtids.add(*self._key)
-                self._own_gtids.forget_oldest(_OWN_INTERVALS)
+            self._executed(self._key)
             self._key = None
         self.inside = self.in_group = self._in_xa = self.holding = self.passing = False
         self._may_have_ended = False
@@ -356,18 +351,21 @@ class Transactions:
         self.events_done = self.own_events = 0
         self.count += 1
 
+    def _executed(self, key: Key) -> None:
+        if self.gtids is None:
+            self.gtids = GtidSet()
+        self.gtids.add(*key)
+        if self.own_events and self.own_events == self.events_done:
+            self._own_gtids.add(*key)
+            self._own_gtids.forget_oldest(_OWN_INTERVALS)
+
     # -- the usual at once ----------------------------------------------------------------------------------------
 
     def follow(self, start: int, commit_time_us: int, gtid: str, key: Key | None) -> None:
         """commit(), begin() and BEGIN in one, while the state is `plain`, within a group: the next one begins at
         `start`."""
         if self._key is not None:
-            if self.gtids is None:
-                self.gtids = GtidSet()
-            self.gtids.add(*self._key)
-            if self.own_events and self.own_events == self.events_done:
-                self._own_gtids.add(*self._key)
-                self._own_gtids.forget_oldest(_OWN_INTERVALS)
+            self._executed(self._key)
         self._last_commit_us, self._last_file, self._last_start = self.commit_time_us, self._cursor.file, self.start
         self.count += 1
         self.captured_rows = False
