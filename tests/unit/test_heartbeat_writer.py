@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.destination import heartbeat_writer as writing
-from headrace.destination.heartbeat_writer import HeartbeatWriter
+from headrace.destination.heartbeat_writer import HeartbeatWriter, until_next
 from headrace.destination.parts import Context
 from headrace.destination.status import ROUND_TRIP_BUCKETS, DestinationStatus, RoundTrips
 from headrace.errors import Fenced, GrantMissing, SourceUnreachable
@@ -131,6 +131,22 @@ async def test_heartbeats_are_numbered_under_our_epoch(server: Server) -> None:
     assert abs(server.row.written_us / 1e6 - time.time()) < 5
     assert status.troubles == {}
     assert (server.opened, server.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("interval", [0.5, 5.0, 60.0])
+def test_destinations_that_began_at_any_times_write_together(interval: float) -> None:
+    places = []
+    for number in range(50):
+        now = 1000 + 7.3 * number
+        for _ in range(3):
+            waited = until_next(f"shop-{number}", interval, now)
+            assert 0.5 * interval - 1e-6 <= waited <= 1.5 * interval + 1e-6
+            now += waited
+            places.append(now % interval)
+            now += 0.001 * number % (interval / 3)  # what the writing takes
+        assert abs(until_next(f"shop-{number}", interval, now - 0.0005) - interval) < interval / 2  # a clock of ms
+    assert max(places) - min(places) <= 0.1
+    assert max(places) - min(places) > 0.05, "all at the same instant"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from zlib import crc32
 
 from headrace.destination.parts import Context
 from headrace.errors import Fenced, HeadraceError
@@ -11,6 +12,9 @@ from headrace.ports.source import Heartbeat, SecondConnection
 
 _TROUBLE = "heartbeat"
 _FOREIGN = "foreign_heartbeat"
+_TOGETHER = 0.1
+"""Seconds within which all destinations of a process that have the same interval write. Each of them reads those of all
+others on its source, so it wakes for a few readings an interval, and not for as many as there are destinations."""
 _QUIET_SECONDS = 60.0
 """When nobody has written under a lower epoch for so long, whoever did is gone."""
 
@@ -63,7 +67,7 @@ class HeartbeatWriter:
                     self._log.warning("no heartbeat can be written", error=self._status.troubles[_TROUBLE])
             elif self._status.clear(_TROUBLE):
                 self._log.info("heartbeats are written again")
-            await asyncio.sleep(max(0.0, self._settings.interval - (time.monotonic() - began)))
+            await asyncio.sleep(until_next(self._destination, self._settings.interval, time.monotonic()))
 
     async def _write(self) -> str:
         """Writes one; why it can't be written, or "" (also for a server that rightly gets none)."""
@@ -113,3 +117,10 @@ class HeartbeatWriter:
             f"{heartbeat.epoch}, ours is {self.epoch}: two daemons run it"
         )
         self._status.trouble(_FOREIGN, text, remedy="stop that one")
+
+
+def until_next(destination: str, interval: float, now: float) -> float:
+    """Seconds until a destination's next heartbeat: between a half and one and a half of the interval, which is exact
+    from the second one on."""
+    own = crc32(destination.encode()) / (1 << 32) * _TOGETHER
+    return own + interval * round((now - own) / interval + 1) - now
