@@ -64,8 +64,11 @@ class Dump:
     def __init__(self, *steps: Step) -> None:
         self._steps: Iterator[Step] = iter(steps)
         self.last_receive = asyncio.get_running_loop().time()
-        self.waiting_since = 0.0
+        self.waiting_since, self.bytes_received = 0.0, 0
         self.closed = False
+
+    def rest(self) -> None:
+        pass
 
     async def read(self, rest: bytes, need: int, deadline: float) -> bytes:
         for step in self._steps:

@@ -204,6 +204,7 @@ class Run:
                 continue
             await self._take()
             if self._pause and not merge.busy:
+                self._source.rest()
                 await asyncio.sleep(self._pause)  # what comes meanwhile is read, published and confirmed together
             if merge.busy:
                 streamed = time.thread_time() - began if began and self._told.events != events else None

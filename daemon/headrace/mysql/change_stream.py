@@ -62,6 +62,7 @@ class MysqlStream(ChangeStream):
         if self._end is not None:
             raise self._end
         decoder, described, version = self._decoder, self._decoder.described, self._schemas.history.version
+        came = self._dump.packets.bytes_received
         try:
             if described.wanted is not None:
                 described.learned(await self._schemas.learn(described.wanted, decoder.position()))
@@ -73,7 +74,8 @@ class MysqlStream(ChangeStream):
                 await self._receive()
             if self._schemas.history.version != version:
                 decoder.refresh()
-            await asyncio.sleep(0)
+            if self._dump.packets.bytes_received == came:  # or other tasks have had their turn
+                await asyncio.sleep(0)
             receiver = self._receiver
             receiver.begin()
             eager = decoder.cutter.eager = receiver.between()
@@ -98,6 +100,9 @@ class MysqlStream(ChangeStream):
         self._data, self._at = rest, 0
         self._data = await packets.read(rest, self._decoder.cutter.need, 2 * self._dump.server.settings.heartbeat + 1)
         self._bytes, self._received = self._bytes + len(self._data) - len(rest), packets.last_receive
+
+    def rest(self) -> None:
+        self._dump.packets.rest()
 
     def wake(self) -> None:
         self._dump.packets.wake()

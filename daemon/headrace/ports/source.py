@@ -152,6 +152,11 @@ class ChangeStream(ABC):
         """
 
     @abstractmethod
+    def rest(self) -> None:
+        """Until the next read() nothing is taken from the source: what comes meanwhile wakes nobody, and is read at
+        once then."""
+
+    @abstractmethod
     def wake(self) -> None:
         """The read() that waits, or else the next one, does not wait."""
 

@@ -69,6 +69,12 @@ class PacketStream(asyncio.BufferedProtocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def rest(self) -> None:
+        """Leaves what comes in the socket until the next read()."""
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
     def wake(self) -> None:
         """The read() that waits, or else the next one, returns without waiting, with what there is."""
         self._woken = True
