@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.mysql.values import json_members, jsonb
 from headrace.mysql.values.json_diff import Document, apply, legs
 from headrace.mysql.values.jsonb import json_text
 
@@ -89,6 +90,84 @@ def test_documents_come_back_from_the_small_and_the_large_format(value: Any, lar
     text = json_text(raw)
     assert json.loads(text) == value
     assert Document(raw).text() == text
+
+
+def outcome(raw: bytes) -> str:
+    try:
+        return json_text(raw)
+    except BAD as error:
+        return f"{type(error).__name__} {error}"
+
+
+def both_outcomes(raw: bytes) -> tuple[str, str]:
+    """By the printers of everything, and by those that are made for what comes often, here for all that comes."""
+    found = []
+    for often in (0, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jsonb, "_CONTAINERS", jsonb.containers(often))
+            found.append(outcome(raw))
+    return found[0], found[1]
+
+
+@settings(deadline=None, max_examples=300)
+@given(DOCUMENTS, st.booleans(), st.data())
+def test_what_prints_kinds_that_come_often_prints_the_same(value: Any, large: bool, data: st.DataObject) -> None:
+    raw = bytearray(binary(value, large))
+    general, made = both_outcomes(bytes(raw))
+    assert made == general == json_text(bytes(raw))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    general, made = both_outcomes(bytes(raw[: data.draw(st.integers(1, len(raw)))]))
+    assert made == general
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("others", range(7))
+def test_the_bytes_that_a_document_uses_more_than_once_are_counted_alike(large: bool, others: int) -> None:
+    """Nine strings that mean the same bytes, of any length, behind values of each kind."""
+    values: list[Any] = [-7, 1 << 20, 1 << 40, 2.5, True, [1]][:others]
+    width = 4 if large else 2
+    first = 1 + 2 * width + others * (width + 1)
+    fine = set()
+    for length in range(125):
+        raw = bytearray(binary([*values, *["x" * length] * 9], large))
+        for number in range(1, 9):
+            entry = first + number * (width + 1)
+            raw[entry : entry + width + 1] = raw[first : first + width + 1]
+        del raw[len(raw) - 8 * (length + 1) :]
+        general, made = both_outcomes(bytes(raw))
+        assert made == general
+        fine.add(general.startswith("["))
+    assert fine == {True, False}
+
+
+def printers_of(text: Any) -> json_members.MembersPrinters:
+    """Those of a container's printer."""
+    inner = [cell.cell_contents for cell in text.__closure__]
+    (printers,) = [one for one in inner if isinstance(one, json_members.MembersPrinters)]
+    return printers
+
+
+def test_kinds_get_a_printer_of_their_own_once_they_came_often() -> None:
+    small_object = jsonb.containers(3)[0]
+    document, printers = binary({"city": "Beijing", "n": 100_000}), printers_of(small_object)
+    for _ in range(2):
+        small_object(document, 1, 1)
+    assert printers.known == {}
+    small_object(document, 1, 1)
+    assert list(printers.known) == [bytes([7, 12])]
+
+
+def test_hostile_kinds_are_not_remembered_without_end() -> None:
+    printers = printers_of(jsonb.containers(json_members.OFTEN)[0])
+    for number in range(5_000):
+        printers.seldom(number.to_bytes(3, "little"))
+        assert len(printers._counts) <= 2_000
+    for number in range(1_000):
+        for _ in range(json_members.OFTEN):
+            printers.seldom(b"\x0f" + number.to_bytes(3, "little"))
+    assert len(printers.known) <= 256
+    assert printers.seldom(b"\x0f" * 17) is printers._general
 
 
 def test_keys_of_two_schemas_with_the_same_lengths_are_told_apart() -> None:

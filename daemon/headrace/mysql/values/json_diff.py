@@ -8,7 +8,8 @@ import struct
 from json.encoder import encode_basestring as _quote
 from typing import Any
 
-from headrace.mysql.values.jsonb import MAX_DEPTH, scalar
+from headrace.mysql.values.json_members import MAX_DEPTH, TOO_DEEP, USED_TWICE
+from headrace.mysql.values.jsonb import scalar
 from headrace.mysql.values.lengths import lenenc_string
 
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
@@ -103,7 +104,7 @@ class Document:
             self._spend(len(text))
             return text
         if depth > MAX_DEPTH:
-            raise ValueError(f"a JSON document is nested deeper than {MAX_DEPTH}")
+            raise ValueError(TOO_DEEP)
         large, start = bool(kind & 1), at
         (count,) = struct.unpack_from("<I" if large else "<H", b, at)
         self._spend(count)
@@ -130,7 +131,7 @@ class Document:
         """A true document never uses its budget up; one whose entries mean the same bytes many times does."""
         self._budget -= size
         if self._budget < 0:
-            raise ValueError("a JSON document uses its bytes more than once")
+            raise ValueError(USED_TWICE)
 
 
 def legs(path: str) -> list[Leg]:

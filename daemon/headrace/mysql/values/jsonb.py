@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from json.encoder import encode_basestring as _quote
 
+from headrace.mysql.values.json_members import (
+    DOUBLE,
+    INT16,
+    MAX_DEPTH,
+    OFTEN,
+    STRING,
+    STRING_ENDS,
+    TOO_DEEP,
+    USED_TWICE,
+    MembersPrinters,
+)
 from headrace.mysql.values.values import decimal_size, decimal_text, packed_datetime, packed_time
 from headrace_common.numbers import float_text
 
@@ -22,8 +34,7 @@ _NUMBERS: dict[int, Callable[[bytes, int], tuple[int]]] = {
 _F64 = struct.Struct("<d").unpack_from
 
 LITERALS = ("null", "true", "false")
-MAX_DEPTH = 100
-"""MySQL's own limit on the nesting of a document."""
+_COUNTS_MORE = "a JSON document counts more members than it has bytes for"
 _KEY_BYTES = 2 << 20
 """Bytes of keys that are remembered as text, which takes up to 20 times as many: documents of one table have the same
 few."""
@@ -38,7 +49,10 @@ def json_text(b: bytes) -> str:
         return "null"
     kind = b[0]
     if kind < 4:
-        return _CONTAINERS[kind](b, 1, 1)
+        try:
+            return _CONTAINERS[kind](b, 1, 1)
+        except (ValueError, IndexError, struct.error):
+            return _GENERAL[kind](b, 1, 1)
     return scalar(b, kind, 1)
 
 
@@ -63,7 +77,7 @@ def string(b: bytes, at: int) -> bytes:
     """The bytes of a string: its length in 7-bit groups, low first, then its UTF-8."""
     n, at = _length(b, at)
     if at + n > len(b):
-        raise ValueError("a JSON string ends behind its document")
+        raise ValueError(STRING_ENDS)
     return b[at : at + n]
 
 
@@ -82,6 +96,13 @@ def json_double(x: float) -> str:
     """A double within a document: with `.0` when it looks whole, so that it stays a double."""
     text = float_text(x)
     return text if "." in text or "e" in text else text + ".0"
+
+
+def _double_text(b: bytes, at: int) -> str:
+    text = repr(_F64(b, at)[0])
+    if "e" in text or "n" in text or (len(text) > 17 and text.endswith(".0")):
+        return json_double(_F64(b, at)[0])
+    return text
 
 
 def _opaque(b: bytes, at: int) -> str:
@@ -112,8 +133,10 @@ _Text = Callable[[bytes, int, int], str]
 """(document, where the container begins, depth) -> text."""
 
 
-def _containers(width: int) -> tuple[_Text, _Text]:
+def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Text, _Text]:
     """The printers of objects and arrays whose counts and offsets have `width` bytes: 2 in small ones, 4 in large.
+
+    `siblings` are those of all kinds of containers, once they are made; `often` as in containers().
 
     A container is: count, size, an entry a key (offset, 2 bytes of length), an entry a value (type byte, then the value
     itself when it is small enough, else its offset), the keys, the values. Offsets count from its own first byte.
@@ -122,7 +145,8 @@ def _containers(width: int) -> tuple[_Text, _Text]:
     key_entries = struct.Struct("<HH" if width == 2 else "<IH").iter_unpack
     entries = struct.Struct("<BH" if width == 2 else "<BI").iter_unpack
     counted = struct.Struct("<H" if width == 2 else "<I").unpack_from
-    inline = frozenset({5, 6} if width == 2 else {5, 6, 7, 8})
+    inline = {5: "h", 6: "H"} if width == 2 else {5: "hxx", 6: "Hxx", 7: "i", 8: "I"}
+    """The kinds of whole numbers that stand in their entries, as struct reads them there."""
     apart = {kind: unpack for kind, unpack in _NUMBERS.items() if kind not in inline}
     """The whole numbers that stand behind the entries."""
     half, whole = (1 << 15, 1 << 16) if width == 2 else (1 << 31, 1 << 32)
@@ -162,38 +186,33 @@ def _containers(width: int) -> tuple[_Text, _Text]:
             return str(offset - whole if kind == 7 and offset & half else offset)
         return scalar(b, kind, start + offset)
 
-    def members(b: bytes, start: int, at: int, count: int, depth: int) -> list[str]:
+    def members(b: bytes, start: int, raw: bytes, depth: int) -> tuple[str, ...]:
         """The texts of all values. `room` keeps a lying document, in which many entries mean the same bytes, from
         becoming a text that is much larger than itself."""
         if depth > MAX_DEPTH:
-            raise ValueError(f"a JSON document is nested deeper than {MAX_DEPTH}")
+            raise ValueError(TOO_DEEP)
         size = len(b)
         room = 8 * size + 64
-        raw = b[at : at + count * entry_size]
-        if len(raw) != count * entry_size:
-            raise ValueError("a JSON document counts more members than it has bytes for")
         parts: list[str] = []
         for kind, offset in entries(raw):
-            if kind == 0x0C:
+            if kind == STRING:
                 p = start + offset
                 n = b[p]
                 if n < 0x80:
                     p += 1
                     if p + n > size:
-                        raise ValueError("a JSON string ends behind its document")
+                        raise ValueError(STRING_ENDS)
                     text = _quote(b[p : p + n].decode())
                 else:
-                    text = scalar(b, 0x0C, p)
+                    text = scalar(b, STRING, p)
                 room -= n
-            elif kind == 5 and width == 2:
+            elif kind == INT16 and width == 2:
                 parts.append(str(offset - 0x10000 if offset & 0x8000 else offset))
                 continue
             elif kind < 4:
-                text = _CONTAINERS[kind](b, start + offset, depth + 1)
-            elif kind == 0x0B:
-                text = repr(_F64(b, start + offset)[0])
-                if "e" in text or "n" in text or (len(text) > 17 and text.endswith(".0")):
-                    text = json_double(_F64(b, start + offset)[0])
+                text = siblings[kind](b, start + offset, depth + 1)
+            elif kind == DOUBLE:
+                text = _double_text(b, start + offset)
             elif kind in apart:
                 text = str(apart[kind](b, start + offset)[0])
             else:
@@ -201,30 +220,64 @@ def _containers(width: int) -> tuple[_Text, _Text]:
             parts.append(text)
             room -= len(text)
             if room < 0:
-                raise ValueError("a JSON document uses its bytes more than once")
-        return parts
+                raise ValueError(USED_TWICE)
+        return tuple(parts)
+
+    def listed(b: bytes, start: int, raw: bytes, depth: int) -> str:
+        return "[" + ", ".join(members(b, start, raw, depth)) + "]"
+
+    made = partial(
+        MembersPrinters,
+        often=often,
+        width=width,
+        inline=inline,
+        readers={**apart, DOUBLE: _double_text},
+        containers=siblings.__getitem__,
+        string=scalar,
+        printed=printed,
+    )
+    objects, arrays = made(members, array=False), made(listed, array=True)
+    known_objects, known_arrays = objects.known, arrays.known
 
     def object_text(b: bytes, start: int, depth: int) -> str:
         (count,) = counted(b, start)
         if not count:
             return "{}"
         at = start + head
-        raw = b[at : at + count * key_size]
+        behind = at + count * key_size
+        raw = b[at:behind]
         if len(raw) != count * key_size:
-            raise ValueError("a JSON document counts more members than it has bytes for")
+            raise ValueError(_COUNTS_MORE)
         table = tables.get(raw)
         pattern = table[2].get(b[start + table[0] : start + table[1]]) if table is not None else None
         if pattern is None:
             pattern = pattern_of(b, start, raw)
-        return pattern % tuple(members(b, start, at + count * key_size, count, depth))
+        raw = b[behind : behind + count * entry_size]
+        if len(raw) != count * entry_size:
+            raise ValueError(_COUNTS_MORE)
+        kinds = raw[::entry_size]
+        text: str = pattern % (known_objects.get(kinds) or objects.seldom(kinds))(b, start, raw, depth)
+        return text
 
     def array_text(b: bytes, start: int, depth: int) -> str:
         (count,) = counted(b, start)
-        return "[" + ", ".join(members(b, start, start + head, count, depth)) + "]"
+        raw = b[start + head : start + head + count * entry_size]
+        if len(raw) != count * entry_size:
+            raise ValueError(_COUNTS_MORE)
+        kinds = raw[::entry_size]
+        text: str = (known_arrays.get(kinds) or arrays.seldom(kinds))(b, start, raw, depth)
+        return text
 
     return object_text, array_text
 
 
-_SMALL, _LARGE = _containers(2), _containers(4)
-_CONTAINERS: tuple[_Text, ...] = (_SMALL[0], _LARGE[0], _SMALL[1], _LARGE[1])
-"""By type byte: small object, large object, small array, large array."""
+def containers(often: int) -> Sequence[_Text]:
+    """The printers of small objects, large objects, small arrays and large arrays, which are their type bytes in order.
+    Containers whose values have the same kinds get a printer of their own when so many have come; 0 for never."""
+    made: list[_Text] = []
+    (small_object, small_array), (large_object, large_array) = (_containers(width, made, often) for width in (2, 4))
+    made += small_object, large_object, small_array, large_array
+    return made
+
+
+_CONTAINERS, _GENERAL = containers(OFTEN), containers(0)
