@@ -25,6 +25,7 @@ _XID, _LEAST_GTID, _LEAST_MAP = 31, 19 + 49 + 4, 19 + 8 + 4
 """Bytes of an XID event; of a GTID event that has a commit time, and of a TABLE_MAP, at least."""
 _LARGEST = 4096
 """Bytes of a seam, above which comparing it takes as long as reading it."""
+_GTID_AT = 5 + _XID
 _KINDS = frozenset((ev.XID, gtid, ev.QUERY, ev.TABLE_MAP) for gtid in (ev.GTID, ev.ANONYMOUS_GTID))
 _BEGIN = b"\0BEGIN"
 """What the statement ends with; nothing else of it is looked at by anybody."""
@@ -41,11 +42,14 @@ _Sizes = tuple[int, int, int, int]
 class _Shape:
     """XID, GTID, BEGIN and TABLE_MAP of such sizes, as they stand between the rows of two transactions: the *seam*."""
 
-    __slots__ = ("checksums", "mask", "places", "seams", "size", "sizes", "unpack")
+    __slots__ = ("begin", "checksums", "hint", "mask", "places", "seams", "size", "sizes", "unpack")
 
     def __init__(self, sizes: _Sizes) -> None:
         self.sizes, self.places = sizes, _places(sizes)
         self.size = sum(sizes) + 5 * len(sizes)
+        self.begin = self.places[2]
+        self.hint = tuple((size + 1) & 0xFF for size in sizes[1:])
+        """The lowest bytes of the lengths of its packets, without the first one's."""
         _, gtid, begin, table = (place + _HEAD for place in self.places)
         kept = bytearray(self.size)
         for at in self.places:
@@ -92,6 +96,8 @@ class UsualTransactions(UsualEvents):
         self._shapes: dict[_Sizes, _Shape] = {}
         self._shape = _Shape((_XID, _LEAST_GTID, _HEAD, _LEAST_MAP))
         """That of the last seam."""
+        self._hints: dict[tuple[int, ...], _Shape] = {}
+        """The last shape with a hint."""
         self._seams = 0
 
     def ready(self) -> bool:
@@ -132,6 +138,11 @@ class UsualTransactions(UsualEvents):
                 turns = 0
                 if full() or time.monotonic() > deadline:
                     break  # the cutter stops between two transactions
+            if size - at > _LARGEST and data[at + shape.begin] != shape.hint[1]:
+                # INSERT, UPDATE and DELETE of one table in turn have a BEGIN of another size each.
+                begin = at + _GTID_AT + 4 + data[at + _GTID_AT]
+                hint = data[at + _GTID_AT], data[begin], data[begin + 4 + data[begin]]
+                shape = self._shape = self._hints.get(hint, shape)
             raw = data[at : at + shape.size]
             constant = _from_bytes(raw, "little") & shape.mask
             if constant != last:  # which is quicker than a look into the dictionary
@@ -198,13 +209,14 @@ class UsualTransactions(UsualEvents):
             self._seams += 1
             source = uuid_text(raw[gtid_at + _HEAD + 1 : gtid_at + _HEAD + 17])
             shape.seams[constant] = source, raw[table_at + _HEAD + 6 : -4]
-        self._shape = shape
+        self._shape = self._hints[shape.hint] = shape
         return True
 
     def _forget(self) -> None:
         for shape in self._shapes.values():
             shape.seams.clear()
         self._shapes.clear()
+        self._hints.clear()
         self._seams = 0
 
 
