@@ -245,25 +245,27 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
             return "{}"
         at = start + head
         behind = at + count * key_size
+        end = behind + count * entry_size
+        if end > len(b):
+            raise ValueError(_COUNTS_MORE)
         raw = b[at:behind]
-        if len(raw) != count * key_size:
-            raise ValueError(_COUNTS_MORE)
-        table = tables.get(raw)
-        pattern = table[2].get(b[start + table[0] : start + table[1]]) if table is not None else None
-        if pattern is None:
+        try:
+            first, last, patterns = tables[raw]
+            pattern = patterns[b[start + first : start + last]]
+        except KeyError:
             pattern = pattern_of(b, start, raw)
-        raw = b[behind : behind + count * entry_size]
-        if len(raw) != count * entry_size:
-            raise ValueError(_COUNTS_MORE)
+        raw = b[behind:end]
         kinds = raw[::entry_size]
         text: str = pattern % (known_objects.get(kinds) or objects.seldom(kinds))(b, start, raw, depth)
         return text
 
     def array_text(b: bytes, start: int, depth: int) -> str:
         (count,) = counted(b, start)
-        raw = b[start + head : start + head + count * entry_size]
-        if len(raw) != count * entry_size:
+        at = start + head
+        end = at + count * entry_size
+        if end > len(b):
             raise ValueError(_COUNTS_MORE)
+        raw = b[at:end]
         kinds = raw[::entry_size]
         text: str = (known_arrays.get(kinds) or arrays.seldom(kinds))(b, start, raw, depth)
         return text
