@@ -156,6 +156,9 @@ class HeldSink:
     def hurry(self) -> None:
         pass
 
+    def flush(self) -> None:
+        pass
+
     def flow(self, count: int | None = None) -> None:
         self.held = self.held and count is not None
         for done in self.waiting[:count]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from headrace.adapters.kafka import exactly_once
 from headrace.adapters.kafka.state import KafkaStore
 from headrace.errors import Fenced, LeaseLapsed, SinkError, SinkRejected
 from headrace.lease import Lease, Term
@@ -195,6 +196,27 @@ async def test_a_closed_sink_has_committed_what_was_complete(kafka: Cluster) -> 
         await second.sink.close()
         # Aborted in order, so that consumers do not have to wait for its timeout.
     assert await consumed(kafka.direct, name) == [b"1"]
+
+
+async def test_a_flush_commits_what_is_complete_and_nothing_after_that(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "_IDLE_INTERVAL", 60.0)
+    name = new_name()
+    async with run(kafka.settings(transaction_interval=30.0, transaction_timeout=120.0), name) as first:
+        waiting = await first.publish(b"1", at=100)
+        first.sink.flush()
+        async with asyncio.timeout(15):
+            await confirmed(waiting)
+        later = await first.publish(b"2", at=200)
+        await asyncio.sleep(0.5)
+        assert not later.done(), "what comes behind it gathers again"
+        half = await first.sink.publish(batch(name, (b"half",), None))
+        first.sink.flush()
+        await asyncio.sleep(0.5)
+        assert not half.done()
+        await confirmed(await first.publish(b"3", at=300), half, later)
+        await first.sink.close()
 
 
 async def test_much_goes_out_in_transactions_of_a_limited_size(kafka: Cluster) -> None:

@@ -212,3 +212,24 @@ def test_a_level_that_the_compression_has_not_is_refused(compression: str, level
         KafkaSinkSettings.model_validate(
             {"type": "kafka", "bootstrap_servers": "k:1", "compression": compression, "compression_level": level}
         )
+
+
+@pytest.mark.parametrize(
+    ("sink", "queue", "budget"),
+    [
+        ({}, {}, 8 << 20),
+        ({"transaction_bytes": "64MiB"}, {}, 8 << 20),
+        ({"delivery": "exactly_once"}, {}, 32 << 20),
+        ({"delivery": "exactly_once", "transaction_bytes": "1MiB"}, {}, 8 << 20),
+        ({"delivery": "exactly_once"}, {"bytes": "1MiB"}, 1 << 20),
+        ({}, {"bytes": "0"}, 8 << 20),
+        ({}, {"bytes": "32MiB"}, 32 << 20),
+    ],
+)
+def test_a_queue_has_room_for_what_the_sink_gathers_unless_it_is_told_its_size(
+    sink: dict[str, Any], queue: dict[str, Any], budget: int
+) -> None:
+    source = {"host": "h", "user": "u", "password": "p"}
+    kafka = {"type": "kafka", "bootstrap_servers": "k:9092", **sink}
+    made = destination_of({"name": "shop", "source": source, "sink": kafka, "queue": queue, "route": {"topic": "shop"}})
+    assert made.queue_bytes == budget

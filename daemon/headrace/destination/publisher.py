@@ -42,7 +42,7 @@ class Publisher:
         self._parts, self._status, self._log, self._watchdog = parts, context.status, context.log, watchdog
         self.lease, self.parking = lease, parking
         self._one_log = context.settings.sink.capabilities.one_log
-        self.queue = ByteQueue(context.settings.queue.bytes, parts.budget)
+        self.queue = ByteQueue(context.settings.queue_bytes, parts.budget, starved=lambda: self.sink.flush())
         self.sink: Sink = parts.new_sink(lease, parking)
         self.resending: Sink | None = None
         """The sink while parked messages may be sent again through it: from its start to its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from headrace.model import MessageBatch
 from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
@@ -11,10 +12,15 @@ from headrace.pipeline.process_budget import NO_BUDGET, ProcessBudget
 
 class ByteQueue:
     """Batches in order, charged from put() to release(): what waits and what is in flight share one budget, and the
-    process's, once the queue has joined it."""
+    process's, once the queue has joined it. `starved` is called when all batches are taken, and another one has to wait
+    until they are released: who gathers them waits for nothing."""
 
-    def __init__(self, budget: int, process: ProcessBudget = NO_BUDGET) -> None:
-        self._budget, self._process = budget, process
+    def __init__(
+        self, budget: int, process: ProcessBudget = NO_BUDGET, starved: Callable[[], object] = lambda: None
+    ) -> None:
+        self._budget, self._process, self._starved = budget, process, starved
+        self._held_up = 0
+        """How many wait in put()."""
         self.used = self._outstanding = 0
         self._items: deque[MessageBatch] = deque()
         self._filled, self._room, self._emptied = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -37,10 +43,16 @@ class ByteQueue:
         """Waits until the batch fits; one that is larger than the budget passes alone. Several that are confirmed only
         together go in together."""
         if not self.fits(batches[0]):
-            with self._process.waiting(self):
-                while not self.fits(batches[0]):
-                    self._room.clear()
-                    await self._room.wait()
+            self._held_up += 1
+            try:
+                with self._process.waiting(self):
+                    while not self.fits(batches[0]):
+                        if not self._items:
+                            self._starved()
+                        self._room.clear()
+                        await self._room.wait()
+            finally:
+                self._held_up -= 1
         for batch in batches:
             self.used += batch.size
             self._outstanding += 1
@@ -51,6 +63,8 @@ class ByteQueue:
     async def get(self) -> MessageBatch:
         """The oldest batch that nobody has taken."""
         while not self._items:
+            if self._held_up:
+                self._starved()
             self._filled.clear()
             await self._filled.wait()
         return self._items.popleft()

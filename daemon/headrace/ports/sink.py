@@ -90,6 +90,9 @@ class Sink(ABC):
     def hurry(self) -> None:  # noqa: B027 - most sinks delay nothing
         """A stop waits for what was published: it is to be confirmed without further delay."""
 
+    def flush(self) -> None:  # noqa: B027 - the same
+        """Nothing more is published before some of what was is confirmed: this is to happen without further delay."""
+
     @abstractmethod
     async def abort(self) -> None:
         """Aborts the connections and ends the tasks: after it returns nothing more leaves. Never raises."""

@@ -50,6 +50,8 @@ class SinkCapabilities:
     """The key of [sink] that would make it park; "" for a sink that never refuses a message."""
     exactly_once: bool = False
     """Whether it keeps the position itself, in one transaction with the messages."""
+    gathers: int = 0
+    """Bytes that it takes before it confirms the first of them; 0 for a sink that confirms each as soon as it can."""
     exclusive: Exclusive | None = None
 
 

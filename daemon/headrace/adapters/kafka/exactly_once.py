@@ -76,7 +76,7 @@ class ExactlyOnceKafkaSink(Sink):
         self._size = 0
         self._since = self._committed_at = 0.0
         """On the loop's clock: when the first message since the last commit came, 0 for none; and that commit."""
-        self._hurried = False
+        self._hurried = self._flushed = False
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
 
@@ -165,10 +165,14 @@ class ExactlyOnceKafkaSink(Sink):
         self._hurried = True
         self._changed.set()
 
+    def flush(self) -> None:
+        self._flushed = True
+        self._changed.set()
+
     @property
     def _due(self) -> float:
         """When a commit is due, if what came by then is complete."""
-        if self._hurried:
+        if self._hurried or self._flushed:
             return 0.0
         idle = self._committed_at + _IDLE_INTERVAL
         return min(self._since + self._gather, idle) if self._since else idle
@@ -203,7 +207,7 @@ class ExactlyOnceKafkaSink(Sink):
             self._parking.stored(parked)
         waiting, self._waiting = self._waiting, []
         interval = min(self._interval * (_LATER if self._size >= _MUCH else 1), self._longest)
-        self._entries, self._size, self._since = [], 0, 0.0
+        self._entries, self._size, self._since, self._flushed = [], 0, 0.0, False
         self._committed_at = asyncio.get_running_loop().time()
         took = self._committed_at - began
         slow = min(max(min(2 * took, _OFTEN), took / 2), _GATHER_MOST, self._longest)

@@ -108,6 +108,7 @@ class KafkaSinkSettings(SinkSettings, TlsSection):
             parks=self.on_oversize == "park",
             parks_by="on_oversize",
             exactly_once=self.delivery == "exactly_once",
+            gathers=self.transaction_bytes if self.delivery == "exactly_once" else 0,
         )
 
     def transactional_id_of(self, destination: str) -> str:
