@@ -26,6 +26,8 @@ from headrace.settings.destination import DestinationSettings
 
 _MESSAGE_OVERHEAD = 400
 """Bytes that a message costs besides its value: headers and the objects that hold it."""
+_NATIVE_OVERHEAD = 100
+"""The same where native code has written it: headers, as they are sent."""
 _UNIT_OVERHEAD = 300
 _PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES = 512 * 1024
@@ -96,7 +98,7 @@ class MessageBuilder:
                 rows_per_message=rows_per_message,
                 server_uuid=server_uuid,
                 epoch=epoch,
-                overhead=_MESSAGE_OVERHEAD,
+                overhead=_NATIVE_OVERHEAD,
                 one_log=one_log,
                 two_numbers=two_numbers,
             )
