@@ -137,7 +137,7 @@ def test_a_daemon_that_sends_without_a_lease_is_caught(broken: str, servers: Ser
         old = scene.fleet.daemons[scene.active]
         for proxy in scene.links.kafka.values():
             proxy.freeze()
-        scene.insert(1000, 13_000)
+        scene.insert(1000, 25_000)
         eventually(lambda: scene.count("queue_bytes") > 6 << 20, 30, scene.fleet.tails)
         old.freeze()
         scene.links.mysql.freeze()  # nothing in the binlog tells it of its successor
