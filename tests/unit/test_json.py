@@ -141,6 +141,25 @@ def test_the_bytes_that_a_document_uses_more_than_once_are_counted_alike(large: 
     assert fine == {True, False}
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_the_longest_doubles_count_as_long_as_they_are(large: bool) -> None:
+    """Fourteen that mean the same bytes, of 34 characters each, before two strings that do."""
+    longest, width = -1.2345678901234567e-15, 4 if large else 2
+    assert len(json_text(binary(longest))) == 34
+    fine = set()
+    for length in range(125):
+        raw = bytearray(binary([longest, "\x01" * length, *[1.5] * 13, ""], large))
+        entries = [1 + 2 * width + number * (width + 1) for number in range(16)]
+        double, string = (bytes(raw[at : at + width + 1]) for at in entries[:2])
+        for number, at in enumerate(entries):
+            raw[at : at + width + 1] = double if number < 14 else string
+        del raw[len(raw) - 13 * 8 - 1 :]
+        general, made = both_outcomes(bytes(raw))
+        assert made == general
+        fine.add(general.startswith("["))
+    assert fine == {True, False}
+
+
 def printers_of(text: Any) -> json_members.MembersPrinters:
     """Those of a container's printer."""
     inner = [cell.cell_contents for cell in text.__closure__]
