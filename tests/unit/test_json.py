@@ -262,6 +262,18 @@ def test_a_document_whose_entries_all_mean_the_same_bytes_does_not_blow_up() -> 
     assert time.process_time() - begin < 5
 
 
+def test_objects_whose_keys_are_far_apart_are_printed_in_linear_time() -> None:
+    """40,000 that are the same one, whose two keys stand at both ends of 1.6 MB."""
+    count, far = 40_000, 1_600_000
+    at = 8 + 5 * count
+    keys = struct.pack("<IHIH", 30, 1, 30 + far, 1)
+    one = struct.pack("<II", 2, 31 + far) + keys + (b"\x04" + bytes(4)) * 2 + b"a" + b"x" * (far - 1) + b"b"
+    document = b"\x03" + struct.pack("<II", count, at + len(one)) + (b"\x01" + struct.pack("<I", at)) * count + one
+    begin = time.process_time()
+    assert json_text(document) == "[" + ", ".join(['{"a": null, "b": null}'] * count) + "]"
+    assert time.process_time() - begin < 5
+
+
 def operation(kind: int, path: str, value: Any = None) -> bytes:
     raw = path.encode()
     head = bytes((kind,)) + lenenc(len(raw)) + raw
