@@ -274,6 +274,18 @@ def test_objects_whose_keys_are_far_apart_are_printed_in_linear_time() -> None:
     assert time.process_time() - begin < 5
 
 
+def test_times_that_say_they_are_long_are_printed_in_linear_time() -> None:
+    """200,000 that are the same one, of 2 MB."""
+    count, size = 200_000, 2_000_000
+    at = 8 + 5 * count
+    body = b"\x0b" + varlen(size) + bytes(size)
+    entry = b"\x0f" + struct.pack("<I", at)
+    document = b"\x03" + struct.pack("<II", count, at + len(body)) + entry * count + body
+    begin = time.process_time()
+    assert json_text(document) == "[" + ", ".join(['"00:00:00.000000"'] * count) + "]"
+    assert time.process_time() - begin < 5
+
+
 def operation(kind: int, path: str, value: Any = None) -> bytes:
     raw = path.encode()
     head = bytes((kind,)) + lenenc(len(raw)) + raw
