@@ -244,6 +244,21 @@ def test_rows_that_can_not_be_read_are_passed_over(at_once: list[int]) -> None:
     assert sum(at_once) > 150
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_rows_that_are_shorter_than_the_header_of_an_event_are_none(skip: bool) -> None:
+    """Of 18 bytes, the last four of which are their CRC32, behind BEGIN and TABLE_MAP."""
+    data, places = small()
+    at = places[20][3]
+    offset = next(offset for begin, _, offset in native_differential.events_of(bytes(data)) if begin == at)
+    assert offset == 5960
+    short = struct.pack("<IBIIIH", 0xA7F8EE0D, 30, 0, 18, offset + 18, 0)[:18]
+    assert zlib.crc32(short[:14]).to_bytes(4, "little") == short[14:]
+    data[at:at] = b"\x13\0\0\0\0" + short
+    source = {"host": "h", "user": "u", "password": "p", "skip_event": [f"b.000001:{offset}"]}
+    told = same(bytes(data), settings(source=source) if skip else settings())
+    assert any(one[0] == "error" and "is no event" in one[1] for one in told)
+
+
 def test_many_rows_of_one_transaction_do_not_hold_up_whoever_waits() -> None:
     binlog = Binlog().begin_file()
     binlog.gtid(1, MICROS)

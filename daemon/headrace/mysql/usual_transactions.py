@@ -21,6 +21,8 @@ _HEADER = struct.Struct("<IBIB4xIIH").unpack_from
 """Of a packet and its event: length and sequence, status, time, type, (server id), size, end position, flags."""
 _HEAD = 24
 """Bytes of both."""
+_LEAST, _LARGE = 19, 0xFFFFFE
+"""Bytes of an event at least, and those from which on it has several packets."""
 _XID, _LEAST_GTID, _LEAST_MAP = 31, 19 + 49 + 4, 19 + 8 + 4
 """Bytes of an XID event; of a GTID event that has a commit time, and of a TABLE_MAP, at least."""
 _LARGEST = 4096
@@ -116,7 +118,9 @@ class UsualTransactions(UsualEvents):
             handler = rows.get(kind)
             if handler is not None:
                 end = at + 5 + length
-                if head & 0xFFFFFF != length + 1 or status or end > size or start != cursor.end or length >= 0xFFFFFE:
+                if head & 0xFFFFFF != length + 1 or status or end > size or start != cursor.end:
+                    break
+                if not _LEAST <= length < _LARGE:
                     break
                 if crc32(view[at + 5 : end]) != WHOLE_CRC:
                     break
