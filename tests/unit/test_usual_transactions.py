@@ -277,6 +277,29 @@ def test_many_rows_of_one_transaction_do_not_hold_up_whoever_waits() -> None:
     assert turns > 10
 
 
+def test_transactions_without_rows_do_not_hold_up_whoever_waits(at_once: list[int]) -> None:
+    binlog = Binlog().begin_file()
+    for number in range(1, 400):
+        binlog.gtid(number, MICROS + number)
+        binlog.query("BEGIN")
+        binlog.table()
+        if number < 50:
+            binlog.insert((number, "row"))
+        binlog.event(16, struct.pack("<Q", number))
+    same(bytes(binlog.packets), settings())
+    asked: list[int] = []
+
+    def full() -> bool:
+        asked.append(1)
+        return False
+
+    made = Decoder(native_differential.WHOLE, Receiver(rows=lambda _: None, full=full), captures=lambda *_: True)
+    made.feed(bytes(binlog.packets), 0, lambda: False)
+    made.close()
+    assert max(at_once) > 1000, "of 1645 events"
+    assert len(asked) > 40
+
+
 def test_random_and_damaged_binlogs() -> None:
     config = settings()
     for seed in range(60):

@@ -35,8 +35,9 @@ _COMMIT_TIME = 0x7FFFFFFFFFFFFF
 """The bit above these says that the original commit time follows."""
 _MOST_SHAPES, _MOST_SEAMS = 200, 2_000
 """That are remembered: by the sizes of their events, and one a table."""
-_FEW, _ASKS = 4, 16
-"""Rows events after which it is asked whether to stop: between two transactions, and within one."""
+_FEW, _ASKS = 8, 16
+"""Rows events and seams, for transactions may have no rows, after which it is asked whether to stop: between two
+transactions, and within one."""
 _from_bytes = int.from_bytes
 _Sizes = tuple[int, int, int, int]
 
@@ -180,7 +181,7 @@ class UsualTransactions(UsualEvents):
             )
             if origins:
                 transactions.server_id, transactions.thread_id = server, thread
-            at, events = at + shape.size, events + 4
+            at, events, turns = at + shape.size, events + 4, turns + 1
         return at, events, 0, True
 
     def _learn(self, data: bytes, at: int) -> bool:
