@@ -141,6 +141,25 @@ def test_the_bytes_that_a_document_uses_more_than_once_are_counted_alike(large: 
     assert fine == {True, False}
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_the_longest_doubles_count_as_long_as_they_are(large: bool) -> None:
+    """Fourteen that mean the same bytes, of 34 characters each, before two strings that do."""
+    longest, width = -1.2345678901234567e-15, 4 if large else 2
+    assert len(json_text(binary(longest))) == 34
+    fine = set()
+    for length in range(125):
+        raw = bytearray(binary([longest, "\x01" * length, *[1.5] * 13, ""], large))
+        entries = [1 + 2 * width + number * (width + 1) for number in range(16)]
+        double, string = (bytes(raw[at : at + width + 1]) for at in entries[:2])
+        for number, at in enumerate(entries):
+            raw[at : at + width + 1] = double if number < 14 else string
+        del raw[len(raw) - 13 * 8 - 1 :]
+        general, made = both_outcomes(bytes(raw))
+        assert made == general
+        fine.add(general.startswith("["))
+    assert fine == {True, False}
+
+
 def printers_of(text: Any) -> json_members.MembersPrinters:
     """Those of a container's printer."""
     inner = [cell.cell_contents for cell in text.__closure__]
@@ -240,6 +259,30 @@ def test_a_document_whose_entries_all_mean_the_same_bytes_does_not_blow_up() -> 
         for read in (json_text, lambda b: Document(b).text()):
             with pytest.raises(BAD):
                 read(document)
+    assert time.process_time() - begin < 5
+
+
+def test_objects_whose_keys_are_far_apart_are_printed_in_linear_time() -> None:
+    """40,000 that are the same one, whose two keys stand at both ends of 1.6 MB."""
+    count, far = 40_000, 1_600_000
+    at = 8 + 5 * count
+    keys = struct.pack("<IHIH", 30, 1, 30 + far, 1)
+    one = struct.pack("<II", 2, 31 + far) + keys + (b"\x04" + bytes(4)) * 2 + b"a" + b"x" * (far - 1) + b"b"
+    document = b"\x03" + struct.pack("<II", count, at + len(one)) + (b"\x01" + struct.pack("<I", at)) * count + one
+    begin = time.process_time()
+    assert json_text(document) == "[" + ", ".join(['{"a": null, "b": null}'] * count) + "]"
+    assert time.process_time() - begin < 5
+
+
+def test_times_that_say_they_are_long_are_printed_in_linear_time() -> None:
+    """200,000 that are the same one, of 2 MB."""
+    count, size = 200_000, 2_000_000
+    at = 8 + 5 * count
+    body = b"\x0b" + varlen(size) + bytes(size)
+    entry = b"\x0f" + struct.pack("<I", at)
+    document = b"\x03" + struct.pack("<II", count, at + len(body)) + entry * count + body
+    begin = time.process_time()
+    assert json_text(document) == "[" + ", ".join(['"00:00:00.000000"'] * count) + "]"
     assert time.process_time() - begin < 5
 
 

@@ -244,6 +244,21 @@ def test_rows_that_can_not_be_read_are_passed_over(at_once: list[int]) -> None:
     assert sum(at_once) > 150
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_rows_that_are_shorter_than_the_header_of_an_event_are_none(skip: bool) -> None:
+    """Of 18 bytes, the last four of which are their CRC32, behind BEGIN and TABLE_MAP."""
+    data, places = small()
+    at = places[20][3]
+    offset = next(offset for begin, _, offset in native_differential.events_of(bytes(data)) if begin == at)
+    assert offset == 5960
+    short = struct.pack("<IBIIIH", 0xA7F8EE0D, 30, 0, 18, offset + 18, 0)[:18]
+    assert zlib.crc32(short[:14]).to_bytes(4, "little") == short[14:]
+    data[at:at] = b"\x13\0\0\0\0" + short
+    source = {"host": "h", "user": "u", "password": "p", "skip_event": [f"b.000001:{offset}"]}
+    told = same(bytes(data), settings(source=source) if skip else settings())
+    assert any(one[0] == "error" and "is no event" in one[1] for one in told)
+
+
 def test_many_rows_of_one_transaction_do_not_hold_up_whoever_waits() -> None:
     binlog = Binlog().begin_file()
     binlog.gtid(1, MICROS)
@@ -260,6 +275,29 @@ def test_many_rows_of_one_transaction_do_not_hold_up_whoever_waits() -> None:
         turns += 1
     made.close()
     assert turns > 10
+
+
+def test_transactions_without_rows_do_not_hold_up_whoever_waits(at_once: list[int]) -> None:
+    binlog = Binlog().begin_file()
+    for number in range(1, 400):
+        binlog.gtid(number, MICROS + number)
+        binlog.query("BEGIN")
+        binlog.table()
+        if number < 50:
+            binlog.insert((number, "row"))
+        binlog.event(16, struct.pack("<Q", number))
+    same(bytes(binlog.packets), settings())
+    asked: list[int] = []
+
+    def full() -> bool:
+        asked.append(1)
+        return False
+
+    made = Decoder(native_differential.WHOLE, Receiver(rows=lambda _: None, full=full), captures=lambda *_: True)
+    made.feed(bytes(binlog.packets), 0, lambda: False)
+    made.close()
+    assert max(at_once) > 1000, "of 1645 events"
+    assert len(asked) > 40
 
 
 def test_random_and_damaged_binlogs() -> None:

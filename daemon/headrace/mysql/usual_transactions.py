@@ -21,6 +21,8 @@ _HEADER = struct.Struct("<IBIB4xIIH").unpack_from
 """Of a packet and its event: length and sequence, status, time, type, (server id), size, end position, flags."""
 _HEAD = 24
 """Bytes of both."""
+_LEAST, _LARGE = 19, 0xFFFFFE
+"""Bytes of an event at least, and those from which on it has several packets."""
 _XID, _LEAST_GTID, _LEAST_MAP = 31, 19 + 49 + 4, 19 + 8 + 4
 """Bytes of an XID event; of a GTID event that has a commit time, and of a TABLE_MAP, at least."""
 _LARGEST = 4096
@@ -33,8 +35,9 @@ _COMMIT_TIME = 0x7FFFFFFFFFFFFF
 """The bit above these says that the original commit time follows."""
 _MOST_SHAPES, _MOST_SEAMS = 200, 2_000
 """That are remembered: by the sizes of their events, and one a table."""
-_FEW, _ASKS = 4, 16
-"""Rows events after which it is asked whether to stop: between two transactions, and within one."""
+_FEW, _ASKS = 8, 16
+"""Rows events and seams, for transactions may have no rows, after which it is asked whether to stop: between two
+transactions, and within one."""
 _from_bytes = int.from_bytes
 _Sizes = tuple[int, int, int, int]
 
@@ -116,7 +119,9 @@ class UsualTransactions(UsualEvents):
             handler = rows.get(kind)
             if handler is not None:
                 end = at + 5 + length
-                if head & 0xFFFFFF != length + 1 or status or end > size or start != cursor.end or length >= 0xFFFFFE:
+                if head & 0xFFFFFF != length + 1 or status or end > size or start != cursor.end:
+                    break
+                if not _LEAST <= length < _LARGE:
                     break
                 if crc32(view[at + 5 : end]) != WHOLE_CRC:
                     break
@@ -176,7 +181,7 @@ class UsualTransactions(UsualEvents):
             )
             if origins:
                 transactions.server_id, transactions.thread_id = server, thread
-            at, events = at + shape.size, events + 4
+            at, events, turns = at + shape.size, events + 4, turns + 1
         return at, events, 0, True
 
     def _learn(self, data: bytes, at: int) -> bool:

@@ -25,8 +25,8 @@ OFTEN = 64
 _MOST_MEMBERS = 16
 _MOST_PRINTERS = 256
 _MOST_COUNTED = 1024
-_NUMBER = 25
-"""Characters of a number or a literal at most."""
+_NUMBER = 34
+"""Characters of a number or a literal at most: -0. and 14 zeros before 17 digits."""
 
 
 class MembersPrinters:

@@ -34,10 +34,15 @@ _NUMBERS: dict[int, Callable[[bytes, int], tuple[int]]] = {
 _F64 = struct.Struct("<d").unpack_from
 
 LITERALS = ("null", "true", "false")
+_TIMES = frozenset((7, 10, 11, 12))
+"""The types of opaque values that are a date or a time, in 8 bytes."""
 _COUNTS_MORE = "a JSON document counts more members than it has bytes for"
 _KEY_BYTES = 2 << 20
 """Bytes of keys that are remembered as text, which takes up to 20 times as many: documents of one table have the same
 few."""
+_GAPS = 4096
+"""Bytes between the keys of an object, as JSON_REMOVE leaves them, with more of which they are not remembered: many
+lying objects may mean the whole document by two keys."""
 
 
 def json_text(b: bytes) -> str:
@@ -109,9 +114,10 @@ def _opaque(b: bytes, at: int) -> str:
     """A value of a MySQL type that JSON lacks: type byte, length, bytes."""
     kind = b[at]
     n, start = _length(b, at + 1)
-    raw = b[start : start + n]
-    if len(raw) != n:
+    if start + n > len(b):
         raise ValueError("a JSON value ends behind its document")
+    # Many values that lie may mean all of the document, of which a time prints nothing.
+    raw = b[start : start + (min(n, 8) if kind in _TIMES else n)]
     if kind == 246:
         size = decimal_size(raw[0], raw[1])
         if len(raw) != 2 + size:
@@ -159,13 +165,16 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
         nonlocal kept
         spans = list(key_entries(raw))
         first, last = min([o for o, _ in spans]), max([o + n for o, n in spans])
-        if sum([n for _, n in spans]) > last - first:
+        gaps = last - first - sum([n for _, n in spans])
+        if gaps < 0:
             raise ValueError("a JSON document uses the bytes of its keys more than once")
-        blob = b[start + first : start + last]
-        if len(blob) != last - first:
+        if first < last and start + last > len(b):
             raise ValueError("a JSON key ends behind its document")
-        keys = [_quote(blob[o - first : o - first + n].decode()).replace("%", "%%") for o, n in spans]
+        keys = [_quote(b[start + o : start + o + n].decode()).replace("%", "%%") for o, n in spans]
         pattern = "{" + ", ".join([f"{key}: %s" for key in keys]) + "}"
+        if gaps > _GAPS:
+            return pattern
+        blob = b[start + first : start + last]
         kept += len(raw) + len(blob) + 100
         if kept > _KEY_BYTES:
             tables.clear()
