@@ -219,7 +219,7 @@ def test_a_level_that_the_compression_has_not_is_refused(compression: str, level
     [
         ({}, {}, 8 << 20),
         ({"transaction_bytes": "64MiB"}, {}, 8 << 20),
-        ({"delivery": "exactly_once"}, {}, 32 << 20),
+        ({"delivery": "exactly_once"}, {}, 24 << 20),
         ({"delivery": "exactly_once", "transaction_bytes": "1MiB"}, {}, 8 << 20),
         ({"delivery": "exactly_once"}, {"bytes": "1MiB"}, 1 << 20),
         ({}, {"bytes": "0"}, 8 << 20),

@@ -55,7 +55,7 @@ class DaemonSettings(Section):
         description="After so many confirmed transactions the position is written before that time.",
     )
     queue_bytes: Size = Field(
-        default=128 * MIB,
+        default=96 * MIB,
         description="Budget of all destinations' queues together, beside each one's [queue] bytes. Half of it is kept "
         "for all of them alike, the other half goes to whoever comes first.",
     )

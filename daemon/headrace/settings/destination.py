@@ -147,8 +147,8 @@ class QueueSettings(Section):
     bytes: SizeOrOff = Field(
         default=0,
         description="Budget for raw and formatted bytes that are not confirmed; when it is used up, reading waits. "
-        "0: 8 MiB, or for exactly_once twice [sink] transaction_bytes, so that one transaction gathers while another "
-        "is committed.",
+        "0: 8 MiB, or for exactly_once one and a half times [sink] transaction_bytes, so that one transaction gathers "
+        "while another is committed.",
     )
     linger: SecondsOrOff = Field(
         default=0.005,
@@ -187,7 +187,7 @@ class DestinationSettings(Section):
     @property
     def queue_bytes(self) -> int:
         """The budget for bytes that are not confirmed."""
-        return self.queue.bytes or max(_QUEUE_BYTES, 2 * self.sink.capabilities.gathers)
+        return self.queue.bytes or max(_QUEUE_BYTES, self.sink.capabilities.gathers * 3 // 2)
 
     @property
     def parks(self) -> bool:
