@@ -113,7 +113,7 @@ def test_a_large_transaction_behind_a_slow_sink_stays_within_the_memory(
     eventually(done, 120, process.log.read_text)
     assert memory_mb(process) < LIMIT_MB
     assert {state for state, _ in seen} == {"STREAMING"}
-    assert max(used for _, used in seen) > 20 << 20, "the sink was to be the slower one"
+    assert max(used for _, used in seen) > 6 << 20, "the sink was to be the slower one"
     assert process.terminate() == 0
     ids = [number for message in row_messages(reader.data()) for number in message]
     assert ids == list(range(1, ROWS + 1))
@@ -135,7 +135,8 @@ def test_a_kill_in_the_middle_repeats_nothing_that_was_confirmed(
     process = daemon(shop=destination_toml(server, "shop", f'type = "jsonl"\npath = "{out}"', start="earliest"))
     process.start()
     begun = time.monotonic()
-    process.wait("shop", lambda status: status["rows"] > ROWS // 3)
+    # A third of the rows may come within the 0.2 s to the first checkpoint.
+    process.wait("shop", lambda status: status["rows"] > ROWS // 3 and status["last_checkpoint_seconds"] is not None)
     process.kill()
     rows_per_second = ROWS / 3 / (time.monotonic() - begun)
     before = row_messages(out.read_bytes())
