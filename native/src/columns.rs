@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use bytes::BufMut;
 use headrace_native_core::batch::{Batch as Messages, Headers, Shared, Values};
 use headrace_native_core::output::lock;
 use headrace_native_core::records;
@@ -75,11 +76,14 @@ impl Batch {
         let ((first, end, size), (producer_id, producer_epoch, base_sequence)) = (run, state);
         let batch = self.run(first, end)?;
         let head = records::Head { attributes, count: end - first, when, producer_id, producer_epoch, base_sequence };
-        let made = records::whole(&head, records.map_or(size, <[u8]>::len), |out| match records {
-            Some(records) => out.extend_from_slice(records),
-            None => records::write(out, &batch, first, end),
-        });
-        Ok(PyBytes::new(py, &made))
+        let size = records.map_or(size, |records| records::HEAD + records.len());
+        PyBytes::new_with(py, size, |out| {
+            records::whole(out, &head, |out| match records {
+                Some(records) => out.put_slice(records),
+                None => records::write(out, &batch, first, end),
+            })
+            .map_err(|_| unfit())
+        })
     }
 }
 

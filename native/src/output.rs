@@ -56,7 +56,6 @@ impl Output {
     }
 
     /// A table. Raises ValueError for a description that is not known.
-    #[pyo3(signature = (fields, columns, format, route, identity, two_numbers, counter))]
     #[allow(clippy::too_many_arguments)]
     fn table(
         &self,

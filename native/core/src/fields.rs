@@ -142,22 +142,12 @@ impl Kind {
     /// Writes what MySQL prints, without quotes; text is escaped for a JSON string.
     pub fn value(&self, out: &mut Vec<u8>, raw: &[u8], binary: Binary) -> Fit<()> {
         match *self {
-            Kind::Int { signed, .. } => {
-                if signed {
-                    text::int(out, signed_int(raw));
-                } else {
-                    text::int(out, unsigned_int(raw));
-                }
-            }
+            Kind::Int { signed: true, .. } => text::int(out, signed_int(raw)),
+            Kind::Int { .. } => text::int(out, unsigned_int(raw)),
             Kind::Float => numbers::float_text(out, numbers::float32(float(raw)?)?)?,
             Kind::Double => numbers::float_text(out, double(raw)?)?,
-            Kind::Year => {
-                if raw[0] == 0 {
-                    out.extend_from_slice(b"0000");
-                } else {
-                    text::int(out, 1900 + u32::from(raw[0]));
-                }
-            }
+            Kind::Year if raw[0] == 0 => out.extend_from_slice(b"0000"),
+            Kind::Year => text::int(out, 1900 + u32::from(raw[0])),
             Kind::Decimal(ref decimal) => decimal.print(out, raw)?,
             Kind::Bit { .. } => text::int(out, raw.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte))),
             Kind::Enum { ref labels, .. } => {
@@ -168,18 +158,9 @@ impl Kind {
             }
             Kind::Set { ref labels, .. } => set(out, unsigned_int(raw), labels)?,
             Kind::Date => temporal::date(raw)?.print_date(out),
-            Kind::Datetime { fsp } => {
-                let value = temporal::datetime(raw)?;
-                value.print_date(out);
-                out.push(b' ');
-                value.print_time(out, fsp);
-            }
+            Kind::Datetime { fsp } => temporal::datetime(raw)?.print(out, b' ', fsp),
             Kind::Timestamp { fsp } => match temporal::timestamp(raw)? {
-                Some(value) => {
-                    value.print_date(out);
-                    out.push(b' ');
-                    value.print_time(out, fsp);
-                }
+                Some(value) => value.print(out, b' ', fsp),
                 None => {
                     out.extend_from_slice(b"0000-00-00 00:00:00");
                     temporal::fraction(out, 0, fsp);
@@ -281,8 +262,7 @@ impl Style {
                 big_integer(out, &digits, negative);
             }
             (Style::Unscaled, Kind::Int { signed: false, .. }) => {
-                let value = unsigned_int(raw);
-                integer_bytes(out, &value.to_be_bytes(), false);
+                integer_bytes(out, &unsigned_int(raw).to_be_bytes(), false);
             }
             (Style::Real, Kind::Decimal(decimal)) => {
                 let mut digits = Vec::with_capacity(70);
@@ -292,8 +272,7 @@ impl Style {
             }
             (Style::Wrapped, Kind::Int { .. }) => text::int(out, unsigned_int(raw) as i64),
             (Style::Truth, Kind::Bit { .. }) => {
-                let set = raw.iter().any(|&byte| byte != 0);
-                out.extend_from_slice(if set { b"true" } else { b"false" });
+                out.extend_from_slice(if raw.iter().any(|&byte| byte != 0) { b"true" } else { b"false" });
             }
             (Style::Bits(size), Kind::Bit { .. }) => {
                 if raw.len() != *size {
@@ -323,9 +302,7 @@ impl Style {
             (Style::Zoned(zero), Kind::Timestamp { fsp }) => match temporal::timestamp(raw)? {
                 Some(value) => {
                     out.push(b'"');
-                    value.print_date(out);
-                    out.push(b'T');
-                    value.print_time(out, *fsp);
+                    value.print(out, b'T', *fsp);
                     out.extend_from_slice(b"Z\"");
                 }
                 None => out.extend_from_slice(zero),
@@ -339,7 +316,11 @@ impl Style {
 
 /// Base64 of decimal digits as Java's BigInteger writes the number: two's complement, as few bytes as will do.
 fn big_integer(out: &mut Vec<u8>, digits: &[u8], negative: bool) {
-    let mut bytes = vec![0u8; 32];
+    if digits.len() < 20 {
+        let value = digits.iter().fold(0u64, |value, digit| value * 10 + u64::from(digit - b'0'));
+        return integer_bytes(out, &value.to_be_bytes(), negative);
+    }
+    let mut bytes = [0u8; 32];
     for &digit in digits {
         let mut carry = u32::from(digit - b'0');
         for byte in bytes.iter_mut().rev() {

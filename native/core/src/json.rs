@@ -164,11 +164,8 @@ fn member(out: &mut Vec<u8>, b: &[u8], start: usize, entry: usize, width: Width,
         SMALL_OBJECT | LARGE_OBJECT | SMALL_ARRAY | LARGE_ARRAY => {
             container(out, b, kind, start + offset, depth + 1)?;
         }
-        LITERAL => out.extend_from_slice(LITERALS.get(offset & 0xFF).ok_or(Unfit)?),
-        INT16 => text::int(out, offset as u16 as i16),
-        UINT16 => text::int(out, offset as u16),
-        INT32 if width.0 == 4 => text::int(out, offset as u32 as i32),
-        UINT32 if width.0 == 4 => text::int(out, offset as u32),
+        LITERAL | INT16 | UINT16 => scalar(out, b, kind, entry + 1)?,
+        INT32 | UINT32 if width.0 == 4 => scalar(out, b, kind, entry + 1)?,
         STRING => {
             let raw = counted(b, start + offset)?;
             quote(out, raw)?;

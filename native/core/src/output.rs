@@ -4,7 +4,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use crate::batch::{Batch, Headers, Shared};
 use crate::table::{Change, Operation, Table};
-use crate::text;
+use crate::text::{self, put};
 use crate::Fit;
 
 /// One message that is made, and not yet in a batch. Ranges are those of `Stage::bytes`.
@@ -31,6 +31,9 @@ pub struct Stage {
     pub slots: Vec<u32>,
     pub order: Vec<u32>,
     pub scratch: Vec<u8>,
+    /// What is the same in all messages of the event: before and behind what only one of them has.
+    pub head: Vec<u8>,
+    pub foot: Vec<u8>,
     /// Whether the rows may go to several partitions.
     pub sliced: bool,
 }
@@ -60,6 +63,8 @@ pub trait Opener {
 #[derive(Debug)]
 pub struct Output {
     slots: Vec<Option<Shared>>,
+    /// Bytes of values and headers that the last batch of each slot had.
+    sizes: Vec<(usize, usize)>,
     counters: Vec<Counter>,
     touched: Vec<usize>,
     server_uuid: Vec<u8>,
@@ -108,6 +113,7 @@ impl Output {
         header.end();
         Self {
             slots: Vec::new(),
+            sizes: Vec::new(),
             counters: Vec::new(),
             touched: Vec::new(),
             server_uuid: server_uuid.to_vec(),
@@ -131,6 +137,7 @@ impl Output {
     /// Another topic's partition.
     pub fn add_slot(&mut self) -> u32 {
         self.slots.push(None);
+        self.sizes.push((0, 0));
         self.slots.len() as u32 - 1
     }
 
@@ -142,7 +149,11 @@ impl Output {
 
     /// The batches that are open get nothing more.
     pub fn close_batches(&mut self) {
-        self.slots.fill(None);
+        for (slot, size) in self.slots.iter_mut().zip(&mut self.sizes) {
+            if let Some(shared) = slot.take() {
+                *size = lock(&shared).memory();
+            }
+        }
     }
 
     /// The tables that rows were counted of since the last call, by their numbers.
@@ -195,8 +206,9 @@ impl Output {
             if self.slots.get(slot).is_some_and(Option::is_none) {
                 let opened = opener.open(message.slot)?;
                 if self.one_log {
-                    self.slots.fill(None);
+                    self.close_batches();
                 }
+                lock(&opened).reserve(self.sizes[slot]);
                 self.slots[slot] = Some(opened);
             }
         }
@@ -206,25 +218,19 @@ impl Output {
     /// Writes the beginning of the ids, and the header that says where the change stands.
     fn name(&mut self, change: &Change, origin: Origin) {
         self.digits.clear();
-        self.digits.extend_from_slice(change.file);
-        self.digits.push(b':');
-        text::int(&mut self.digits, origin.transaction);
+        put!(&mut self.digits, change.file, b":", origin.transaction);
         self.base.clear();
         if change.gtid.is_empty() {
-            self.base.extend_from_slice(&self.server_uuid);
-            self.base.push(b'/');
-            self.base.extend_from_slice(&self.digits);
+            put!(&mut self.base, &self.server_uuid, b"/", &self.digits);
         } else {
             self.base.extend_from_slice(change.gtid);
         }
-        self.base.push(b'#');
-        text::int(&mut self.base, origin.ordinal);
+        put!(&mut self.base, b"#", origin.ordinal);
         let mut place = Headers::default();
         place.add(b"headrace-position", &self.digits);
         place.end();
         self.place.clear();
-        self.place.extend_from_slice(place.raw(0));
-        self.place.extend_from_slice(&self.epoch);
+        put!(&mut self.place, place.raw(0), &self.epoch);
     }
 
     fn put_one(&mut self, batch: &mut Batch, stage: &Stage, at: usize, lone: bool) {
@@ -232,8 +238,7 @@ impl Output {
         self.id.clear();
         self.id.extend_from_slice(&self.base);
         if !lone && self.is_numbered(stage) {
-            self.id.push(b'.');
-            text::int(&mut self.id, message.row);
+            put!(&mut self.id, b".", message.row);
         }
         if message.again {
             self.id.extend_from_slice(b"/1");

@@ -1,19 +1,23 @@
 //! Kafka's record batches of the version 2 (magic byte), as its own clients write them.
 
-use crate::batch::Batch;
+use bytes::BufMut;
 
-const HEAD: usize = 61;
+use crate::batch::Batch;
+use crate::{Fit, Unfit};
+
+/// Bytes of a record batch's head.
+pub const HEAD: usize = 61;
 /// A record's longest length, attributes, and the differences of time and offset.
 const ATTRIBUTES: u8 = 0;
 
 /// Writes a number in zigzag groups of seven bits.
-pub fn varint(out: &mut Vec<u8>, value: i64) {
+pub fn varint(out: &mut impl BufMut, value: i64) {
     let mut rest = (value << 1 ^ value >> 63) as u64;
     while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
+        out.put_u8(rest as u8 | 0x80);
         rest >>= 7;
     }
-    out.push(rest as u8);
+    out.put_u8(rest as u8);
 }
 
 fn varint_size(value: i64) -> usize {
@@ -52,26 +56,21 @@ pub fn runs(batch: &Batch, limit: usize) -> Vec<(usize, usize, usize)> {
     runs
 }
 
-fn optional(out: &mut Vec<u8>, value: Option<&[u8]>) {
-    match value {
-        None => varint(out, -1),
-        Some(value) => {
-            varint(out, value.len() as i64);
-            out.extend_from_slice(value);
-        }
-    }
+fn optional(out: &mut impl BufMut, value: Option<&[u8]>) {
+    varint(out, value.map_or(-1, |value| value.len() as i64));
+    out.put_slice(value.unwrap_or_default());
 }
 
 /// Writes the records of a run, without the head of their batch.
-pub fn write(out: &mut Vec<u8>, batch: &Batch, first: usize, end: usize) {
+pub fn write(out: &mut impl BufMut, batch: &Batch, first: usize, end: usize) {
     for i in first..end {
         varint(out, body_size(batch, i, i - first) as i64);
-        out.push(ATTRIBUTES);
+        out.put_u8(ATTRIBUTES);
         varint(out, 0);
         varint(out, (i - first) as i64);
         optional(out, batch.keys.as_ref().and_then(|keys| keys.get(i)));
         optional(out, batch.values.get(i));
-        out.extend_from_slice(batch.headers.raw(i));
+        out.put_slice(batch.headers.raw(i));
     }
 }
 
@@ -87,24 +86,27 @@ pub struct Head {
     pub base_sequence: i32,
 }
 
-/// A whole record batch: the head, and what `write` puts behind it, compressed or not. `size` is about its bytes.
-pub fn whole(head: &Head, size: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + size);
-    out.extend_from_slice(&[0; 12]);
-    out.extend_from_slice(&(-1i32).to_be_bytes());
-    out.extend_from_slice(&[2, 0, 0, 0, 0]);
-    out.extend_from_slice(&head.attributes.to_be_bytes());
-    out.extend_from_slice(&(head.count as i32 - 1).to_be_bytes());
-    out.extend_from_slice(&head.when.to_be_bytes());
-    out.extend_from_slice(&head.when.to_be_bytes());
-    out.extend_from_slice(&head.producer_id.to_be_bytes());
-    out.extend_from_slice(&head.producer_epoch.to_be_bytes());
-    out.extend_from_slice(&head.base_sequence.to_be_bytes());
-    out.extend_from_slice(&(head.count as i32).to_be_bytes());
-    write(&mut out);
-    let size = out.len() as i32 - 12;
-    out[8..12].copy_from_slice(&size.to_be_bytes());
+/// Makes `out` a whole record batch: the head, and what `write` puts behind it, compressed or not. Fails when that is
+/// less than there is room for, and panics when it is more, as a slice does.
+pub fn whole(out: &mut [u8], head: &Head, write: impl FnOnce(&mut &mut [u8])) -> Fit<()> {
+    let (size, mut rest) = (out.len() as i32 - 12, &mut *out);
+    rest.put_i64(0);
+    rest.put_i32(size);
+    rest.put_i32(-1);
+    rest.put_slice(&[2, 0, 0, 0, 0]);
+    rest.put_i16(head.attributes);
+    rest.put_i32(head.count as i32 - 1);
+    rest.put_i64(head.when);
+    rest.put_i64(head.when);
+    rest.put_i64(head.producer_id);
+    rest.put_i16(head.producer_epoch);
+    rest.put_i32(head.base_sequence);
+    rest.put_i32(head.count as i32);
+    write(&mut rest);
+    if !rest.is_empty() {
+        return Err(Unfit);
+    }
     let crc = crc32c::crc32c(&out[21..]);
     out[17..21].copy_from_slice(&crc.to_be_bytes());
-    out
+    Ok(())
 }

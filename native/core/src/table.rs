@@ -4,7 +4,7 @@ use crate::fields::{Kind, Shape, Style};
 use crate::hashes;
 use crate::output::{Message, Stage};
 use crate::spans::Span;
-use crate::text;
+use crate::text::{self, put};
 use crate::{Fit, Unfit};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,11 +15,12 @@ pub enum Operation {
 }
 
 impl Operation {
-    fn name(self) -> &'static [u8] {
+    /// As Canal and as Debezium say it.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Operation::Insert => b"INSERT",
-            Operation::Update => b"UPDATE",
-            Operation::Delete => b"DELETE",
+            Operation::Insert => ("INSERT", "c"),
+            Operation::Update => ("UPDATE", "u"),
+            Operation::Delete => ("DELETE", "d"),
         }
     }
 }
@@ -355,6 +356,13 @@ impl Table {
         number: u64,
         stage: &mut Stage,
     ) -> Fit<()> {
+        let Stage { head, foot, .. } = stage;
+        head.clear();
+        put!(head, b"],", &format.middle);
+        let ms = change.commit_us / 1000;
+        put!(head, if format.compat { ms / 1000 * 1000 } else { ms }, b",\"gtid\":\"", change.gtid, b"\",\"id\":");
+        foot.clear();
+        put!(foot, &format.tail, change.now_ms, b",\"type\":\"", change.operation.names().0, b"\"");
         if let Route::One(slot) = self.route {
             let each = if rows_per_message == 0 { change.rows } else { rows_per_message };
             let mut first = 0;
@@ -402,7 +410,7 @@ impl Table {
 
     /// A message of the rows `stage.members`.
     fn canal_message(&self, format: &Canal, change: &Change, slot: u32, number: u64, stage: &mut Stage) -> Fit<()> {
-        let Stage { bytes: out, members, scratch, messages, .. } = stage;
+        let Stage { bytes: out, members, scratch, messages, head, foot, .. } = stage;
         let start = out.len();
         let pos = change.pos + members[0] as i64;
         out.extend_from_slice(b"{\"data\":[");
@@ -412,15 +420,7 @@ impl Table {
             }
             self.row(change.data, self.images(change, row).1, out)?;
         }
-        out.extend_from_slice(b"],");
-        out.extend_from_slice(&format.middle);
-        let ms = change.commit_us / 1000;
-        text::int(out, if format.compat { ms / 1000 * 1000 } else { ms });
-        out.extend_from_slice(b",\"gtid\":\"");
-        out.extend_from_slice(change.gtid);
-        out.extend_from_slice(b"\",\"id\":");
-        text::int(out, number + 1 + messages.len() as u64);
-        out.extend_from_slice(&format.types);
+        put!(out, &*head, number + 1 + messages.len() as u64, &format.types);
         if change.operation == Operation::Update {
             out.push(b'[');
             for (i, &row) in members.iter().enumerate() {
@@ -434,21 +434,14 @@ impl Table {
         } else {
             out.extend_from_slice(b"null");
         }
-        out.extend_from_slice(&format.tail);
-        text::int(out, change.now_ms);
-        out.extend_from_slice(b",\"type\":\"");
-        out.extend_from_slice(change.operation.name());
-        if format.compat {
-            out.extend_from_slice(b"\"}");
-        } else {
-            out.extend_from_slice(b"\",\"_pos\":\"");
-            text::int(out, pos);
-            out.extend_from_slice(b"\"}");
+        out.extend_from_slice(foot);
+        if !format.compat {
+            put!(out, b",\"_pos\":\"", pos, b"\"");
         }
-        let end = out.len();
+        out.push(b'}');
         messages.push(Message {
             slot,
-            value: Some((start, end)),
+            value: Some((start, out.len())),
             key: None,
             row: members[0],
             rows: members.len(),
@@ -462,6 +455,7 @@ impl Table {
 
     fn stage_debezium(&self, format: &Debezium, change: &Change, stage: &mut Stage) -> Fit<()> {
         self.group(change, stage)?;
+        self.source(format, change, stage);
         for group in 0..stage.order.len() {
             let slot = stage.order[group];
             let mut first = None;
@@ -487,25 +481,22 @@ impl Table {
         pos: i64,
         stage: &mut Stage,
     ) -> Fit<()> {
-        let out = &mut stage.bytes;
+        let Stage { bytes: out, head, foot, .. } = stage;
         let (before, image) = self.images(change, row);
         let key_start = out.len();
         if !format.keys.is_empty() {
             self.record_key(format, change, image, out)?;
         }
         let start = out.len();
-        out.extend_from_slice(&format.value_head);
-        out.extend_from_slice(b"{\"before\":");
-        let op = match change.operation {
+        put!(out, &format.value_head, b"{\"before\":");
+        match change.operation {
             Operation::Insert => {
                 out.extend_from_slice(b"null,\"after\":");
                 self.row(change.data, image, out)?;
-                b'c'
             }
             Operation::Delete => {
                 self.row(change.data, image, out)?;
                 out.extend_from_slice(b",\"after\":null");
-                b'd'
             }
             Operation::Update => {
                 let before = before.ok_or(Unfit)?;
@@ -519,44 +510,26 @@ impl Table {
                 self.row(change.data, before, out)?;
                 out.extend_from_slice(b",\"after\":");
                 self.row(change.data, image, out)?;
-                b'u'
             }
-        };
-        self.source(format, change, row, out);
-        out.extend_from_slice(b",\"transaction\":null,\"op\":\"");
-        out.push(op);
-        out.extend_from_slice(b"\",\"ts_ms\":");
-        text::int(out, change.now_ms);
-        out.extend_from_slice(b",\"ts_us\":");
-        text::int(out, change.now_ms);
-        out.extend_from_slice(b"000,\"ts_ns\":");
-        text::int(out, change.now_ms);
-        out.extend_from_slice(b"000000}");
-        out.extend_from_slice(&format.tail);
-        let end = out.len();
+        }
+        put!(out, &*head, row, &*foot);
         let key = (start > key_start).then_some((key_start, start));
-        let message = Message { slot, value: Some((start, end)), key, row, rows: 1, again: false, pos };
+        let message = Message { slot, value: Some((start, out.len())), key, row, rows: 1, again: false, pos };
         stage.messages.push(message);
-        if op == b'd' && format.tombstones && key.is_some() {
+        if change.operation == Operation::Delete && format.tombstones && key.is_some() {
             stage.messages.push(Message { value: None, rows: 0, again: true, ..message });
         }
         Ok(())
     }
 
-    fn source(&self, format: &Debezium, change: &Change, row: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(b",\"source\":");
-        out.extend_from_slice(&format.source);
-        text::int(out, change.commit_us / 1000);
-        out.extend_from_slice(b",\"snapshot\":\"false\"");
-        out.extend_from_slice(&format.source_db);
-        out.extend_from_slice(b",\"sequence\":null,\"ts_us\":");
-        text::int(out, change.commit_us);
-        out.extend_from_slice(b",\"ts_ns\":");
-        text::int(out, change.commit_us * 1000);
-        out.extend_from_slice(&format.source_table);
-        out.extend_from_slice(b",\"server_id\":");
-        text::int(out, change.server_id);
-        out.extend_from_slice(b",\"gtid\":");
+    /// Writes what stands before the row's number, and behind it: the same in all messages of an event.
+    fn source(&self, format: &Debezium, change: &Change, stage: &mut Stage) {
+        let Stage { head: out, foot, .. } = stage;
+        out.clear();
+        let us = change.commit_us;
+        put!(out, b",\"source\":", &format.source, us / 1000, b",\"snapshot\":\"false\"", &format.source_db);
+        put!(out, b",\"sequence\":null,\"ts_us\":", us, b",\"ts_ns\":", us * 1000, &format.source_table);
+        put!(out, b",\"server_id\":", change.server_id, b",\"gtid\":");
         if change.gtid.is_empty() {
             out.extend_from_slice(b"null");
         } else {
@@ -564,22 +537,22 @@ impl Table {
         }
         out.extend_from_slice(b",\"file\":");
         text::quote(out, change.file);
-        out.extend_from_slice(b",\"pos\":");
-        text::int(out, change.offset);
-        out.extend_from_slice(b",\"row\":");
-        text::int(out, row);
+        put!(out, b",\"pos\":", change.offset, b",\"row\":");
+        let out = foot;
+        out.clear();
         out.extend_from_slice(b",\"thread\":");
         if change.thread == 0 {
             out.extend_from_slice(b"null");
         } else {
             text::int(out, change.thread);
         }
-        out.extend_from_slice(b",\"query\":null}");
+        let (ms, op) = (change.now_ms, change.operation.names().1);
+        put!(out, b",\"query\":null},\"transaction\":null,\"op\":\"", op, b"\",\"ts_ms\":", ms);
+        put!(out, b",\"ts_us\":", ms, b"000,\"ts_ns\":", ms, b"000000}", &format.tail);
     }
 
     fn record_key(&self, format: &Debezium, change: &Change, image: Image, out: &mut Vec<u8>) -> Fit<()> {
-        out.extend_from_slice(&format.key_head);
-        out.push(b'{');
+        put!(out, &format.key_head, b"{");
         for (i, &key) in format.keys.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
@@ -588,8 +561,7 @@ impl Table {
             out.extend_from_slice(&column.name);
             self.cell(column, change.data, image, out)?;
         }
-        out.push(b'}');
-        out.extend_from_slice(&format.tail);
+        put!(out, b"}", &format.tail);
         Ok(())
     }
 }

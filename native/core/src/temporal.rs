@@ -127,6 +127,13 @@ impl Civil {
         fraction(out, self.fraction, fsp);
     }
 
+    /// Writes both.
+    pub fn print(&self, out: &mut Vec<u8>, between: u8, fsp: usize) {
+        self.print_date(out);
+        out.push(between);
+        self.print_time(out, fsp);
+    }
+
     /// Days since 1970-01-01 by the Gregorian rule; None for what is no day.
     pub fn days(&self) -> Option<i64> {
         let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
@@ -192,11 +199,6 @@ impl Time {
 
     /// As microseconds.
     pub fn micros(&self, fsp: usize) -> i64 {
-        let size = self.clock.micros_of_day(fsp);
-        if self.negative {
-            -size
-        } else {
-            size
-        }
+        self.clock.micros_of_day(fsp) * if self.negative { -1 } else { 1 }
     }
 }

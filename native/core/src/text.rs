@@ -22,15 +22,60 @@ const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+/// What `put!` writes: bytes as they are, and integers as digits.
+pub trait Part {
+    fn put(self, out: &mut Vec<u8>);
+}
+
+impl<T: AsRef<[u8]> + ?Sized> Part for &T {
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_ref());
+    }
+}
+
+macro_rules! integers {
+    ($($of:ty)*) => {$(
+        impl Part for $of {
+            fn put(self, out: &mut Vec<u8>) {
+                int(out, self);
+            }
+        }
+    )*};
+}
+integers!(u32 u64 usize i64);
+
+/// Writes parts behind each other.
+macro_rules! put {
+    ($out:expr, $($part:expr),+) => {{
+        $(crate::text::Part::put($part, $out);)+
+    }};
+}
+pub(crate) use put;
+
+/// Whether none of eight bytes has to be escaped.
+fn plain(eight: &[u8; 8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let word = u64::from_le_bytes(*eight);
+    let below = |word: u64, byte: u64| word.wrapping_sub(ONES * byte) & !word & ONES << 7;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    below(word, 0x20) | is(b'"') | is(b'\\') == 0
+}
+
 /// Writes text within a JSON string, without the quotes around it.
 pub fn escape(out: &mut Vec<u8>, text: &[u8]) {
-    let mut begin = 0;
-    for (i, &byte) in text.iter().enumerate() {
+    let (mut begin, mut i) = (0, 0);
+    while i < text.len() {
+        if text[i..].first_chunk().is_some_and(plain) {
+            i += 8;
+            continue;
+        }
+        let byte = text[i];
+        i += 1;
         if !ESCAPED[byte as usize] {
             continue;
         }
-        out.extend_from_slice(&text[begin..i]);
-        begin = i + 1;
+        out.extend_from_slice(&text[begin..i - 1]);
+        begin = i;
         let short = match byte {
             b'"' => b'"',
             b'\\' => b'\\',
