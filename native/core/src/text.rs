@@ -52,24 +52,22 @@ macro_rules! put {
 }
 pub(crate) use put;
 
-/// Whether none of eight bytes has to be escaped.
-fn plain(eight: &[u8; 8]) -> bool {
+/// How many of eight bytes come before the first that has to be escaped.
+fn plain(eight: &[u8; 8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     let word = u64::from_le_bytes(*eight);
     let below = |word: u64, byte: u64| word.wrapping_sub(ONES * byte) & !word & ONES << 7;
     let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    below(word, 0x20) | is(b'"') | is(b'\\') == 0
+    // What is found above the first may be wrong, because of what is carried over.
+    (below(word, 0x20) | is(b'"') | is(b'\\')).trailing_zeros() as usize / 8
 }
 
 /// Writes text within a JSON string, without the quotes around it.
 pub fn escape(out: &mut Vec<u8>, text: &[u8]) {
     let (mut begin, mut i) = (0, 0);
-    while i < text.len() {
-        if text[i..].first_chunk().is_some_and(plain) {
-            i += 8;
-            continue;
-        }
-        let byte = text[i];
+    loop {
+        i += text[i..].first_chunk().map_or(0, plain);
+        let Some(&byte) = text.get(i) else { break };
         i += 1;
         if !ESCAPED[byte as usize] {
             continue;

@@ -9,6 +9,7 @@ use headrace_native_core::json::json_text;
 use headrace_native_core::output::{lock, Opener, Output};
 use headrace_native_core::reader::{Frame, Reader, State, Stop};
 use headrace_native_core::table::{Canal, Column, Debezium, Format, Key, Route, Table};
+use headrace_native_core::text::escape;
 use headrace_native_core::{records, Fit};
 use proptest::prelude::*;
 
@@ -72,6 +73,10 @@ fn debezium() -> Format {
 }
 
 /// Packets with a checksum, out of kinds and bodies.
+fn head(count: usize) -> records::Head {
+    records::Head { attributes: 0, count, when: 0, producer_id: -1, producer_epoch: -1, base_sequence: -1 }
+}
+
 fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let (mut out, mut at) = (Vec::new(), 4u32);
     for (kind, body) in events {
@@ -138,6 +143,16 @@ proptest! {
     }
 
     #[test]
+    fn escapes_are_those_of_each_byte(raw in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'"'), 0x1Eu8..0x22, Just(b'\\')], 0..60)) {
+        let (mut whole, mut apart) = (Vec::new(), Vec::new());
+        escape(&mut whole, &raw);
+        for byte in raw {
+            escape(&mut apart, &[byte]);
+        }
+        prop_assert_eq!(whole, apart);
+    }
+
+    #[test]
     fn values(raw in prop::collection::vec(any::<u8>(), 30..40)) {
         for (kind, style) in kinds() {
             let size = match kind.shape() {
@@ -196,7 +211,12 @@ proptest! {
             prop_assert!(size <= limit || end == first + 1);
             let mut out = Vec::new();
             records::write(&mut out, &batch, first, end);
-            prop_assert_eq!(out.len() + 61, size);
+            prop_assert_eq!(out.len() + records::HEAD, size);
+            let mut whole = vec![0; size];
+            prop_assert!(records::whole(&mut whole, &head(end - first), |room| records::write(room, &batch, first, end)).is_ok());
+            prop_assert_eq!(&whole[records::HEAD..], &out[..]);
+            whole.push(0);
+            prop_assert!(records::whole(&mut whole, &head(end - first), |room| records::write(room, &batch, first, end)).is_err());
             next = end;
         }
         prop_assert_eq!(next, sizes.len());
