@@ -460,7 +460,7 @@ class MessageBatch:
     def value_bytes(self) -> int:
         """Bytes of all values."""
         known = getattr(self.values, "total", None)  # of a column that native code has filled
-        return known if known is not None else sum(len(value) for value in self.values if value)
+        return known if known is not None else sum(map(len, filter(None, self.values)))
 
     @property
     def largest(self) -> int:
