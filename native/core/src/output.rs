@@ -63,7 +63,8 @@ pub trait Opener {
 #[derive(Debug)]
 pub struct Output {
     slots: Vec<Option<Shared>>,
-    /// Bytes of values and headers that the last batch of each slot had.
+    /// Bytes of values and headers that each slot had when batches were last closed: 0 where it had none, so that all of
+    /// them together are no more than was there at once.
     sizes: Vec<(usize, usize)>,
     counters: Vec<Counter>,
     touched: Vec<usize>,
@@ -150,9 +151,7 @@ impl Output {
     /// The batches that are open get nothing more.
     pub fn close_batches(&mut self) {
         for (slot, size) in self.slots.iter_mut().zip(&mut self.sizes) {
-            if let Some(shared) = slot.take() {
-                *size = lock(&shared).memory();
-            }
+            *size = slot.take().map_or((0, 0), |shared| lock(&shared).memory());
         }
     }
 
