@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-INTERFACE = 2
+INTERFACE = 3
 """The number of the interface that this version calls; another one's functions may mean something else."""
 Choice = Literal["auto", "off"]
 """[daemon] native."""

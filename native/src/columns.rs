@@ -51,13 +51,15 @@ impl Batch {
     }
 
     /// The runs of messages (first, end, bytes) that fit into record batches of so many bytes.
-    fn runs(&self, limit: usize) -> Vec<(usize, usize, usize)> {
-        records::runs(&lock(&self.shared), limit)
+    fn runs(&self, limit: usize) -> PyResult<Vec<(usize, usize, usize)>> {
+        let count = lock(&self.shared).values.count();
+        Ok(records::runs(&*self.run(0, count)?, limit))
     }
 
     /// The records of a run of messages.
     fn records<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let (batch, mut out) = (self.run(first, end)?, Vec::new());
+        let batch = self.run(first, end)?;
+        let mut out = Vec::with_capacity(records::size(&batch, first, end));
         records::write(&mut out, &batch, first, end);
         Ok(PyBytes::new(py, &out))
     }
@@ -67,17 +69,17 @@ impl Batch {
     fn record_batch<'py>(
         &self,
         py: Python<'py>,
-        run: (usize, usize, usize),
+        run: (usize, usize),
         attributes: i16,
         when: i64,
         state: (i64, i16, i32),
         records: Option<&[u8]>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let ((first, end, size), (producer_id, producer_epoch, base_sequence)) = (run, state);
+        let ((first, end), (producer_id, producer_epoch, base_sequence)) = (run, state);
         let batch = self.run(first, end)?;
         let head = records::Head { attributes, count: end - first, when, producer_id, producer_epoch, base_sequence };
-        let size = records.map_or(size, |records| records::HEAD + records.len());
-        PyBytes::new_with(py, size, |out| {
+        let size = records.map_or_else(|| records::size(&batch, first, end), <[u8]>::len);
+        PyBytes::new_with(py, records::HEAD + size, |out| {
             records::whole(out, &head, |out| match records {
                 Some(records) => out.put_slice(records),
                 None => records::write(out, &batch, first, end),
@@ -91,7 +93,8 @@ impl Batch {
     /// The messages, when there are so many.
     fn run(&self, first: usize, end: usize) -> PyResult<MutexGuard<'_, Messages>> {
         let batch = lock(&self.shared);
-        if first > end || end > batch.values.count() || end > batch.headers.count() {
+        let keys = batch.keys.as_ref().map_or(end, Values::count);
+        if first > end || end > batch.values.count() || end > batch.headers.count() || end > keys {
             return Err(beyond());
         }
         Ok(batch)

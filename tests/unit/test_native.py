@@ -16,12 +16,19 @@ import pytest
 
 from headrace import native
 from headrace.adapters.kafka import aiokafka_internals
+from headrace.adapters.kafka.producer import build_batches, make_producer
+from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.cli.wiring import new_format
 from headrace.errors import NotUnderstood
-from headrace.model import Column, RowsChange, TableSchema
+from headrace.model import Column, Position, RowsChange, TableSchema
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values.jsonb import json_text
 from headrace.pipeline.message_builder import make_builder
+from headrace.ports.source import Receiver
 from headrace.rules.hashes import murmur2
+from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace_common.numbers import float32, float_text
 from tests import native_differential
@@ -152,6 +159,53 @@ async def test_record_batches_are_those_of_the_client_byte_by_byte(
         assert [part.size() for part in ours] == [part.size() for part in theirs]
 
 
+@needs_native
+@pytest.mark.parametrize(
+    ("message", "rows"),
+    [
+        ({"format": "debezium", "debezium": {"schemas": False}}, 30),
+        ({"format": "debezium", "debezium": {"schemas": False}}, 400),
+        ({"format": "debezium"}, 50),
+        ({"rows_per_message": 1}, 600),
+        ({}, 300),
+    ],
+)
+async def test_a_batch_of_rows_events_that_are_alike_is_one_record_batch(message: dict[str, Any], rows: int) -> None:
+    binlog = Binlog().begin_file()
+    for gno in range(1, 40 if rows > 30 else 150):
+        binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno * rows + i, "x" * 10) for i in range(rows)])
+    config = destination_of(
+        {
+            "name": "shop",
+            "source": {"host": "h", "user": "u", "password": "p"},
+            "route": {"topic": "shop"},
+            "message": message,
+            "sink": {"type": "kafka", "bootstrap_servers": "k:9092"},
+        }
+    )
+    builder = make_builder(config, new_format(config), "3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, MODULE)
+    one = Decoder(
+        DumpStart(Position("server", "b.000001", 4), checksums=True),
+        Receiver(rows=builder.emit, native=builder.native),
+        captures=builder.captures,
+        options=DecoderOptions.of(config, DaemonSettings()),
+    )
+    assert isinstance(config.sink, KafkaSinkSettings)
+    producer = make_producer(config.sink)
+    producer._closed = True  # it is never started
+    data, at, more, sizes = bytes(binlog.packets), 0, True, []
+    while more:
+        builder.tick()
+        at, more = one.feed(data, at, builder.full)
+        for batch in builder.take(one.position(), 0.0):
+            if batch.values:
+                (part,) = build_batches(producer, batch)
+                sizes.append(part.size())
+    one.close()
+    assert at == len(data)
+    assert max(sizes) > 400_000  # or it would be one for another reason
+
+
 @pytest.fixture
 def unknown() -> Iterator[None]:
     """find() looks anew, before and afterwards."""
@@ -168,7 +222,7 @@ def unknown() -> Iterator[None]:
 def test_what_is_found_says_why_it_is_python() -> None:
     assert str(native.find("off")) == 'Python (off: [daemon] native = "off")'
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
-    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 2)"
+    assert str(native.find()) == "Python (headrace-native unknown has interface None, not 3)"
     native.find.cache_clear()
     sys.modules["headrace_native"] = None  # type: ignore[assignment]
     assert native.find().module is None

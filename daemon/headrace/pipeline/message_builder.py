@@ -27,12 +27,12 @@ from headrace.settings.destination import DestinationSettings
 _MESSAGE_OVERHEAD = 400
 """Bytes that a message costs besides its value: headers and the objects that hold it."""
 _NATIVE_OVERHEAD = 160
-"""The same where native code has written it: headers, as they are sent."""
+"""The same where native code has written it: headers, as they are mostly sent."""
 _UNIT_OVERHEAD = 300
 _PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES = 832 * 1024
-"""That are collected before a batch is taken: with its headers one record batch of Kafka's, as [sink] batch_bytes is by
-default. Each batch costs the same whatever it holds, and a second record batch for the rest of it as much again."""
+"""That are collected before a batch is taken; native code stops before a rows event that would go beyond. With headers
+it is one record batch of Kafka's, as [sink] batch_bytes is by default: a second one for the rest costs as much again."""
 _BATCH_MESSAGES = 5_000
 _WIDEST = 8
 """How many times as much is collected at most, where messages go to many partitions."""

@@ -141,16 +141,3 @@ pub struct Batch {
     pub commit_us: u64,
     pub told: usize,
 }
-
-impl Batch {
-    /// Bytes of values and headers.
-    pub fn memory(&self) -> (usize, usize) {
-        (self.values.bytes.len(), self.headers.bytes.len())
-    }
-
-    /// Makes room for so many, or what grows would be copied time and again.
-    pub fn reserve(&mut self, (values, headers): (usize, usize)) {
-        self.values.bytes.reserve(values);
-        self.headers.bytes.reserve(headers);
-    }
-}

@@ -63,9 +63,6 @@ pub trait Opener {
 #[derive(Debug)]
 pub struct Output {
     slots: Vec<Option<Shared>>,
-    /// Bytes of values and headers that each slot had when batches were last closed: 0 where it had none, so that all of
-    /// them together are no more than was there at once.
-    sizes: Vec<(usize, usize)>,
     counters: Vec<Counter>,
     touched: Vec<usize>,
     server_uuid: Vec<u8>,
@@ -114,7 +111,6 @@ impl Output {
         header.end();
         Self {
             slots: Vec::new(),
-            sizes: Vec::new(),
             counters: Vec::new(),
             touched: Vec::new(),
             server_uuid: server_uuid.to_vec(),
@@ -138,7 +134,6 @@ impl Output {
     /// Another topic's partition.
     pub fn add_slot(&mut self) -> u32 {
         self.slots.push(None);
-        self.sizes.push((0, 0));
         self.slots.len() as u32 - 1
     }
 
@@ -150,9 +145,7 @@ impl Output {
 
     /// The batches that are open get nothing more.
     pub fn close_batches(&mut self) {
-        for (slot, size) in self.slots.iter_mut().zip(&mut self.sizes) {
-            *size = slot.take().map_or((0, 0), |shared| lock(&shared).memory());
-        }
+        self.slots.fill(None);
     }
 
     /// The tables that rows were counted of since the last call, by their numbers.
@@ -207,7 +200,6 @@ impl Output {
                 if self.one_log {
                     self.close_batches();
                 }
-                lock(&opened).reserve(self.sizes[slot]);
                 self.slots[slot] = Some(opened);
             }
         }

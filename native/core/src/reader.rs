@@ -178,7 +178,7 @@ impl Reader {
         output: &mut Output,
         opener: &mut dyn Opener,
     ) -> (usize, Stop) {
-        let deadline = Instant::now() + SLICE;
+        let (deadline, mut largest) = (Instant::now() + SLICE, 0);
         if data.len() >= u32::MAX as usize {
             return (at, Stop::Python);
         }
@@ -194,6 +194,7 @@ impl Reader {
             if end > data.len() {
                 return (at, Stop::End(4 + size));
             }
+            let before = output.size;
             match self.event(&data[..end], at, frame, state, output, opener) {
                 Ok(Done::Read) => {}
                 Ok(Done::Python) | Err(Unfit) => return (at, Stop::Python),
@@ -203,7 +204,9 @@ impl Reader {
             if frame.eager && !state.in_group {
                 return (at, Stop::Enough);
             }
-            if output.size >= frame.most_bytes || output.count >= frame.most_messages {
+            // The next one is thought to be as large as the largest: what goes beyond the limit makes a piece of its own.
+            largest = largest.max(output.size - before);
+            if output.size + largest > frame.most_bytes || output.count >= frame.most_messages {
                 return (at, Stop::Enough);
             }
             if self.events & LOOK == 0 && Instant::now() > deadline {

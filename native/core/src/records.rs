@@ -61,6 +61,11 @@ fn optional(out: &mut impl BufMut, value: Option<&[u8]>) {
     out.put_slice(value.unwrap_or_default());
 }
 
+/// Bytes of the records of a run.
+pub fn size(batch: &Batch, first: usize, end: usize) -> usize {
+    (first..end).map(|i| body_size(batch, i, i - first)).map(|body| varint_size(body as i64) + body).sum()
+}
+
 /// Writes the records of a run, without the head of their batch.
 pub fn write(out: &mut impl BufMut, batch: &Batch, first: usize, end: usize) {
     for i in first..end {
@@ -87,7 +92,7 @@ pub struct Head {
 }
 
 /// Makes `out` a whole record batch: the head, and what `write` puts behind it, compressed or not. Fails when that is
-/// less than there is room for, and panics when it is more, as a slice does.
+/// less than there is room for. Panics when it is more, as a slice does.
 pub fn whole(out: &mut [u8], head: &Head, write: impl FnOnce(&mut &mut [u8])) -> Fit<()> {
     let (size, mut rest) = (out.len() as i32 - 12, &mut *out);
     rest.put_i64(0);

@@ -72,11 +72,11 @@ fn debezium() -> Format {
     })
 }
 
-/// Packets with a checksum, out of kinds and bodies.
 fn head(count: usize) -> records::Head {
     records::Head { attributes: 0, count, when: 0, producer_id: -1, producer_epoch: -1, base_sequence: -1 }
 }
 
+/// Packets with a checksum, out of kinds and bodies.
 fn packets(events: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let (mut out, mut at) = (Vec::new(), 4u32);
     for (kind, body) in events {
@@ -212,6 +212,7 @@ proptest! {
             let mut out = Vec::new();
             records::write(&mut out, &batch, first, end);
             prop_assert_eq!(out.len() + records::HEAD, size);
+            prop_assert_eq!(records::size(&batch, first, end), out.len());
             let mut whole = vec![0; size];
             prop_assert!(records::whole(&mut whole, &head(end - first), |room| records::write(room, &batch, first, end)).is_ok());
             prop_assert_eq!(&whole[records::HEAD..], &out[..]);

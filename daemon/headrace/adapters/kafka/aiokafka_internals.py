@@ -255,7 +255,7 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
             if compression:
                 records = _COMPRESS[compression](columns.records(*run[:2]), *self._level)
             attributes = self._transactional | compression
-            self._buffer = columns.record_batch(run, attributes, self._when, self._state, records)
+            self._buffer = columns.record_batch(run[:2], attributes, self._when, self._state, records)
         return self._buffer
 
     def size(self) -> int:
