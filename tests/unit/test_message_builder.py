@@ -166,7 +166,7 @@ def test_one_log_keeps_the_order_of_the_binlog() -> None:
 @pytest.mark.parametrize("one_log", [False, True])
 def test_every_topic_counts_for_when_a_batch_is_full(one_log: bool) -> None:
     made = builder(TwoTopics(), one_log=one_log)
-    for _ in range(520):
+    for _ in range(320):
         made.emit_mark(mark(True))
         made.emit(rows((1, "a")))
         made.emit_mark(mark(False))

@@ -30,9 +30,10 @@ _NATIVE_OVERHEAD = 160
 """The same where native code has written it: headers, as they are mostly sent."""
 _UNIT_OVERHEAD = 300
 _PARTIAL: Header = ("headrace-image", b"partial")
-_BATCH_BYTES = 832 * 1024
-"""That are collected before a batch is taken; native code stops before a rows event that would go beyond. With headers
-it is one record batch of Kafka's, as [sink] batch_bytes is by default: a second one for the rest costs as much again."""
+_BATCH_BYTES, _NATIVE_BATCH_BYTES = 512 * 1024, 832 * 1024
+"""That are collected before a batch is taken, by Python and by native code, which stops before a rows event that would go
+beyond: with headers it is one record batch of Kafka's, as [sink] batch_bytes is by default, and a second one for the
+rest would cost as much again."""
 _BATCH_MESSAGES = 5_000
 _WIDEST = 8
 """How many times as much is collected at most, where messages go to many partitions."""
@@ -86,7 +87,7 @@ class MessageBuilder:
         """Whether the rows of an event may be formatted together and dealt out one by one."""
         self._epoch: Header = ("headrace-epoch", b"%d" % epoch)
         # Each partition's part should be worth a request of its own.
-        self._full_bytes = _BATCH_BYTES * min(projections.widest, _WIDEST)
+        self._full_bytes = (_BATCH_BYTES if native is None else _NATIVE_BATCH_BYTES) * min(projections.widest, _WIDEST)
         self._now_ms = 0
         self._counted: list[TableProjection] = []
         """Whose rows are counted."""
