@@ -31,8 +31,8 @@ _NATIVE_OVERHEAD = 160
 _UNIT_OVERHEAD = 300
 _PARTIAL: Header = ("headrace-image", b"partial")
 _BATCH_BYTES, _NATIVE_BATCH_BYTES = 512 * 1024, 832 * 1024
-"""That are collected before a batch is taken, by Python and by native code, which stops before a rows event that would go
-beyond: with headers it is one record batch of Kafka's, as [sink] batch_bytes is by default, and a second one for the
+"""That are collected before a batch is taken, by Python and by native code, which stops before a rows event that would
+go beyond: with headers it is one record batch of Kafka's, as [sink] batch_bytes is by default, and a second one for the
 rest would cost as much again."""
 _BATCH_MESSAGES = 5_000
 _WIDEST = 8
