@@ -7,7 +7,7 @@ use crate::{Fit, Unfit};
 
 /// Bytes of a record batch's head.
 pub const HEAD: usize = 61;
-/// A record's longest length, attributes, and the differences of time and offset.
+/// Of a record, which has none.
 const ATTRIBUTES: u8 = 0;
 
 /// Writes a number in zigzag groups of seven bits.
@@ -35,18 +35,21 @@ fn body_size(batch: &Batch, i: usize, delta: usize) -> usize {
     1 + 1 + varint_size(delta as i64) + sized(key) + sized(batch.values.get(i)) + batch.headers.raw(i).len()
 }
 
+fn record_size(batch: &Batch, i: usize, delta: usize) -> usize {
+    let body = body_size(batch, i, delta);
+    varint_size(body as i64) + body
+}
+
 /// The runs of messages, first and end and their bytes, that fit into record batches of so many bytes; one that is
 /// larger has a record batch of its own.
 pub fn runs(batch: &Batch, limit: usize) -> Vec<(usize, usize, usize)> {
     let (mut runs, mut first, mut size) = (Vec::new(), 0, HEAD);
     for i in 0..batch.values.count() {
-        let mut body = body_size(batch, i, i - first);
-        let mut more = varint_size(body as i64) + body;
+        let mut more = record_size(batch, i, i - first);
         if i > first && size + more > limit {
             runs.push((first, i, size));
             (first, size) = (i, HEAD);
-            body = body_size(batch, i, 0);
-            more = varint_size(body as i64) + body;
+            more = record_size(batch, i, 0);
         }
         size += more;
     }
@@ -63,7 +66,7 @@ fn optional(out: &mut impl BufMut, value: Option<&[u8]>) {
 
 /// Bytes of the records of a run.
 pub fn size(batch: &Batch, first: usize, end: usize) -> usize {
-    (first..end).map(|i| body_size(batch, i, i - first)).map(|body| varint_size(body as i64) + body).sum()
+    (first..end).map(|i| record_size(batch, i, i - first)).sum()
 }
 
 /// Writes the records of a run, without the head of their batch.
