@@ -144,6 +144,7 @@ def outcome(
         way.start,
         Receiver(
             rows=builder.emit,
+            large=builder.emit_large,
             statement=builder.emit_schema,
             mark=builder.emit_mark if config.wants_marks else None,
             native=builder.native,

@@ -7,6 +7,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final, NamedTuple
 
+from headrace.large_values import LargeValue
 from headrace.snapshots import Snapshot
 
 POS_SHIFT = 11
@@ -69,6 +70,7 @@ class Position:
     `file`:`offset` is the start of the transaction (or lone event) to read next. `events_done` rows events of it are
     confirmed already, counted before any filter; that holds only on the server with `server_uuid`. `gtid_set` is what
     was executed before that transaction, `""` without GTIDs.
+    `rows_done` rows of the event behind those are confirmed too, where a large one goes out in parts.
     `last_pos` is the highest `_pos` given out before here, so that a resend carries the same numbers.
     `commit_time_us` is the commit time of the last transaction before here, in microseconds since 1970 UTC.
     `own_gtids` are the newest transactions of `gtid_set` that changed nothing but headrace's own tables (heartbeats):
@@ -93,6 +95,7 @@ class Position:
     snapshots: tuple[Snapshot, ...] = ()
     snapshot_pos: int = 0
     paused: str = ""
+    rows_done: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form: JSON types only."""
@@ -125,6 +128,7 @@ class Position:
             snapshots=tuple(Snapshot.from_dict(one) for one in raw.get("snapshots", ())),
             snapshot_pos=int(raw.get("snapshot_pos", 0)),
             paused=str(raw.get("paused", "")),
+            rows_done=int(raw.get("rows_done", 0)),
         )
 
     def __str__(self) -> str:
@@ -301,6 +305,17 @@ class RowsChange:
     """With a DELETE or an INSERT of one row that half of an update became: the other half's row."""
     snapshot: SnapshotRows | None = None
     """Set for rows that a snapshot read from the table; the operation is INSERT then."""
+    large: tuple[LargeValue, ...] = ()
+    """The large values in its rows, by their numbers."""
+
+    def settle(self) -> None:
+        """Makes large values ordinary ones. Raises ValueError and the like for bytes that are no such value."""
+        if not self.large:
+            return
+        known = {id(value): value.whole() for value in self.large}
+        self.rows, before = [_settled(row, known) for row in self.rows], self.before
+        self.before = [_settled(row, known) for row in before] if before is not None else None
+        self.large = ()
 
     def parts(self, size: int) -> list[RowsChange]:
         """The same change cut into changes of at most `size` rows, order and numbers kept."""
@@ -316,6 +331,10 @@ class RowsChange:
             )
             for i in range(0, len(self.rows), size)
         ]
+
+
+def _settled(row: Row, known: dict[int, Any]) -> Row:
+    return tuple(known.get(id(value), value) for value in row)
 
 
 class DdlKind(StrEnum):

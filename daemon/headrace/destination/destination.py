@@ -253,6 +253,7 @@ class Destination:
                     builder.captures,
                     builder.emit,
                     builder.full,
+                    emit_large=builder.emit_large,
                     epoch=epoch,
                     snapshot_pos=begin.snapshot_pos,
                     rows=self._settings.filter.rows,

@@ -83,6 +83,7 @@ class Run:
         self._source = source.stream(
             Receiver(
                 rows=merge.rows,
+                large=merge.large,
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,

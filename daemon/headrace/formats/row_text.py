@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring as quote
 from typing import Any
 
+from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Row, TableSchema
 
 Printer = Callable[[Any], str]
@@ -16,15 +17,32 @@ class RowText:
     """Prints rows, a printer a column. `plain` has, by printer, what stands on both sides of a value that may be
     formatted without a call."""
 
-    def __init__(self, schema: TableSchema, printers: Sequence[Printer], plain: dict[Printer, str]) -> None:
+    structured: frozenset[Printer] = frozenset()
+    """Printers that make more than a JSON string of a value."""
+
+    def __init__(
+        self, schema: TableSchema, printers: Sequence[Printer], plain: dict[Printer, str], binary: str
+    ) -> None:
+        """`binary`: how bytes are printed that a column of no other form has; see LargeValue.stand_in()."""
+        self._binary = binary
         self.names = [quote(column.name) + ":" for column in schema.columns]
         self.printers = printers
         self.row = _row_printer(self.names, printers, plain)
 
-    def partial_row(self, row: Row) -> str:
-        """A row that lacks columns: they are not in the object."""
+    def cell(self, printer: Printer, value: Any) -> str:
+        """A value, which may be large or NULL."""
+        if value is None:
+            return "null"
+        if type(value) is not LargeValue:
+            return printer(value)
+        if printer in self.structured:
+            return printer(value.whole())
+        return value.stand_in(self._binary)
+
+    def unusual_row(self, row: Row) -> str:
+        """A row that has large values, or lacks columns: those are not in the object."""
         known = [
-            name + ("null" if cell is None else printer(cell))
+            name + self.cell(printer, cell)
             for name, printer, cell in zip(self.names, self.printers, row, strict=True)
             if cell is not ABSENT
         ]

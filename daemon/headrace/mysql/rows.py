@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
+from typing import cast
 
+from headrace.large_values import LARGE_VALUE, PIECE, LargeValue
 from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN
+from headrace.mysql.events.cutter import BROKEN, InSlices
 from headrace.mysql.events.event_types import Handler, RowsKind
+from headrace.mysql.events.inner import mapped, new_file
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
 from headrace.mysql.events.table_map import RowSchema
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.heartbeat import SIGNAL_TABLE
 from headrace.mysql.schema.follower import StatementFollower
 from headrace.mysql.table_maps import Table, TableMaps
-from headrace.mysql.values.mariadb import decompressed_event
-from headrace.mysql.values.rowcode import RowDecoder, make_decoder
+from headrace.mysql.values.large import TakesLong
+from headrace.mysql.values.mariadb import decompressed_event, decompressed_size, event_pieces
+from headrace.mysql.values.rowcode import RowDecoder, StepDecoder, make_decoder, make_step
 from headrace.ports.source import Heartbeat, Receiver, Signal
 
 _NAMED = 5
 """Columns that a message names."""
 _LIMIT = POS_LIMIT - (1 << 40)
 """Numbers up to here have room for any event's rows behind them."""
+_AT_ONCE = LARGE_VALUE
+"""Bytes of an event whose rows are decoded at once, so that the event loop breathes."""
+PART_BYTES, PART_ROWS = 512 * 1024, 10_000
+"""Of an event with more than one row, after which the rest goes out in other messages: so an event of any size passes
+in bounded memory. Native code leaves such an event to Python."""
+_SOME = 256
+"""Rows that are decoded at a time."""
 _from_bytes = int.from_bytes
 
 
@@ -80,20 +91,24 @@ class RowsReader:
             decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
             if decode is None or count != table.count:
                 decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs)
+            if stop - at > _AT_ONCE and not diffs:
+                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop))
             try:
                 rows = decode(data, q, stop)
+            except TakesLong:
+                raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop)) from None
             except MissingBase as error:
                 raise cursor.not_understood(
                     f"an update of {table.name}: {error}",
                     "SET PERSIST binlog_row_image = 'FULL'; or SET PERSIST binlog_row_value_options = '';",
                 ) from error
             except BROKEN as error:
-                raise cursor.not_understood(f"rows of {table.name} do not fit its columns: {error}") from error
+                raise self._misfit(table, error) from error
             before = None
             if update:
                 before, rows = rows[0::2], rows[1::2]
                 if len(before) != len(rows):
-                    raise cursor.not_understood(f"an update of {table.name} has an odd number of row images")
+                    raise self._odd(table)
             transactions.events_done = ordinal
             try:
                 transactions.captured_rows = True
@@ -133,10 +148,131 @@ class RowsReader:
                 return
             p = at + 8 + (_from_bytes(data[at + 8 : at + 10], "little") if extra else 0)
             p += (1 if table.count < 251 else 3) + (table.count + 7) // 8 * images
+            if decompressed_size(data[p : p + 5], stop - p) > PART_BYTES:
+                raise InSlices(self._inflated(data, at, p, stop, on_rows))
             plain = data[at:p] + decompressed_event(data, p, stop, largest)
             on_rows(plain, 0, len(plain))
 
         return on_compressed if kind.compressed else on_rows
+
+    def _inflated(self, data: bytes, at: int, p: int, stop: int, on_rows: Handler) -> Iterator[None]:
+        """A large compressed event, whose compressed part begins at `p`."""
+        file = new_file(self._options.spool)
+        file.write(data[at:p])
+        for piece in event_pieces(data, p, stop, self._options.max_event, PIECE):
+            file.write(piece)
+            yield
+        plain = mapped(file)
+        try:
+            on_rows(plain, 0, len(plain))
+        except InSlices as work:
+            yield from work.slices
+
+    def _slices(
+        self, table: Table, row_schema: RowSchema, bitmaps: bytes, kind: RowsKind, data: bytes, at: int, stop: int
+    ) -> Iterator[None]:
+        """The rows of a large event, which stand from `at` to `stop`, some at each next(). More than one row goes out
+        in parts of PART_BYTES or PART_ROWS; what a position says of them is how many rows went out."""
+        transactions = self._transactions
+        update = kind.operation is Operation.UPDATE
+        step, passed = self._step(table, row_schema, bitmaps, 2 if update else 1), transactions.skip_rows
+        transactions.skip_rows, transactions.rows_done = 0, passed
+        count, images, begin = 0, list[Row](), at
+        while at < stop:
+            try:
+                row, at = step(data, at, stop)
+            except BROKEN as error:
+                raise self._misfit(table, error) from error
+            if update and len(row) != 2:
+                raise self._odd(table)
+            count += 1
+            if count > passed:
+                if update:
+                    row[1] = yield from _compared(row[0], row[1])
+                images += row
+            else:
+                begin = at
+            made = len(images) // len(row)
+            if made and at < stop and (at - begin >= PART_BYTES or made >= PART_ROWS):
+                yield from self._part(row_schema, table, bitmaps, kind, images, count - made, whole=False)
+                transactions.rows_done, images, begin = count, [], at
+            elif not count % _SOME:
+                yield
+        if images:
+            first = count - len(images) // (2 if update else 1)
+            yield from self._part(row_schema, table, bitmaps, kind, images, first, whole=not first)
+        transactions.events_done, transactions.rows_done = transactions.events_done + 1, 0
+
+    def _part(
+        self,
+        row_schema: RowSchema,
+        table: Table,
+        bitmaps: bytes,
+        kind: RowsKind,
+        images: list[Row],
+        first: int,
+        *,
+        whole: bool,
+    ) -> Iterator[None]:
+        """Gives some rows of an event, of which `first` went before; `whole`: all of it."""
+        transactions = self._transactions
+        update = kind.operation is Operation.UPDATE
+        before, rows = (images[0::2], images[1::2]) if update else (None, images)
+        transactions.captured_rows = True
+        transactions.events_done += 1  # as it is while rows of a small event are given
+        try:
+            if self._receiver.mark is not None:
+                transactions.mark_begin()
+            self._statements.give_text(row_schema.schema)
+            pos = transactions.next_pos(len(rows) * (2 if update and self._options.two_numbers else 1))
+            origin = transactions.origin()
+            large = _large_values(images)
+            change = RowsChange(
+                row_schema.schema,
+                kind.operation,
+                rows,
+                before,
+                pos,
+                transactions.commit_time_us,
+                transactions.gtid,
+                table.partial is not False and bitmaps in table.partial,
+                origin,
+                None if whole else range(first, first + len(rows)),
+                large=large,
+            )
+        finally:
+            transactions.events_done -= 1
+        if large and self._receiver.large is not None:
+            try:
+                yield from self._receiver.large(change)
+            except BROKEN as error:
+                raise self._misfit(table, error) from error
+        else:
+            try:
+                change.settle()
+            except BROKEN as error:
+                raise self._misfit(table, error) from error
+            self._receiver.rows(change)
+            yield
+
+    def _step(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> StepDecoder:
+        """The decoder of one row of those that have the columns of `bitmaps`, which _new_decoder() has looked at."""
+        name = b"S" + bitmaps
+        step = table.decoders.get(name)
+        if step is None:
+            width = (table.count + 7) // 8
+            whole = (1 << table.count) - 1
+            sets = [_from_bytes(bitmaps[i * width : (i + 1) * width], "little") & whole for i in range(images)]
+            step = table.decoders[name] = cast(
+                RowDecoder, make_step(row_schema.fields, *sets, visible=len(row_schema.schema.columns))
+            )
+        return cast(StepDecoder, step)
+
+    def _misfit(self, table: Table, error: Exception) -> Exception:
+        return self._cursor.not_understood(f"rows of {table.name} do not fit its columns: {error}")
+
+    def _odd(self, table: Table) -> Exception:
+        return self._cursor.not_understood(f"an update of {table.name} has an odd number of row images")
 
     def _not_described(self) -> Exception:
         return self._cursor.not_understood("rows of a table that was not described before them")
@@ -147,7 +283,10 @@ class RowsReader:
         table = self._maps.tables.get(data[at : at + 6])
         if table is None:
             raise self._not_described()
-        self._transactions.hold(number, data[at : stop if table.row_schema is not None else at + 8])
+        stop = stop if table.row_schema is not None else at + 8
+        if stop - at > PART_BYTES:
+            raise InSlices(self._transactions.hold_large(number, data, at, stop))
+        self._transactions.hold(number, data[at:stop])
 
     def _new_decoder(
         self, table: Table, row_schema: RowSchema, bitmaps: bytes, count: int, images: int, diffs: bool
@@ -211,6 +350,26 @@ class RowsReader:
             return  # a table that somebody made in another way, such as in another character set
         for tell in told:
             tell()
+
+
+def _compared(before: Row, after: Row) -> Generator[None, None, Row]:
+    """The row after, with the very values of the row before where large ones are the same: a format that looks for what
+    has changed need not compare them."""
+    pairs = zip(before, after, strict=True)
+    both = [i for i, (a, b) in enumerate(pairs) if type(a) is LargeValue and type(b) is LargeValue and a is not b]
+    values = list(after)
+    for i in both:
+        if (yield from before[i].same_as(after[i])):
+            values[i] = before[i]
+    return tuple(values)
+
+
+def _large_values(images: list[Row]) -> tuple[LargeValue, ...]:
+    """Each once; they are numbered."""
+    found = dict.fromkeys(value for row in images for value in row if type(value) is LargeValue)
+    for number, value in enumerate(found):
+        value.number = number
+    return tuple(found)
 
 
 def _own_rows(table: Table, row_schema: RowSchema, kind: RowsKind, data: bytes, at: int, stop: int) -> list[Row]:

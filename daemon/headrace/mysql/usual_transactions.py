@@ -10,7 +10,7 @@ from zlib import crc32
 from headrace.errors import NotUnderstood
 from headrace.mysql.events import event_types as ev
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, WHOLE_CRC, UsualEvents, UsualFailed
+from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, WHOLE_CRC, InSlices, UsualEvents, UsualFailed
 from headrace.mysql.events.event_types import Handler
 from headrace.mysql.events.transactions import Transactions
 from headrace.mysql.schema.follower import StatementFollower
@@ -129,6 +129,8 @@ class UsualTransactions(UsualEvents):
                 cursor.start, cursor.time = start, when
                 try:
                     handler(data, at + _HEAD, end - 4)
+                except InSlices:
+                    break
                 except (NotUnderstood, *BROKEN) as error:
                     raise UsualFailed(at, events, error) from None
                 cursor.end = start + length

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from headrace.errors import NotUnderstood
+from headrace.large_values import MessageTooLarge, spliced
 from headrace.model import (
     MessageBatch,
     Operation,
@@ -42,6 +44,7 @@ _SECOND = 2
 """In the id of the INSERT that half of an update became; the DELETE has none, and its tombstone 1."""
 
 
+LARGEST_MESSAGE = 1 << 30
 Change = RowsChange | SchemaChange | TransactionMark
 
 
@@ -51,6 +54,7 @@ class MessageBuilder:
     `one_log`: the sink writes all topics into one stream, whose order has to be the binlog's. Otherwise the batches of
     several topics fill beside each other, so that a topic with a message a transaction does not cut up the others.
     `native`: headrace-native, which makes what it knows how to make. `two_numbers`: an updated row takes two.
+    `largest`: bytes that a message with large values may have.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class MessageBuilder:
         tag: Template | None = None,
         native: Any = None,
         two_numbers: bool = False,
+        largest: int = LARGEST_MESSAGE,
     ) -> None:
+        self._largest = largest
         self._format, self._projections = fmt, projections
         self.captures = projections.captures
         """Whether rows of a schema and table are published."""
@@ -156,18 +162,70 @@ class MessageBuilder:
     def emit(self, change: RowsChange) -> None:
         """Formats one change of rows. Raises NotUnderstood when the rules don't fit the table."""
         projection = self._projections.of(change.schema)
+        whole = change.row_indexes is None
         if projection.simple:
-            if self._plain and len(change.rows) == 1:
+            if self._plain and whole and len(change.rows) == 1:
                 self._put_one(projection, change)
                 return
-            self._put_rows(projection, projection.partition, change, lone=True)
+            self._put_rows(projection, projection.partition, change, lone=whole)
             return
-        lone = len(change.rows) == 1
+        lone = whole and len(change.rows) == 1
         if self._each and not lone and (partitions := projection.spread_evenly(change)) is not None:
             self._put_each(projection, partitions, change)
             return
         for partition, part in projection.slice(change):
             self._put_rows(projection, partition, part, lone=lone)
+
+    def emit_large(self, change: RowsChange) -> Iterator[None]:
+        """The same for a change with large values, in slices: the messages are made with something that stands in for
+        the values, which are then put in. Raises NotUnderstood also for a message of more than `largest` bytes."""
+        if self._projections.of(change.schema).looks_into(change):
+            change.settle()
+            self.emit(change)
+            return
+        saved, native = (self._batches, self._open, self._open_of, self._size, self._count), self.native
+        self.native, self._batches, self._open, self._open_of = None, [], {}, {}
+        try:
+            self.emit(change)
+            made = self._batches
+        finally:
+            self.native = native
+            self._batches, self._open, self._open_of, self._size, self._count = saved
+        for batch in made:
+            for i, value in enumerate(batch.values):
+                if value is None or b"\0" not in value:
+                    continue
+                try:
+                    whole = yield from spliced(value, change.large, self._largest)
+                except MessageTooLarge as error:
+                    raise NotUnderstood(
+                        f"at {change.origin.file}:{change.origin.offset}: a row of {change.schema.name} makes {error}, "
+                        "twice [source] max_event",
+                        remedy="raise [source] max_event, when there is the memory, or leave columns out: [filter] "
+                        "exclude_columns",
+                    ) from error
+                batch.values[i] = whole
+                batch.size += len(whole) - len(value)
+        for batch in made:
+            self._append(batch)
+
+    def _append(self, made: MessageBatch) -> None:
+        """Puts messages that were made apart into the open batch of their topic."""
+        batch = self._batch(made.topic, made.partition)
+        if made.keys is not None or batch.keys is not None:
+            before, keys = batch.keys or [None] * len(batch.values), made.keys or [None] * len(made.values)
+            batch.keys = before + keys
+        batch.values += made.values
+        batch.headers += made.headers
+        if made.units is not None:
+            batch.units = (batch.units or []) + made.units
+        if made.tags is not None:
+            batch.tags = (batch.tags or []) + made.tags
+        batch.rows += made.rows
+        batch.size += made.size
+        batch.commit_time_us = made.commit_time_us
+        self._size += made.size
+        self._count += len(made.values)
 
     def _put_one(self, projection: TableProjection, change: RowsChange) -> None:
         """The one message of a row that goes out as a whole, which small transactions consist of."""
@@ -461,4 +519,5 @@ def make_builder(
         tag=sink.tag,
         native=native,
         two_numbers=bool(settings.route.partition_hash),
+        largest=2 * settings.source.max_event,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from headrace.errors import NotUnderstood
+from headrace.large_values import LargeValue
 from headrace.model import ABSENT, Operation, Row, RowsChange, TableRows, TableSchema
 from headrace.rules.hashes import canal_partition, kafka_partitions
 from headrace.rules.keys import KeyRule
@@ -108,6 +109,13 @@ class TableProjection:
         """Those of `source` that say where a row goes and which it is."""
         return sorted({*self._columns, *self.source.keys})
 
+    def looks_into(self, change: RowsChange) -> bool:
+        """Whether large values of a change decide on its rows, or are masked: then they are decoded as a whole."""
+        if self._keeps is not None or self.kept is None:
+            return True
+        images, columns = (*change.rows, *(change.before or ())), self.deciding_columns
+        return any(type(row[i]) is LargeValue for row in images for i in columns)
+
     @property
     def hides_key(self) -> bool:
         """Whether the key is not published as it is, so that nobody who reads messages may see it."""
@@ -131,13 +139,14 @@ class TableProjection:
             change.row_indexes,
             project(other) if other is not None else None,
             change.snapshot,
+            change.large,
         )
 
     def spread_evenly(self, change: RowsChange) -> list[int] | None:
         """Each row's partition, when every row goes out as it is; None when the change has to be cut. Raises
         NotUnderstood."""
         spread, before = self._spread, change.before
-        if spread is None or self._keeps is not None:
+        if spread is None or self._keeps is not None or change.row_indexes is not None:
             return None
         if before is not None:
             for same in (self._key_columns, self._primary_key):
@@ -266,9 +275,10 @@ class TableProjection:
             change.gtid,
             change.partial,
             change.origin,
-            row_indexes,
+            row_indexes if change.row_indexes is None else [change.row_indexes[i] for i in row_indexes],
             other,
             change.snapshot,
+            change.large,
         )
 
     def _absent(self, name: str) -> NotUnderstood:

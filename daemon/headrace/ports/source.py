@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,9 @@ class Receiver:
     quick. What is None is not wanted."""
 
     rows: Callable[[RowsChange], None]
+    large: Callable[[RowsChange], Iterator[None]] | None = None
+    """Takes rows with large values instead of `rows`, some milliseconds of work at each next(). Without it they are
+    made ordinary ones."""
     statement: Callable[[SchemaChange], None] | None = None
     mark: Callable[[TransactionMark], None] | None = None
     """With it no position lies within a transaction."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
@@ -42,9 +42,9 @@ Emit = Callable[[RowsChange], None]
 
 
 class SnapshotMerge:
-    """The first of `snapshots` is under way, the others wait. `emit` takes what goes out, `full` says when it should be
-    taken from there first; `epoch` makes ids unique. `snapshot_pos`: see Position. Without `rows`, because none are
-    published, all wait.
+    """The first of `snapshots` is under way, the others wait. `emit` takes what goes out, `emit_large` the same with
+    large values, in slices; `full` says when it should be taken from there first; `epoch` makes ids unique.
+    `snapshot_pos`: see Position. Without `rows`, because none are published, all wait.
 
     The reader's tasks add tables and chunks; the task that reads the stream calls all else. rows() and altered() are
     called from within the stream's read().
@@ -57,6 +57,7 @@ class SnapshotMerge:
         emit: Emit,
         full: Callable[[], bool],
         *,
+        emit_large: Callable[[RowsChange], Iterator[None]] | None = None,
         epoch: int = 0,
         snapshot_pos: int = 0,
         rows: bool = True,
@@ -73,6 +74,7 @@ class SnapshotMerge:
         self._numbered = ""
         """The snapshot for which that was done."""
         self.captures, self._emit, self._full, self._epoch = captures, emit, full, epoch
+        self._emit_large = emit_large or self._settled
         self.tables: dict[TableName, TableRead] = {}
         """Those under way."""
         self.left = 0
@@ -95,9 +97,27 @@ class SnapshotMerge:
 
     def rows(self, change: RowsChange) -> None:
         """Rows of the stream, on their way out."""
-        if self.tables and (table := self.tables.get((change.schema.schema, change.schema.table))) is not None:
+        if self.tables:
+            self._note(change)
+        self._emit(change)
+
+    def large(self, change: RowsChange) -> Iterator[None]:
+        """The same with large values, in slices."""
+        if self.tables:
+            self._note(change)
+        return self._emit_large(change)
+
+    def _settled(self, change: RowsChange) -> Iterator[None]:
+        change.settle()
+        self._emit(change)
+        yield
+
+    def _note(self, change: RowsChange) -> None:
+        if (table := self.tables.get((change.schema.schema, change.schema.table))) is not None:
             try:
                 table.touched.note(change)
+                if change.large and not change.schema.keys:  # a row is told by all of it, which is not decoded
+                    table.forget()
             except LookupError:
                 table.forget()
             if len(table.touched) > _MOST_TOUCHED:
@@ -105,7 +125,6 @@ class SnapshotMerge:
                     "so many rows change while a table is read that it is read again", table=".".join(table.name)
                 )
                 table.forget()
-        self._emit(change)
 
     def altered(self, names: frozenset[TableName] | None, changes: tuple[TableChange, ...]) -> None:
         """Statements have changed tables: what was read of them is void."""

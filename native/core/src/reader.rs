@@ -22,6 +22,12 @@ const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
 const GTID: u8 = 33;
 const ANONYMOUS_GTID: u8 = 34;
+/// Bytes of a rows event that goes out as a whole, however many rows it has; beyond `PART_BYTES`, or with more than
+/// `PART_ROWS` rows, Python gives the rows in parts (`headrace/mysql/rows.py`), and larger events in slices.
+const SMALL_EVENT: usize = 64 << 10;
+const PART_BYTES: usize = 512 << 10;
+const PART_ROWS: usize = 10_000;
+const LARGE_EVENT: usize = 4 << 20;
 const POS_SHIFT: u32 = 11;
 const POS_ROOM: i64 = 1024;
 const POS_LIMIT: i64 = i64::MAX - (1 << 40);
@@ -385,10 +391,19 @@ impl Reader {
             _ => (Operation::Delete, 1),
         };
         let first = first_row(body, kind >= 30, table.shapes().len(), images)?;
+        let most = match body.len() {
+            size if size > LARGE_EVENT => return Ok(false),
+            size if size > PART_BYTES => images,
+            size if size > SMALL_EVENT => PART_ROWS * images,
+            _ => usize::MAX,
+        };
         self.spans.clear();
         let mut p = at + first;
         while p < stop {
             p = spans::image(&mut self.spans, table.shapes(), data, p, stop)?;
+            if self.spans.len() / table.shapes().len() > most {
+                return Ok(false);
+            }
         }
         let count = self.spans.len() / table.shapes().len();
         if count == 0 || count % images != 0 {

@@ -22,7 +22,8 @@ class _Table(RowText):
     """What is the same in every message of one table schema."""
 
     def __init__(self, schema: TableSchema, texts: Texts, enum_index: bool, numbers_of_keys: Sequence[int]) -> None:
-        super().__init__(schema, [texts.printer(column) for column in schema.columns], {quoted: '"'})
+        printers = [texts.printer(column) for column in schema.columns]
+        super().__init__(schema, printers, {quoted: '"'}, texts.style)
         types = {column.name: column.mysql_type for column in schema.columns}
         special = _INDEX_SQL_TYPES if enum_index else {}
         numbers = {column.name: special.get(column.kind, column.sql_type) for column in schema.columns}
@@ -44,7 +45,7 @@ class _Table(RowText):
         # What did not change is mostly the very same object (see rowcode.make_decoder), which is told before it is
         # compared.
         changed = [
-            name + (printer(a) if a is not None else "null")
+            name + self.cell(printer, a)
             for name, printer, a, b in zip(self.names, self.printers, before, after, strict=True)
             if a is not b and a != b and a is not ABSENT
         ]
@@ -75,7 +76,7 @@ class CanalFormat(ValueFormat):
         table = self._table(change.schema)
         middle, types, tail = table.bytes
         self.number += 1
-        row = table.partial_row if change.partial else table.row
+        row = table.unusual_row if change.partial or change.large else table.row
         rows = row(change.rows[0]) if len(change.rows) == 1 else ",".join(map(row, change.rows))
         old = b"null"
         if change.before is not None:
@@ -100,7 +101,7 @@ class CanalFormat(ValueFormat):
         middle, types, tail = table.bytes
         head = b'],%b%d,"gtid":"%b","id":' % (middle, change.commit_time_us // 1000, change.gtid.encode())
         tail = b'%b%d,"type":"%b","_pos":"' % (tail, now_ms, change.operation.encode())
-        row = table.partial_row if change.partial else table.row
+        row = table.unusual_row if change.partial or change.large else table.row
         pos, number = change.pos, self.number + 1
         self.number += len(change.rows)
         if change.before is None:

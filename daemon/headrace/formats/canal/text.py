@@ -44,7 +44,7 @@ class Texts:
     """How values become text, by [message] binary."""
 
     def __init__(self, binary: str) -> None:
-        self.binary = _BINARY[binary]
+        self.style, self.binary = binary, _BINARY[binary]
 
     def text_of(self, value: Any) -> str:
         """A value of any type: everything but NULL is a JSON string."""

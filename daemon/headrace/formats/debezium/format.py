@@ -12,7 +12,7 @@ from headrace import __version__
 from headrace.formats.debezium import schemas
 from headrace.formats.debezium.settings import DebeziumSettings
 from headrace.formats.debezium.tables import table_changes
-from headrace.formats.debezium.types import field_of, native_style
+from headrace.formats.debezium.types import field_of, geometry, native_style, point
 from headrace.formats.row_text import RowText
 from headrace.model import ABSENT, Operation, Origin, Row, RowsChange, SchemaChange, TableSchema, TransactionMark
 from headrace.ports.format import KeyedFormat, Messages, NativeTable, per_schema
@@ -25,9 +25,12 @@ _NO_VALUE = (None, ABSENT)
 class _Table(RowText):
     """What is the same in every message of one table schema: schemas, names and printers."""
 
+    structured = frozenset((geometry, point))
+
     def __init__(self, schema: TableSchema, settings: DebeziumSettings) -> None:
         fields = [field_of(column, settings) for column in schema.columns]
-        super().__init__(schema, [printer for _, printer in fields], {int.__repr__: ""})
+        style = {"bytes": "base64"}.get(settings.binary, settings.binary)
+        super().__init__(schema, [printer for _, printer in fields], {int.__repr__: ""}, style)
         self.name = schema.name
         self.keys = schema.keys
         self.value_head, self.key_head, self.tail = "", "", ""
@@ -104,7 +107,7 @@ class DebeziumFormat(KeyedFormat):
         transaction = ""
         if self._settings.transaction_topic and read is None:  # rows of a snapshot belong to none
             transaction = self._transaction_id(change.gtid, change.origin)
-        row = table.partial_row if change.partial else table.row
+        row = table.unusual_row if change.partial or change.large else table.row
         row_indexes = change.row_indexes
         middle = f',"source":{source}'
         tail = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}}}{table.tail}'

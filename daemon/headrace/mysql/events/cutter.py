@@ -6,7 +6,9 @@ import asyncio
 import io
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 from zlib import crc32
@@ -76,6 +78,25 @@ class UsualFailed(Exception):
         self.at, self.events, self.error = at, events, error
 
 
+class InSlices(Exception):
+    """Raised by a handler whose event takes long: `slices` does its work, some milliseconds at each next(), before what
+    follows is read."""
+
+    def __init__(self, slices: Iterator[None]) -> None:
+        super().__init__()
+        self.slices = slices
+
+
+@dataclass(slots=True)
+class _Work:
+    """What an event has left to do: its slices, then `done`. `kind` and `body` are those of the event."""
+
+    slices: Iterator[None]
+    kind: int
+    body: tuple[bytes, int, int]
+    done: Callable[[], None]
+
+
 class SchemaNeeded(Exception):
     """Raised by a handler that can't read its event before the schema of a table is known; it is given again."""
 
@@ -130,6 +151,7 @@ class EventCutter:
         self._inner: list[EnterInner] = []
         """What is read instead of the stream, innermost last: a compressed transaction may end in rows that waited."""
         self._large: LargeEvent | None = None
+        self._work: _Work | None = None
 
     def feed(self, data: bytes, at: int, enough: Callable[[], bool]) -> tuple[int, bool]:
         """Takes whole packets from `at` on; returns where it stopped and whether there is more to do at once.
@@ -140,6 +162,8 @@ class EventCutter:
         instead of an event.
         """
         try:
+            if self._work is not None and not self._go_on(self._work, enough):
+                return at, True
             if self._inner:
                 done, more = self._feed_inner(enough)
                 if not done:
@@ -164,6 +188,7 @@ class EventCutter:
 
     def close(self) -> None:
         """Gives back files that are open; nothing can be fed afterwards."""
+        self._work = None
         for entered in self._inner:
             entered.events.close()
         if self._large is not None:
@@ -189,7 +214,7 @@ class EventCutter:
             self._turns = min(_MOST_TURNS, 2 * self._turns) if count < _FEW else 1
             start = at
             at, more = self._feed(data, at, enough, self._turns)
-            if not more or at == start or self._inner or self._large is not None:
+            if not more or at == start or self._inner or self._large is not None or self._work is not None:
                 return at, more
             if enough() or time.monotonic() > deadline:
                 return at, more
@@ -271,11 +296,31 @@ class EventCutter:
                 self.events += count
                 self._enter(entered)
                 return end, True
+            except InSlices as work:
+                self.events += count
+                behind = start + length if start >= 0 else cursor.end
+                stop = end - 4 if checked else end
+                self._work = _Work(work.slices, kind, (data, at + _HEAD, stop), partial(setattr, cursor, "end", behind))
+                return end, True
             except (NotUnderstood, *BROKEN) as error:
                 self._pass_over(error, kind, data, at + _HEAD, end - 4 if checked else end)
                 if start >= 0 and kind != _ROTATE:
                     cursor.end = start + length
                 at = end
+
+    def _go_on(self, work: _Work, enough: Callable[[], bool]) -> bool:
+        """Whether an event's work is done."""
+        deadline = time.monotonic() + SLICE_SECONDS
+        try:
+            for _ in work.slices:
+                if time.monotonic() > deadline or enough():
+                    return False
+        except (NotUnderstood, *BROKEN) as error:
+            self._pass_over(error, work.kind, *work.body)
+        self._work = None
+        work.done()
+        self.events += 1
+        return True
 
     def _behind(self, kind: int, start: int) -> int:
         """An event that says it begins before the last one's end: the 32 bits of its position began anew, or it is a
@@ -345,7 +390,7 @@ class EventCutter:
     # -- events within events, and events in several packets ------------------------------------------------------
 
     def _enter(self, entered: EnterInner) -> None:
-        entered.events.largest = self._largest
+        entered.events.largest, entered.events.spool = self._largest, self._spool
         self._inner.append(entered)
 
     def _feed_inner(self, enough: Callable[[], bool]) -> tuple[bool, bool]:
@@ -355,6 +400,9 @@ class EventCutter:
             entered = self._inner[-1]
             inner = entered.events
             try:
+                while inner.fill():
+                    if time.monotonic() > deadline:
+                        return False, True
                 while event := inner.peek():
                     cursor.time, kind, flags, data, at, stop = event
                     handler = handlers.get(kind, self._other)
@@ -368,6 +416,9 @@ class EventCutter:
                         return False, True
             except SchemaNeeded:
                 return False, False
+            except InSlices as work:
+                self._work = _Work(work.slices, _PAYLOAD, (b"", 0, 0), inner.advance)
+                return False, True
             except EnterInner as further:
                 if further.done is None:
                     further.events.close()
@@ -459,7 +510,7 @@ class EventCutter:
                 raise self._corrupt(kind)
             if large.too_large and self._keep_large:
                 raise cursor.not_understood(too_large(large.size, self._largest), _MORE_ROOM)
-            if large.file is not None:
+            if large.payload and large.file is not None:
                 large.file.seek(19)
                 raise EnterInner(open_payload(large.file, stop - 19))
             data = large.whole()
@@ -470,6 +521,11 @@ class EventCutter:
                 handler(data, 19, stop)
         except EnterInner as entered:
             self._enter(entered)
+        except InSlices as work:
+            behind = start + length if start >= 0 else cursor.end
+            self._work = _Work(work.slices, kind, (data, 19, stop), partial(setattr, cursor, "end", behind))
+            self._large = None
+            return True
         except _NewFile:
             raise cursor.not_understood("an event of 16 MB and more begins a file") from None
         except SchemaNeeded:

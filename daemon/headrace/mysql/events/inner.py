@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import mmap
 import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import zstandard
 
@@ -16,7 +17,6 @@ from headrace.mysql.values.lengths import lenenc
 
 _HEADER = struct.Struct("<IBIIIH").unpack_from
 _PIECE = 1 << 20
-_LARGEST_READ = 16 << 20
 _LARGEST_WINDOW = 1 << 27
 """Bytes that zstd may look back, which it keeps in memory: what its highest ordinary level uses."""
 LARGEST_EVENT = 1 << 30
@@ -30,14 +30,56 @@ def too_large(size: int, largest: int) -> str:
     return f"an event of {size} bytes is larger than [source] max_event, which is {largest}"
 
 
+def new_file(folder: Path | None) -> IO[bytes]:
+    """A file for the bytes of one event, in `folder` or where the system has such files; gone once it is closed."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    return TemporaryFile(dir=folder)
+
+
+def mapped(file: IO[bytes]) -> bytes:
+    """The bytes of a file, which is closed: they are in memory only as far as the system has room. Used as bytes are,
+    in slices."""
+    with file:
+        file.flush()
+        return cast(bytes, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+
+
 class InnerEvents:
     """Events one after the other out of `read`, `size` bytes in all; they have no checksums of their own. Holds about
-    1 MB, or one event when that is larger, up to `largest` bytes."""
+    1 MB. An event of more, up to `largest` bytes, goes to a file in the folder `spool`, piece by piece: fill() has to
+    be called before each peek(), until it returns False."""
 
     def __init__(self, read: Callable[[int], bytes], size: int, close: Callable[[], None]) -> None:
         self._read, self._left, self.close = read, size, close
         self.largest = LARGEST_EVENT
+        self.spool: Path | None = None
         self._data, self._at, self._next = b"", 0, 0
+        self._file: IO[bytes] | None = None
+        self._missing = 0
+        """Bytes of the event in `_file` that were not read yet."""
+
+    def fill(self) -> bool:
+        """Reads another piece of a large event; whether there is more of it."""
+        if self._file is None:
+            if not self._left:
+                return False
+            self._fill(19)
+            _, _, _, length, _, _ = _HEADER(self._data, self._at)
+            have = len(self._data) - self._at
+            if length - have <= _PIECE or length - have > self._left or length > self.largest:
+                return False
+            self._file, self._missing = new_file(self.spool), length - have
+            self._file.write(self._data[self._at :])
+            self._data, self._at = b"", 0
+        piece = self._read(min(_PIECE, self._missing))
+        if not piece:
+            raise ValueError("the events within an event end too early")
+        self._file.write(piece)
+        self._left, self._missing = self._left - len(piece), self._missing - len(piece)
+        if not self._missing:
+            self._data, self._file = mapped(self._file), None
+        return bool(self._missing)
 
     def peek(self) -> tuple[int, int, int, bytes, int, int] | None:
         """(time, type, flags, bytes, start of the body, its end) of the next event; None behind the last.
@@ -59,6 +101,8 @@ class InnerEvents:
     def advance(self) -> None:
         """Passes the event that peek() gave."""
         self._at = self._next
+        if self._at == len(self._data):
+            self._data, self._at = b"", 0
 
     def _fill(self, size: int) -> None:
         have = len(self._data) - self._at
@@ -66,7 +110,7 @@ class InnerEvents:
             return
         parts = [self._data[self._at :]]
         while have < size:
-            piece = self._read(min(max(_PIECE, size - have), _LARGEST_READ, self._left))
+            piece = self._read(min(_PIECE, self._left))
             if not piece:
                 raise ValueError("the events within an event end too early")
             self._left -= len(piece)
@@ -124,21 +168,17 @@ def open_payload(file: IO[bytes], size: int) -> InnerEvents:
 
 
 class LargeEvent:
-    """An event of 16 MB and more, from the packets that it comes in. A compressed transaction goes to a file at once,
-    so that its size does not matter; any other has to be in memory as a whole, up to `largest` bytes. Beyond that, and
-    without `keep`, only the header stays."""
+    """An event of 16 MB and more, from the packets that it comes in. It goes to a file in `folder`: a compressed
+    transaction (`payload`) whatever its size, any other up to `largest` bytes. Beyond that, and without `keep`, only
+    the header stays."""
 
     def __init__(
         self, payload: bool, folder: Path | None, checksum: bool, left: int, *, keep: bool = True, largest: int
     ) -> None:
-        self.left, self.last, self._keep, self._largest = left, False, keep, largest
+        self.left, self.last, self._largest = left, False, largest
         """Bytes of the present packet that are not here yet, and whether it is the last one."""
-        self.file: IO[bytes] | None = None
-        if payload:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-            self.file = TemporaryFile(dir=folder)  # noqa: SIM115  (closed when its events are read)
-        self._parts: list[bytes] = []
+        self.payload = payload
+        self.file: IO[bytes] | None = new_file(folder) if payload or keep else None
         self._checksum, self._crc, self.size = checksum, 0, 0
         self.head = b""
 
@@ -151,11 +191,10 @@ class LargeEvent:
             self._crc = zlib.crc32(part, self._crc)
         self.size += len(part)
         if self.file is not None:
-            self.file.write(part)
-        elif self._keep and self.size <= self._largest:
-            self._parts.append(part)
-        else:
-            self._keep, self._parts = False, []
+            if self.payload or self.size <= self._largest:
+                self.file.write(part)
+            else:
+                self.close()
 
     @property
     def goes_on(self) -> bool:
@@ -164,8 +203,8 @@ class LargeEvent:
 
     @property
     def too_large(self) -> bool:
-        """Whether the event was to be in memory, and is not."""
-        return self.file is None and self.size > self._largest
+        """Whether the event has more bytes than it may have."""
+        return not self.payload and self.size > self._largest
 
     @property
     def sound(self) -> bool:
@@ -174,10 +213,11 @@ class LargeEvent:
 
     def whole(self) -> bytes:
         """The event's bytes, header and checksum included; the header alone when nothing else was kept."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts) if self._keep else self.head
+        file, self.file = self.file, None
+        return mapped(file) if file is not None else self.head
 
     def close(self) -> None:
         """Gives the file back."""
         if self.file is not None:
             self.file.close()
+            self.file = None

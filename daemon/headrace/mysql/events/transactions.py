@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +32,13 @@ heartbeats."""
 
 class Transactions:
     """The groups of one stream: transactions, and statements that stand alone. What rows and other statements mean is
-    somebody else's, who calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`.
+    somebody else's, who calls `mark_begin()` and `next_pos()` for them and counts rows events in `events_done`, and in
+    `rows_done` the rows of the next one that went out, where it is so large that they do in parts.
 
     Readable at any time: `gtids` (executed before the present group, None while that is not known), `gtid`, `start`
     (offset) and `commit_time_us` of the group, `last_pos`, `inside` (between BEGIN and its end), `holding`, `count`
-    (groups that ended). Rows events up to number `skip_events` of the group are confirmed already, or lie before the
-    place to begin at.
+    (groups that ended). Rows events up to number `skip_events` of the group, and `skip_rows` rows of the next one,
+    are confirmed already, or lie before the place to begin at.
     """
 
     def __init__(
@@ -63,14 +64,14 @@ class Transactions:
         self._roomed = -1
         """`last_pos` with the room before the group, as long as no number was given since."""
         self._last_commit_us, self._tx_last_pos = begin.commit_time_us, begin.last_pos
-        self.count = self.events_done = self.skip_events = 0
+        self.count = self.events_done = self.skip_events = self.rows_done = self.skip_rows = 0
         self.gtid, self.start = "", begin.offset
         self._key: Key | None = None
         self._skip_to: tuple[str, int] | None = None
         """Transactions that begin before this position are confirmed already."""
         if start.file_position != (begin.file, begin.offset):
             self._skip_to, self.skip_events = (begin.file, start.skip_before or begin.offset), _ALL
-        self._resume: Position | None = begin if begin.events_done or begin.open_xa else None
+        self._resume: Position | None = begin if begin.events_done or begin.rows_done or begin.open_xa else None
         self.inside = self._in_xa = self.in_group = False
         self.holding = False
         """Whether the events of the group wait for its end, because what they did may be undone: they are given to
@@ -102,7 +103,7 @@ class Transactions:
         start = cursor.start
         self.start, self.events_done = start if start >= 0 else cursor.end, 0
         self.in_group, self.captured_rows, self._in_xa, self.holding = True, False, False, False
-        self._tx_last_pos, self.skip_events = self._given, 0
+        self._tx_last_pos, self.skip_events, self.skip_rows, self.rows_done = self._given, 0, 0, 0
         self.commit_time_us, self.gtid, self._key = commit_time_us, gtid, key
         if self._skip_to is not None:
             self._find_start()
@@ -112,7 +113,7 @@ class Transactions:
         elif self._resume is not None:
             self._resume_inside()
         # Not behind a position within the group, where a number of the group was given, nor before the position.
-        if not self.skip_events and not self._awaited and self.last_pos != self._roomed:
+        if not self.skip_events and not self.skip_rows and not self._awaited and self.last_pos != self._roomed:
             self._roomed = self.last_pos = self.last_pos + POS_ROOM
 
     def _find_start(self) -> None:
@@ -130,7 +131,7 @@ class Transactions:
         resume = self._resume
         if resume is not None and self._skip_to is None:
             if (self._cursor.file, self.start) == (resume.file, resume.offset):
-                self.skip_events = resume.events_done
+                self.skip_events, self.skip_rows = resume.events_done, resume.rows_done
             self._resume = None
 
     def _require_between(self, wanted: tuple[str, int], end: int, following: str) -> None:
@@ -256,6 +257,10 @@ class Transactions:
     def hold(self, kind: int, body: bytes) -> None:
         """Keeps an event of the group until it ends. Raises NotUnderstood when there is too much."""
         self._spool.add(self._cursor.time, kind, body)
+
+    def hold_large(self, kind: int, data: bytes, at: int, stop: int) -> Iterator[None]:
+        """The same of a large event whose body is from `at` to `stop`, in slices."""
+        return self._spool.add_large(self._cursor.time, kind, data, at, stop)
 
     def on_xa_prepare(self, data: bytes, at: int, stop: int) -> None:
         one_phase, xid = xa.xid_of_prepare(data, at, stop)
@@ -390,7 +395,7 @@ class Transactions:
             or self._resume is not None
             or self._mark is not None
             or self.last_pos >= POS_LIMIT
-            or (self.in_group and self.skip_events)
+            or (self.in_group and (self.skip_events or self.skip_rows))
         )
 
     def given_over(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -448,6 +453,7 @@ class Transactions:
         known, what = kind in ev.BY_NUMBER, "event"
         if kind in ev.ROWS and self.in_group and not self.holding:
             self.events_done += 1
+            self.rows_done = self.skip_rows = 0
         if kind in ev.GTIDS or (not self.in_group and (kind in ev.STATEMENTS or not (known or self._may_lack_gtids))):
             what = "group"
             self._pass_group(kind, data, at, stop)
@@ -517,7 +523,7 @@ class Transactions:
     def pass_numbers(self, last_pos: int) -> bool:
         """See ChangeStream.pass_numbers()."""
         resume = self._resume
-        if self.in_group or self._awaited or (resume is not None and resume.events_done):
+        if self.in_group or self._awaited or (resume is not None and (resume.events_done or resume.rows_done)):
             return False
         self.last_pos, self._roomed = max(self._given, last_pos), -1
         self._begin = replace(self._begin, last_pos=max(self._begin.last_pos, last_pos))
@@ -532,12 +538,13 @@ class Transactions:
         if self._resume is not None:
             return self._resume  # nothing came yet: what was done of the transaction under way still holds
         gtids = str(self.gtids) if self.gtids else ""
-        last_pos, done = self._given, 0
+        last_pos, done, rows_done = self._given, 0, 0
         if self.in_group:
             offset, when = self.start, self._last_commit_us
             if self._mark is None and self.last_pos != self._roomed:
                 done = self.events_done if self.passing else max(self.events_done, self.skip_events)
-            if not done:  # all of the group is numbered again
+                rows_done = self.rows_done or self.skip_rows
+            if not done and not rows_done:  # all of the group is numbered again
                 last_pos = self._tx_last_pos
         else:
             offset, when = self._cursor.end, self.commit_time_us
@@ -552,6 +559,7 @@ class Transactions:
             when,
             str(self._own_gtids) if gtids else "",
             f"{self._last_file}:{self._last_start}" if self._last_file else "",
+            rows_done=rows_done,
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -16,6 +17,7 @@ from headrace.mysql.events.inner import InnerEvents
 _HEADER = struct.Struct("<IBIIIH").pack
 _FORM = (1 << 32) - 1
 """The number of a form of names has 32 bits; events have it with a sign, statements without."""
+_PIECE = 1 << 20
 _IN_MEMORY = 32 << 10
 """A small transaction does not need a file."""
 _STATEMENT = re.compile(
@@ -71,10 +73,15 @@ class GroupSpool:
 
     def add(self, when: int, kind: int, body: bytes) -> None:
         """Keeps an event of the group. Raises NotUnderstood when there is too much."""
+        for _ in self.add_large(when, kind, body, 0, len(body)):
+            pass
+
+    def add_large(self, when: int, kind: int, data: bytes, at: int, stop: int) -> Iterator[None]:
+        """The same, a piece at each next(). The body is from `at` to `stop`."""
         held = self._current
         if held is None:
             raise ValueError("an event that is to wait stands outside of a group")
-        size = 19 + len(body)
+        size = 19 + stop - at
         if self._used + size > self._limit:
             raise NotUnderstood(
                 f"the rows of XA transactions that are not decided, and of those behind a SAVEPOINT, take more than "
@@ -88,7 +95,9 @@ class GroupSpool:
                 _IN_MEMORY, dir=str(self._folder) if self._folder else None
             )
         held.file.write(_HEADER(when, kind, 0, size, 0, 0))
-        held.file.write(body)
+        for piece in range(at, stop, _PIECE):
+            held.file.write(data[piece : min(stop, piece + _PIECE)])
+            yield
         held.size += size
         self._used += size
 

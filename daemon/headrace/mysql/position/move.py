@@ -320,7 +320,7 @@ class _Mover:
         stored = self._stored
         assert stored is not None
         for earlier in trail:
-            if _file_position(earlier) == boundary.file_position and not earlier.events_done:
+            if _file_position(earlier) == boundary.file_position and not (earlier.events_done or earlier.rows_done):
                 return min(earlier.last_pos, self._last_pos)
         if not first or first >= stored.commit_time_us:
             return self._last_pos

@@ -164,6 +164,7 @@ async def _by_gtid(settings: SourceSettings, inventory: Inventory, stored: Posit
             file="",
             offset=4,
             events_done=0,
+            rows_done=0,
             open_xa=tuple(replace(xa, file="", offset=0) for xa in stored.open_xa),
             last_transaction="",
         ),

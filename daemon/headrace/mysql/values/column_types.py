@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from headrace.large_values import LARGE_VALUE
 from headrace.model import Column
 from headrace.mysql.values import mariadb as mariadb_values
 from headrace.mysql.values import old_temporal, values
 from headrace.mysql.values.charsets import WIDTHS, UnknownType, codec_of, single_byte_characters
 from headrace.mysql.values.jsonb import json_text
+from headrace.mysql.values.large import MakeLarge, TakesLong, large_binary, large_compressed, large_json, large_text
 from headrace_common import numbers
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
@@ -42,6 +45,7 @@ class Field:
     `shape` "fixed": `code` is its struct code, `size` its bytes. `shape` "var": `code` is that of the length before
     it, `size` the bytes of that length, 3 being read byte by byte. `post` turns the raw field into the value; None
     when it is the value. `codec` is set for text. `layout` says all of it to native code, when that knows the type.
+    `large` makes a value that is too large to be decoded at once; None where none can be.
     """
 
     shape: Literal["fixed", "var"]
@@ -50,6 +54,7 @@ class Field:
     post: values.Post | None = None
     codec: str = ""
     layout: Layout | None = None
+    large: MakeLarge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,20 @@ def _var_field(kind: int, meta: int, column: Column, largest: int) -> Field:
     if size not in _LENGTH_CODES:
         raise UnknownType(f"a column of type {kind} has lengths of {size} bytes")
     codec, post = _text_or_bytes(kind, meta, column, largest)
-    return Field("var", _LENGTH_CODES[size], size, post, codec, _var_layout(kind, meta, size, column, codec))
+    layout, large = _var_layout(kind, meta, size, column, codec), _large(kind, size, column, largest)
+    return Field("var", _LENGTH_CODES[size], size, post, codec, layout, large)
+
+
+def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | None:
+    if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        return large_compressed(None if column.charset == "binary" else codec_of(column.charset), largest)
+    if size < 3:  # 64 KiB at most
+        return None
+    if kind == JSON:
+        return large_json
+    if kind == GEOMETRY or (kind == BLOB and column.charset == "binary"):
+        return large_binary
+    return large_text(codec_of(column.charset)) if kind == BLOB else None
 
 
 def _var_layout(kind: int, meta: int, size: int, column: Column, codec: str) -> Layout | None:
@@ -188,15 +206,21 @@ def _text_or_bytes(kind: int, meta: int, column: Column, largest: int) -> tuple[
         return "", mariadb_values.FIXED_BINARY_TEXT[column.kind]
     if column.charset == "binary" or kind == GEOMETRY:
         if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-            return "", lambda raw: mariadb_values.decompressed(raw, largest)
+            return "", partial(_decompressed, largest)
         if kind == STRING:  # the row image drops a BINARY(n)'s trailing zero bytes; they are part of the value
             return "", lambda raw: raw.ljust(meta, b"\0")
         return "", None
     codec = codec_of(column.charset)
     decode = codec.decode
     if kind in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return "", lambda raw: decode(mariadb_values.decompressed(raw, largest))
+        return "", lambda raw: decode(_decompressed(largest, raw))
     return (codec.python, None) if codec.python else ("", decode)
+
+
+def _decompressed(largest: int, raw: bytes) -> bytes:
+    if mariadb_values.decompressed_size(raw[:5], len(raw)) > LARGE_VALUE:
+        raise TakesLong
+    return mariadb_values.decompressed(raw, largest)
 
 
 _OWN_TEXT: dict[int, values.Post] = {JSON: json_text, VECTOR: numbers.vector_text}

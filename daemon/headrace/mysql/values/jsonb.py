@@ -36,7 +36,9 @@ _F64 = struct.Struct("<d").unpack_from
 LITERALS = ("null", "true", "false")
 _TIMES = frozenset((7, 10, 11, 12))
 """The types of opaque values that are a date or a time, in 8 bytes."""
-_COUNTS_MORE = "a JSON document counts more members than it has bytes for"
+SHORT_OPAQUE = _TIMES | {246}
+"""The types of those that are printed as what they are; 246 is DECIMAL."""
+COUNTS_MORE = "a JSON document counts more members than it has bytes for"
 _KEY_BYTES = 2 << 20
 """Bytes of keys that are remembered as text, which takes up to 20 times as many: documents of one table have the same
 few."""
@@ -53,12 +55,15 @@ def json_text(b: bytes) -> str:
     if not b:
         return "null"
     kind = b[0]
-    if kind < 4:
-        try:
-            return _CONTAINERS[kind](b, 1, 1)
-        except (ValueError, IndexError, struct.error):
-            return _GENERAL[kind](b, 1, 1)
-    return scalar(b, kind, 1)
+    return container_text(b, kind, 1, 1) if kind < 4 else scalar(b, kind, 1)
+
+
+def container_text(b: bytes, kind: int, depth: int, at: int = 0) -> str:
+    """The text of the object or array of type `kind` that begins at `at`, in which `depth` - 1 others are around it."""
+    try:
+        return _CONTAINERS[kind](b, at, depth)
+    except (ValueError, IndexError, struct.error):
+        return _GENERAL[kind](b, at, depth)
 
 
 def scalar(b: bytes, kind: int, at: int) -> str:
@@ -80,13 +85,14 @@ def scalar(b: bytes, kind: int, at: int) -> str:
 
 def string(b: bytes, at: int) -> bytes:
     """The bytes of a string: its length in 7-bit groups, low first, then its UTF-8."""
-    n, at = _length(b, at)
+    n, at = value_length(b, at)
     if at + n > len(b):
         raise ValueError(STRING_ENDS)
     return b[at : at + n]
 
 
-def _length(b: bytes, at: int) -> tuple[int, int]:
+def value_length(b: bytes, at: int) -> tuple[int, int]:
+    """The length in 7-bit groups that begins at `at`, and where what has it begins."""
     n = shift = 0
     for i in range(5):
         byte = b[at + i]
@@ -113,7 +119,7 @@ def _double_text(b: bytes, at: int) -> str:
 def _opaque(b: bytes, at: int) -> str:
     """A value of a MySQL type that JSON lacks: type byte, length, bytes."""
     kind = b[at]
-    n, start = _length(b, at + 1)
+    n, start = value_length(b, at + 1)
     if start + n > len(b):
         raise ValueError("a JSON value ends behind its document")
     # Many values that lie may mean all of the document, of which a time prints nothing.
@@ -256,7 +262,7 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
         behind = at + count * key_size
         end = behind + count * entry_size
         if end > len(b):
-            raise ValueError(_COUNTS_MORE)
+            raise ValueError(COUNTS_MORE)
         raw = b[at:behind]
         try:
             first, last, patterns = tables[raw]
@@ -273,7 +279,7 @@ def _containers(width: int, siblings: Sequence[_Text], often: int) -> tuple[_Tex
         at = start + head
         end = at + count * entry_size
         if end > len(b):
-            raise ValueError(_COUNTS_MORE)
+            raise ValueError(COUNTS_MORE)
         raw = b[at:end]
         kinds = raw[::entry_size]
         text: str = (known_arrays.get(kinds) or arrays.seldom(kinds))(b, start, raw, depth)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 FIXED_BINARY = {"uuid": 16, "inet6": 16, "inet4": 4}
@@ -48,44 +48,74 @@ FIXED_BINARY_TEXT: dict[str, Callable[[bytes], str]] = {"uuid": uuid_text, "inet
 
 LARGEST = 1 << 30
 """Bytes of an event or a value that no server goes beyond."""
+_AT_ONCE = 1 << 20
 
 
 def decompressed(raw: bytes, largest: int = LARGEST) -> bytes:
     """A compressed column's value: nothing, or a first byte and the data. 0: not compressed. 8 in the upper four bits:
     zlib, the 4th bit for a stream without zlib's header, the low three for the bytes of the length that follows, big
     endian. Raises ValueError for other bytes, and for a value of more than `largest` bytes."""
-    if not raw:
-        return b""
-    method = raw[0]
+    return b"".join(decompressed_pieces(raw, 0, len(raw), largest, _AT_ONCE)) if raw else b""
+
+
+def decompressed_size(head: bytes, size: int) -> int:
+    """The bytes that a compressed column's value has, by its first bytes and its compressed size; see decompressed().
+    That of one that can't be read is its compressed size."""
+    digits = head[0] & 7 if head and head[0] >> 4 == 8 else 0
+    return int.from_bytes(head[1 : 1 + digits], "big") if digits else size
+
+
+def decompressed_pieces(data: bytes, at: int, stop: int, largest: int, piece: int) -> Iterator[bytes]:
+    """What decompressed() returns, in pieces of `piece` bytes at most."""
+    method = data[at]
+    digits = method & 7
     if method == 0:
-        return raw[1:]
-    size = method & 7
-    if method >> 4 != 8 or not 1 <= size <= 4 or len(raw) <= size + 1:
-        raise ValueError(f"a compressed column begins with {raw[:6].hex()}")
-    return _inflated("column", raw, 1, size, len(raw), -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS, largest)
+        for start in range(at + 1, stop, piece):
+            yield data[start : min(stop, start + piece)]
+        return
+    if method >> 4 != 8 or not 1 <= digits <= 4 or stop - at <= digits + 1:
+        raise ValueError(f"a compressed column begins with {data[at : at + 6].hex()}")
+    window = -zlib.MAX_WBITS if method & 8 else zlib.MAX_WBITS
+    yield from inflated_pieces("column", data, at + 1, digits, stop, window, largest, piece)
+
+
+def inflated_pieces(
+    what: str, data: bytes, at: int, digits: int, stop: int, window: int, largest: int, piece: int
+) -> Iterator[bytes]:
+    """The bytes that stand from `at` to `stop`, a length of `digits` bytes and then the compressed data, in pieces of
+    `piece` bytes at most. Raises ValueError as decompressed() does."""
+    length = int.from_bytes(data[at : at + digits], "big")
+    if length > largest:
+        raise ValueError(f"a compressed {what} of {length} bytes is larger than {largest} bytes ([source] max_event)")
+    inflate, given, at = zlib.decompressobj(window), 0, at + digits
+    try:
+        while not inflate.eof:
+            raw = inflate.unconsumed_tail or data[at : min(stop, at + piece)]
+            if not inflate.unconsumed_tail:
+                at += len(raw)
+            plain = inflate.decompress(raw, piece)
+            given += len(plain)
+            if given > length or (not plain and not raw):
+                break
+            if plain:
+                yield plain
+    except zlib.error as error:
+        raise ValueError(f"a compressed {what} can't be decompressed: {error}") from error
+    if given != length:
+        raise ValueError(f"a compressed {what} has {given} bytes instead of {length}")
+
+
+def event_pieces(data: bytes, at: int, stop: int, largest: int, piece: int) -> Iterator[bytes]:
+    """What decompressed_event() returns, in pieces of `piece` bytes at most."""
+    head = data[at]
+    digits = head & 7
+    if head & 0x70 or not 1 <= digits <= 4:
+        raise ValueError(f"a compressed event begins with {head:#x}, which is not known")
+    return inflated_pieces("event", data, at + 1, digits, stop, zlib.MAX_WBITS, largest, piece)
 
 
 def decompressed_event(data: bytes, at: int, stop: int, largest: int = LARGEST) -> bytes:
     """The compressed part of an event (log_bin_compress): a byte with the algorithm and the size of the length, the
     length big endian, then zlib's bytes. Raises ValueError when it is none, its length is not the one it says, or more
     than `largest`."""
-    head = data[at]
-    size = head & 7
-    if head & 0x70 or not 1 <= size <= 4:
-        raise ValueError(f"a compressed event begins with {head:#x}, which is not known")
-    return _inflated("event", data, at + 1, size, stop, zlib.MAX_WBITS, largest)
-
-
-def _inflated(what: str, data: bytes, at: int, size: int, stop: int, window: int, largest: int) -> bytes:
-    """What stands from `at` to `stop`: a length of `size` bytes, then the compressed data."""
-    length = int.from_bytes(data[at : at + size], "big")
-    if length > largest:
-        raise ValueError(f"a compressed {what} of {length} bytes is larger than {largest} bytes ([source] max_event)")
-    inflate = zlib.decompressobj(window)
-    try:
-        plain = inflate.decompress(data[at + size : stop], length + 1)
-    except zlib.error as error:
-        raise ValueError(f"a compressed {what} can't be decompressed: {error}") from error
-    if len(plain) != length or inflate.unconsumed_tail:
-        raise ValueError(f"a compressed {what} has {len(plain)} bytes instead of {length}")
-    return plain
+    return b"".join(event_pieces(data, at, stop, largest, _AT_ONCE))

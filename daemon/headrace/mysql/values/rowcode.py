@@ -15,6 +15,8 @@ RowDecoder = Callable[[bytes, int, int], list[Row]]
 """(bytes, start, end) -> the row images between; raises when they do not end exactly there."""
 SingleDecoder = Callable[[bytes, int, int], tuple[Row, int]]
 """(bytes, start, end) -> one row image and where it ends."""
+StepDecoder = Callable[[bytes, int, int], tuple[list[Row], int]]
+"""(bytes, start, end) -> the images of one row and where they end."""
 ValueDecoder = Callable[[bytes, int, int], tuple[Any, int]]
 """(bytes, start, end) -> one value and where it ends."""
 
@@ -34,19 +36,40 @@ def make_decoder(fields: Sequence[Field], *images: int, visible: int | None = No
     w.put(0, "def decode(b, p, end):")
     w.put(1, "rows = []; add = rows.append")
     w.put(1, "while p < end:")
-    sets = images or (whole,)
+    _images(w, fields, images or (whole,), visible, apart=False)
+    w.put(1, "if p != end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
+    w.put(1, "return rows")
+    decoder: RowDecoder = w.compiled()
+    return decoder
+
+
+def make_step(fields: Sequence[Field], *images: int, visible: int | None = None) -> StepDecoder:
+    """As make_decoder(), for one row at a time, and with large values as LargeValue."""
+    whole = (1 << len(fields)) - 1
+    if not any(images or (whole,)):
+        return _without_columns  # type: ignore[return-value]  # it only raises
+    w = CodeWriter()
+    w.put(0, "def decode(b, p, end):")
+    w.put(1, "rows = []; add = rows.append")
+    w.put(1, "while True:")
+    _images(w, fields, images or (whole,), visible, apart=True)
+    w.put(2, "if p > end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
+    w.put(2, "return rows, p")
+    w.put(1, "return rows, p")
+    decoder: StepDecoder = w.compiled()
+    return decoder
+
+
+def _images(w: CodeWriter, fields: Sequence[Field], sets: Sequence[int], visible: int | None, *, apart: bool) -> None:
+    """The images of one row, in the body of a loop."""
     both = _made(fields, sets[0] & sets[-1]) if len(sets) > 1 else frozenset[int]()
     for n, image in enumerate(sets):
         if n:
             w.put(2, "if p >= end: break")  # whoever takes the rows notices that the last one lacks its second image
         present = [i for i in range(len(fields)) if image >> i & 1]
         shown = len(fields) if visible is None else visible
-        part = _Image(shown, shares=both) if n else _Image(shown, keeps=both)
-        _image(w, fields, present, part, first=not n)
-    w.put(1, "if p != end: raise DataOverrun(f'rows end at byte {p}, their event at {end}')")
-    w.put(1, "return rows")
-    decoder: RowDecoder = w.compiled()
-    return decoder
+        keeps, shares = (frozenset[int](), both) if n else (both, frozenset[int]())
+        _image(w, fields, present, _Image(shown, keeps=keeps, shares=shares, large=apart), first=not n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +80,8 @@ class _Image:
     visible: int
     keeps: frozenset[int] = frozenset()
     shares: frozenset[int] = frozenset()
+    large: bool = False
+    """Whether large values become LargeValue; else one whose size only its own bytes say raises NeedsSlices."""
 
     def raw(self, i: int) -> str:
         """The variable that a fixed field's bytes are read into."""
@@ -192,7 +217,13 @@ def _behind_length(w: CodeWriter, indent: int, i: int, field: Field, part: _Imag
     length = "size" if field.size != 3 else "from_bytes(size, 'little')"
     w.put(indent, f"q = p + {length}")
     w.put(indent, "if q > end: raise DataOverrun(f'a value ends at byte {q}, its event at {end}')")
-    _make(w, indent, i, field, "b[p:q]", part)
+    if field.large is None or not part.large:
+        _make(w, indent, i, field, "b[p:q]", part)
+    else:
+        w.put(indent, f"large = {w.bind(f'large{i}', field.large)}(b, p, q)")
+        w.put(indent, "if large is None:")
+        _make(w, indent + 1, i, field, "b[p:q]", part)
+        w.put(indent, f"else: c{i} = large{f'; r{i} = None' if i in part.keeps else ''}")
     w.put(indent, "p = q")
 
 

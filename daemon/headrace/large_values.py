@@ -1,0 +1,112 @@
+"""Values that are too large to be printed at once: they go into a message piece by piece."""
+
+from __future__ import annotations
+
+import io
+from base64 import b64encode, urlsafe_b64encode
+from binascii import hexlify
+from collections.abc import Callable, Generator, Iterator, Sequence
+from json.encoder import encode_basestring
+
+LARGE_VALUE = 64 * 1024
+"""Bytes of a value as the source stores it, above which it is large: what is smaller takes a few milliseconds."""
+PIECE = 96 * 1024
+"""Bytes or characters of one piece, about: a few milliseconds of work, and divisible by the 3 of base64."""
+_END = "\0"
+"""Surrounds what stands in for a large value. It never occurs in JSON, which escapes it."""
+
+_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "base64": b64encode,
+    "base64-url-safe": urlsafe_b64encode,
+    "hex": hexlify,
+    "latin1": lambda piece: _escaped(piece.decode("latin-1")),
+}
+"""How bytes are printed within a JSON string, by the names that formats use."""
+
+
+class MessageTooLarge(ValueError):
+    """A message would have more bytes than may be in memory; the text says how many are allowed."""
+
+
+class LargeValue:
+    """A text, a JSON document or a binary value that stays as the source's bytes until it is printed.
+
+    `pieces` returns a new iterator of its text, or of its bytes when `binary`, in order, each of about PIECE. It raises
+    ValueError and the like for bytes that are no such value. Two of them are equal only if they are the same object.
+    """
+
+    __slots__ = ("_pieces", "binary", "number", "raw", "size")
+
+    def __init__(
+        self,
+        raw: tuple[bytes, int, int],
+        *,
+        text: Callable[[], Iterator[str]] | None = None,
+        binary: Callable[[], Iterator[bytes]] | None = None,
+    ) -> None:
+        """`raw`: what holds the source's bytes, and where they begin and end."""
+        self.raw, self.binary = raw, binary is not None
+        self.size = raw[2] - raw[1]
+        self.number = 0
+        """Its place among the large values of a change."""
+        self._pieces: Callable[[], Iterator[str] | Iterator[bytes]] | None = text or binary
+
+    def __str__(self) -> str:
+        """The whole text; of bytes, the characters of Latin-1."""
+        whole = self.whole()
+        return whole if isinstance(whole, str) else whole.decode("latin-1")
+
+    def whole(self) -> str | bytes:
+        """The value as it would be if it were small. Takes as long and as much memory as its size says."""
+        pieces = list(self._pieces() if self._pieces is not None else ())
+        return b"".join(pieces) if self.binary else "".join(pieces)  # type: ignore[arg-type]
+
+    def same_as(self, other: LargeValue) -> Generator[None, None, bool]:
+        """Returns whether both have the same bytes in the source, of which it compares a piece at each next()."""
+        (a, p, end), (b, q, _) = self.raw, other.raw
+        if self.size != other.size:
+            return False
+        while p < end:
+            n = min(1 << 20, end - p)
+            if a[p : p + n] != b[q : q + n]:
+                return False
+            p, q = p + n, q + n
+            yield
+        return True
+
+    def stand_in(self, style: str) -> str:
+        """What a format prints for the value: a JSON string which spliced() fills. `style` says how bytes are printed:
+        base64, base64-url-safe, hex or latin1."""
+        return f'"{_END}{self.number} {style}{_END}"'
+
+    def printed(self, style: str) -> Iterator[bytes]:
+        """The value as it stands within the quotes of a JSON string, piece by piece."""
+        pieces = self._pieces() if self._pieces is not None else iter(())
+        if not self.binary:
+            for text in pieces:
+                yield _escaped(text)  # type: ignore[arg-type]
+            return
+        encode = _ENCODERS[style]
+        for piece in pieces:
+            yield encode(piece)  # type: ignore[arg-type]
+
+
+def _escaped(text: str) -> bytes:
+    return encode_basestring(text)[1:-1].encode()
+
+
+def spliced(message: bytes, values: Sequence[LargeValue], limit: int) -> Generator[None, None, bytes]:
+    """Returns a message with large values in place of what stands in for them; it puts in a piece at each next().
+    Raises MessageTooLarge once the message has more than `limit` bytes."""
+    made = io.BytesIO()
+    for number, part in enumerate(message.split(_END.encode())):
+        if number % 2 == 0:
+            made.write(part)
+            continue
+        index, _, style = part.decode().partition(" ")
+        for piece in values[int(index)].printed(style):
+            made.write(piece)
+            if made.tell() > limit:
+                raise MessageTooLarge(f"a message of more than {limit} bytes")
+            yield
+    return made.getvalue()  # which hands over the very memory, without a copy

@@ -1,0 +1,93 @@
+"""Makes large values out of the bytes of a row image; see headrace.large_values."""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator
+
+from headrace.large_values import LARGE_VALUE, PIECE, LargeValue
+from headrace.mysql.values import mariadb
+from headrace.mysql.values.charsets import Codec
+from headrace.mysql.values.large_json import json_pieces
+
+MakeLarge = Callable[[bytes, int, int], LargeValue | None]
+"""(bytes, start, end) -> the value between; None when it is not large."""
+_WIDEST = 4
+"""Bytes of a character at most."""
+
+
+class TakesLong(Exception):
+    """A value is not decoded, because it is large, and what calls decodes at once."""
+
+
+def large_json(b: bytes, start: int, end: int) -> LargeValue | None:
+    """A JSON document."""
+    if end - start <= LARGE_VALUE:
+        return None
+    return LargeValue((b, start, end), text=lambda: json_pieces(b, start, end))
+
+
+def large_binary(b: bytes, start: int, end: int) -> LargeValue | None:
+    """A binary string or a geometry."""
+    if end - start <= LARGE_VALUE:
+        return None
+    return LargeValue((b, start, end), binary=lambda: _cut(b, start, end))
+
+
+def large_text(codec: Codec) -> MakeLarge:
+    """Texts of a character set."""
+
+    def make(b: bytes, start: int, end: int) -> LargeValue | None:
+        if end - start <= LARGE_VALUE:
+            return None
+        return LargeValue((b, start, end), text=lambda: _decoded(_cut(b, start, end), codec))
+
+    return make
+
+
+def large_compressed(codec: Codec | None, largest: int) -> MakeLarge:
+    """Values of MariaDB's compressed columns: texts, or binary strings without a `codec`. What counts is the size of
+    what is compressed, `largest` bytes at most."""
+
+    def make(b: bytes, start: int, end: int) -> LargeValue | None:
+        head = b[start : start + 5]
+        if end - start <= LARGE_VALUE and mariadb.decompressed_size(head, end - start) <= LARGE_VALUE:
+            return None
+
+        def pieces() -> Iterator[bytes]:
+            return mariadb.decompressed_pieces(b, start, end, largest, PIECE)
+
+        raw = b, start, end
+        if codec is None:
+            return LargeValue(raw, binary=pieces)
+        return LargeValue(raw, text=lambda: _decoded(pieces(), codec))
+
+    return make
+
+
+def _cut(b: bytes, start: int, end: int) -> Iterator[bytes]:
+    for at in range(start, end, PIECE):
+        yield b[at : min(end, at + PIECE)]
+
+
+def _decoded(pieces: Iterator[bytes], codec: Codec) -> Iterator[str]:
+    """Text whose characters may lie across two pieces."""
+    if codec.python:
+        decoder = getincrementaldecoder(codec.python)()
+        for piece in pieces:
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
+        return
+    rest, decode = b"", codec.decode
+    for piece in pieces:
+        raw = rest + piece
+        for cut in range(_WIDEST):  # a code that lacks its end is none in any of these character sets
+            try:
+                text, rest = decode(raw[: len(raw) - cut]), raw[len(raw) - cut :]
+            except UnicodeDecodeError:
+                if cut + 1 == _WIDEST:
+                    raise
+            else:
+                break
+        yield text
+    yield decode(rest)

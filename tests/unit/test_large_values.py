@@ -1,0 +1,394 @@
+"""Large values and large events go out in slices, and what comes out is what comes out of them at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import struct
+import time
+import tracemalloc
+import zlib
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import orjson
+import pytest
+import zstandard
+
+from headrace.cli.wiring import new_format
+from headrace.errors import NotUnderstood
+from headrace.model import Position
+from headrace.mysql import rows
+from headrace.mysql.decoder import Decoder
+from headrace.mysql.decoder_options import DecoderOptions
+from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.values import column_types as ct
+from headrace.mysql.values import large, large_json
+from headrace.mysql.values.charsets import WIDTHS, codec_of
+from headrace.mysql.values.jsonb import json_text
+from headrace.pipeline.message_builder import make_builder
+from headrace.ports.source import Receiver
+from headrace.settings.daemon import DaemonSettings
+from tests.made_binlog import Binlog
+from tests.native_differential import WHOLE, Reading, events_of, outcome, settings
+from tests.random_tables import Column, Opaque, Table, json_bytes, stream
+from tests.streams import settings as destination
+
+MIB = 1 << 20
+
+
+@contextmanager
+def tiny_slices(*, value: int = 7, part: int = 1 << 30, part_rows: int = 1 << 30) -> Iterator[None]:
+    """Everything counts as large, and pieces are a few bytes."""
+    with (
+        mock.patch.multiple(rows, _AT_ONCE=16, _SOME=2, PART_BYTES=part, PART_ROWS=part_rows),
+        mock.patch.multiple(large, LARGE_VALUE=value, PIECE=6),
+        mock.patch.multiple(large_json, PIECE=6, _SMALL=5, _ENTRIES=2, _LINE=57),
+    ):
+        yield
+
+
+def json_column() -> Column:
+    return Column(ct.JSON, b"\x04", ct.JSON, 4)
+
+
+def blob(charset: str) -> Column:
+    return Column(ct.BLOB, b"\x04", ct.BLOB, 4, charset)
+
+
+def number() -> Column:
+    return Column(ct.LONG, b"", ct.LONG, 4)
+
+
+def cell(raw: bytes) -> bytes:
+    return struct.pack("<I", len(raw)) + raw
+
+
+def table_of(*columns: Column, name: str = "t0") -> Table:
+    return Table(random.Random(1), name, 7, [number(), *columns], [0])
+
+
+def transaction(log: Binlog, table: Table, kind: int, *images: bytes, gno: int = 1) -> None:
+    log.gtid(gno, 1_700_000_000_000_000 + gno)
+    log.query("BEGIN")
+    log.event(19, table.body())
+    body = table.event(kind, images)
+    if len(body) + 24 < 0xFFFFFF:
+        log.event(kind, body)
+    else:
+        in_packets(log, kind, body)
+    log.event(16, struct.pack("<Q", gno))
+
+
+def in_packets(log: Binlog, kind: int, body: bytes) -> None:
+    """An event of 16 MB and more, in the packets that a server sends it in."""
+    size = 19 + len(body) + 4
+    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, size, (log.at + size) & 0xFFFFFFFF, 0) + body
+    raw = b"\0" + raw + struct.pack("<I", zlib.crc32(raw))
+    log.at += size
+    for at in range(0, len(raw) + 1, 0xFFFFFF):
+        part = raw[at : at + 0xFFFFFF]
+        log.packets += len(part).to_bytes(3, "little") + bytes([log.sequence & 255]) + part
+        log.sequence += 1
+
+
+class Reader:
+    """Reads a binlog as a destination does, and takes what is made after each reading."""
+
+    def __init__(self, config: Any, start: Position | None = None, *, room: int = 1 << 60) -> None:
+        self.builder = make_builder(config, new_format(config), "server", 5)
+        self.room = room
+        self.decoder = Decoder(
+            DumpStart(start or Position("server", "b.000001", 4), checksums=True),
+            Receiver(rows=self.builder.emit, large=self.builder.emit_large),
+            captures=lambda *_: True,
+            options=DecoderOptions.of(config, DaemonSettings()),
+        )
+        self.taken: list[tuple[Position, list[tuple[Any, Any]]]] = []
+        self.longest = 0.0
+        """CPU seconds of the longest turn."""
+
+    def read(self, data: bytes) -> None:
+        at, more = 0, True
+        while more:
+            began = time.thread_time()
+            at, more = self.decoder.feed(data, at, lambda: self.builder._size >= self.room)
+            self.longest = max(self.longest, time.thread_time() - began)
+            position = self.decoder.position()
+            batches = self.builder.take(position, 0.0)
+            made = [pair for batch in batches for pair in zip(batch.values, batch.headers, strict=True)]
+            self.taken.append((position, made))
+        assert at == len(data)
+        self.decoder.close()
+
+    @property
+    def messages(self) -> list[tuple[Any, Any]]:
+        return [pair for _, made in self.taken for pair in made]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_in_slices_make_the_messages_that_they_make_at_once(seed: int) -> None:
+    rng = random.Random(seed)
+    data, config = stream(rng, broken=rng.choice((0.0, 0.0, 0.01))), settings(rng)
+    way = Reading(WHOLE, [len(data)], 0, False)
+    at_once = outcome(data, config, None, way, single=True)
+    with tiny_slices():
+        for single in (True, False):
+            assert up_to_an_error(outcome(data, config, None, way, single=single)) == up_to_an_error(at_once)
+
+
+def up_to_an_error(told: list[Any]) -> list[Any]:
+    """What an error says of a value differs: only a piece of it was looked at."""
+    return [(*one[:1], one[1][:60], *one[2:]) if one[:1] == ("error",) else one for one in map(tupled, told)]
+
+
+def tupled(one: Any) -> tuple[Any, ...]:
+    return one if isinstance(one, tuple) else (one,)
+
+
+def many_rows(count: int) -> tuple[Table, list[bytes]]:
+    table = table_of(blob("utf8mb4"))
+    return table, [b"\0" + struct.pack("<i", i) + cell(b"row %d" % i) for i in range(count)]
+
+
+@pytest.mark.parametrize("kind", [30, 31, 32])
+@pytest.mark.parametrize("message", [{}, {"rows_per_message": 1}, {"format": "debezium"}])
+def test_a_large_event_goes_out_in_parts_and_a_position_within_it_is_exact(kind: int, message: dict[str, Any]) -> None:
+    config = destination(message=message, source={"row_image": "any"})
+    table, images = many_rows(60)
+    log = Binlog().begin_file()
+    transaction(log, table, 30, images[0], gno=1)
+    head = log.at
+    transaction(log, table, kind, *images, gno=2)
+    transaction(log, table, 30, images[0], gno=3)
+    data = bytes(log.packets)
+    with tiny_slices(part_rows=7):
+        every = Reader(config, room=1)
+        every.read(data)
+        ids = [dict(headers)["headrace-id"] for _, headers in every.messages]
+        assert len(ids) == len(set(ids))
+        within = [(position, i) for i, (position, _) in enumerate(every.taken) if position.rows_done]
+        assert len({position for position, _ in within}) >= 3
+        for position, i in within:
+            assert position.offset == head
+            again = Reader(config, position)
+            again.read(data[: first_packets(data)] + data[packet_at(data, head) :])
+            rest = [pair for _, made in every.taken[i + 1 :] for pair in made]
+            assert without_counters(again.messages) == without_counters(rest)
+
+
+def without_counters(messages: list[tuple[Any, Any]]) -> list[Any]:
+    """`id` of Canal's messages counts since the start of a destination, and each has the time of its making."""
+    return [(re.sub(rb'"(id|ts|ts_ms|ts_us|ts_ns)":\d+', b"", value or b""), headers) for value, headers in messages]
+
+
+def first_packets(data: bytes) -> int:
+    """Where the description of the format ends."""
+    return [at for at, _, _ in events_of(data)][2]
+
+
+def packet_at(data: bytes, offset: int) -> int:
+    return next(at for at, _, begin in events_of(data) if begin == offset)
+
+
+def documents() -> Iterator[tuple[str, bytes]]:
+    members = {f"key {i}": [i, f'text {i} \x01 " é', 1.5 * i, None, True, {"n": 40_000 + i}] for i in range(3000)}
+    yield "an object of many", json_bytes(members, large=True)
+    yield "an array of many", json_bytes([members, *range(40_000)], large=True)
+    yield "a long string", json_bytes({"a": "é😀\x01" * 60_000, "b": Opaque(252, bytes(300_000))}, large=True)
+    yield "only a string", json_bytes("x\x01" * 100_000)
+
+
+@pytest.mark.parametrize(("what", "document"), documents(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_large_document_is_printed_in_pieces_as_it_is_at_once(what: str, document: bytes) -> None:
+    pieces = list(large_json.json_pieces(b"before" + document + b"behind", 6, 6 + len(document)))
+    assert "".join(pieces) == json_text(document)
+    assert max(map(len, pieces)) < MIB
+    for cut in (len(document) // 2, len(document) - 1):
+        with pytest.raises((ValueError, IndexError, struct.error)):
+            list(large_json.json_pieces(document[:cut], 0, cut))
+
+
+def test_a_document_that_uses_its_bytes_many_times_is_refused_before_it_fills_the_memory() -> None:
+    text = b"\x0c" + b"\xff\xff\x0f" + b"x" * 0x3FFFF
+    count = 60_000
+    head = struct.pack("<II", count, 8 + 5 * count + len(text))
+    document = b"\x03" + head + (b"\x0c" + struct.pack("<I", 8 + 5 * count + 1)) * count + text
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="more than once"):
+        for _ in large_json.json_pieces(document, 0, len(document)):
+            pass
+    assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("charset", sorted(set(WIDTHS) - {"binary"}))
+def test_text_is_cut_between_characters_in_every_character_set(charset: str) -> None:
+    codec = codec_of(charset)
+    raw = _sample(charset)
+    with mock.patch.multiple(large, LARGE_VALUE=0, PIECE=5):
+        value = large.large_text(codec)(raw, 0, len(raw))
+        assert value is not None
+        assert value.whole() == codec.decode(raw)
+
+
+def _sample(charset: str) -> bytes:
+    """Some characters of each length that the character set has."""
+    made = bytearray()
+    for text in "aé中\u00a5あ漢😀ю字x\u2022":
+        for python in ("utf-8", charset, {"utf8mb4": "utf-8", "ujis": "euc_jp", "sjis": "shift_jis"}.get(charset, "")):
+            with contextlib.suppress(UnicodeError, LookupError):
+                raw = text.encode(python)
+                codec_of(charset).decode(raw)
+                made += raw
+                break
+    if charset == "gb18030":
+        made += b"\x81\x35\xf4\x37a\xa8\xbc"
+    return bytes(made) * 7 if charset not in ("utf16", "utf16le", "ucs2", "utf32") else _wide(charset)
+
+
+def _wide(charset: str) -> bytes:
+    python = {"utf16": "utf-16-be", "utf16le": "utf-16-le", "ucs2": "utf-16-be", "utf32": "utf-32-be"}[charset]
+    return ("a中é漢" + ("" if charset == "ucs2" else "😀")).encode(python) * 7
+
+
+CONTROLS = bytes(range(1, 32)) * (40 * MIB // 31)
+
+
+@pytest.mark.parametrize("message", [{}, {"format": "debezium"}, {"binary": "latin1"}])
+def test_the_loop_has_its_turns_while_a_value_of_forty_megabytes_is_read(message: dict[str, Any]) -> None:
+    config = destination(message=message)
+    table = table_of(blob("utf8mb4"), blob("binary"), json_column())
+    text = CONTROLS[: 12 * MIB]
+    document = json_bytes([1] * 700_000 + ["x" * MIB], large=True)
+    image = b"\0" + struct.pack("<i", 1) + cell(text) + cell(text) + cell(document)
+    other = b"\0" + struct.pack("<i", 1) + cell(text) + cell(b"b" * 1000) + cell(document)
+    log = Binlog().begin_file()
+    transaction(log, table, 31, image, other)
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 9) + cell(b"") * 2 + cell(json_bytes(1)), gno=2)
+    reader = Reader(config)
+    reader.read(bytes(log.packets))
+    first, last = (orjson.loads(value) for value, _ in reader.messages)
+    assert reader.longest < 0.1
+    if message.get("format") == "debezium":
+        first, last = first["payload"], last["payload"]
+        assert first["before"]["c1"] == first["after"]["c1"] == text.decode()
+        assert first["after"]["c2"] == b64encode(b"b" * 1000).decode()
+        assert json.loads(first["after"]["c3"])[-1] == "x" * MIB
+    else:
+        (data,), (old,) = first["data"], first["old"]
+        assert data["c1"] == text.decode()
+        assert list(old) == ["c2"], "what has not changed is not compared as text, and is no old value"
+        assert old["c2"] == (text.decode("latin-1") if message else b64encode(text).decode())
+        assert json.loads(data["c3"]) == [1] * 700_000 + ["x" * MIB]
+
+
+def test_what_one_row_takes_in_memory_is_bounded_by_max_event() -> None:
+    """Of the event, which is in a file, and the message: control characters need six bytes each."""
+    config = destination(source={"max_event": "64MiB"})
+    table = table_of(blob("utf8mb4"))
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(CONTROLS[: 18 * MIB]))
+    data = bytes(log.packets)
+    reader = Reader(config)
+    tracemalloc.start()
+    try:
+        reader.read(data)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(reader.messages[0][0]) > 80 * MIB
+    assert most < 150 * MIB
+
+
+def test_a_row_whose_message_would_be_too_large_stops_with_the_place_and_a_remedy() -> None:
+    config = destination(source={"max_event": "20MiB"})
+    table = table_of(blob("utf8mb4"))
+    log = Binlog().begin_file()
+    transaction(log, table, 30, b"\0" + struct.pack("<i", 1) + cell(CONTROLS[: 18 * MIB]))
+    reader = Reader(config)
+    with pytest.raises(
+        NotUnderstood, match=r"at b\.000001:\d+: a row of shop\.t0 makes a message of more than 41943040"
+    ) as told:
+        reader.read(bytes(log.packets))
+    assert "max_event" in told.value.remedy
+    assert reader.decoder.cutter.whole
+
+
+def test_an_event_of_many_million_small_rows_goes_out_in_bounded_memory() -> None:
+    config = destination()
+    table = table_of()
+    log = Binlog().begin_file()
+    transaction(log, table, 30, *[b"\0" + struct.pack("<i", i) for i in range(400_000)])
+    reader = Reader(config, room=MIB)
+    data = bytes(log.packets)
+    reader.read(data)
+    assert reader.longest < 0.1
+    assert len(reader.messages) == 40
+    ids = [row['c"\\0名'] for value, _ in reader.messages for row in orjson.loads(value)["data"]]
+    assert ids == [str(i) for i in range(400_000)]
+
+
+@pytest.mark.parametrize("way", ["compressed transaction", "savepoint", "compressed event", "compressed column"])
+def test_large_events_within_events_are_read_in_slices_too(way: str) -> None:
+    table, text = table_of(blob("utf8mb4")), b"large " * (4 * MIB // 6)
+    small = b"\0" + struct.pack("<i", 9) + cell(b"small")
+    log = Binlog().begin_file()
+    if way == "compressed column":
+        packed = zlib.compress(text)
+        value = b"\x84" + len(text).to_bytes(4, "big") + packed
+        table = table_of(Column(ct.BLOB_COMPRESSED, b"\x04", ct.BLOB_COMPRESSED, 4, "utf8mb4"))
+        small = b"\0" + struct.pack("<i", 9) + cell(b"\0small")
+    else:
+        value = text
+    body = table.event(30, [b"\0" + struct.pack("<i", 1) + cell(value)])
+    log.gtid(1, 1_700_000_000_000_001)
+    log.query("BEGIN") if way != "compressed transaction" else None
+    if way == "compressed transaction":
+        events = [(2, BEGIN), (19, table.body()), (30, body), (30, table.event(30, [small])), (16, bytes(8))]
+        log.event(40, payload(b"".join(inner_event(kind, raw) for kind, raw in events)))
+    elif way == "compressed event":
+        head = 8 + 2 + 1 + 1
+        log.event(19, table.body())
+        log.event(166, body_v1(body)[: head - 2] + b"\x84" + packed_of(body_v1(body)[head - 2 :]))
+        log.event(30, table.event(30, [small]))
+        log.event(16, bytes(8))
+    else:
+        if way == "savepoint":
+            log.query("SAVEPOINT `a`")
+        log.event(19, table.body())
+        log.event(30, body)
+        log.event(30, table.event(30, [small]))
+        log.event(16, bytes(8))
+    reader = Reader(destination())
+    reader.read(bytes(log.packets))
+    assert [orjson.loads(value)["data"][0]["c1"] for value, _ in reader.messages] == [text.decode(), "small"]
+    assert reader.longest < 0.1
+
+
+BEGIN = struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"shop\0BEGIN"
+
+
+def body_v1(body: bytes) -> bytes:
+    """A WRITE_ROWS_V1 body, which MariaDB compresses: without the extra data."""
+    return body[:8] + body[10:]
+
+
+def packed_of(raw: bytes) -> bytes:
+    return len(raw).to_bytes(4, "big") + zlib.compress(raw)
+
+
+def inner_event(kind: int, body: bytes) -> bytes:
+    return struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body
+
+
+def payload(events: bytes) -> bytes:
+    packed = zstandard.ZstdCompressor().compress(events)
+    sizes = ((2, 0), (3, len(events)), (1, len(packed)))
+    fields = b"".join(bytes([kind, 9]) + b"\xfe" + struct.pack("<Q", size) for kind, size in sizes)
+    return fields + b"\0" + packed
