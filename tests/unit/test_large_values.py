@@ -134,21 +134,26 @@ class Reader:
 @pytest.mark.parametrize("seed", range(60))
 def test_rows_in_slices_make_the_messages_that_they_make_at_once(seed: int) -> None:
     rng = random.Random(seed)
-    data, config = stream(rng, broken=rng.choice((0.0, 0.0, 0.01))), settings(rng)
+    data, config = stream(rng, broken=0.0), settings(rng)
     way = Reading(WHOLE, [len(data)], 0, False)
     at_once = outcome(data, config, None, way, single=True)
     with tiny_slices():
         for single in (True, False):
-            assert up_to_an_error(outcome(data, config, None, way, single=single)) == up_to_an_error(at_once)
+            sliced = outcome(data, config, None, way, single=single)
+            if not failed(at_once):
+                assert sliced == at_once
+            else:  # a text that is none: what is published of its column decides, and a mark comes before
+                assert rows_of(sliced)[: len(rows_of(at_once))] == rows_of(at_once)
 
 
-def up_to_an_error(told: list[Any]) -> list[Any]:
-    """What an error says of a value differs: only a piece of it was looked at."""
-    return [(*one[:1], one[1][:60], *one[2:]) if one[:1] == ("error",) else one for one in map(tupled, told)]
+def failed(told: list[Any]) -> bool:
+    return any(isinstance(one, tuple) and one[:1] == ("error",) for one in told)
 
 
-def tupled(one: Any) -> tuple[Any, ...]:
-    return one if isinstance(one, tuple) else (one,)
+def rows_of(told: list[Any]) -> list[tuple[Any, Any]]:
+    """Ids and row numbers of the messages of rows."""
+    messages = [one for one in told if isinstance(one, tuple) and len(one) == 3 and isinstance(one[1], list)]
+    return [(of[1][0], of[1][2]) for of in messages if b"#begin" not in of[1][0][1] and b"#end" not in of[1][0][1]]
 
 
 def many_rows(count: int) -> tuple[Table, list[bytes]]:
@@ -265,7 +270,7 @@ def test_the_loop_has_its_turns_while_a_value_of_forty_megabytes_is_read(message
     config = destination(message=message)
     table = table_of(blob("utf8mb4"), blob("binary"), json_column())
     text = CONTROLS[: 12 * MIB]
-    document = json_bytes([1] * 700_000 + ["x" * MIB], large=True)
+    document = numbers_and_a_text(700_000)
     image = b"\0" + struct.pack("<i", 1) + cell(text) + cell(text) + cell(document)
     other = b"\0" + struct.pack("<i", 1) + cell(text) + cell(b"b" * 1000) + cell(document)
     log = Binlog().begin_file()
@@ -286,6 +291,14 @@ def test_the_loop_has_its_turns_while_a_value_of_forty_megabytes_is_read(message
         assert list(old) == ["c2"], "what has not changed is not compared as text, and is no old value"
         assert old["c2"] == (text.decode("latin-1") if message else b64encode(text).decode())
         assert json.loads(data["c3"]) == [1] * 700_000 + ["x" * MIB]
+
+
+def numbers_and_a_text(count: int) -> bytes:
+    """A document: a 1 so many times, and then a megabyte of x."""
+    text = b"\x80\x80\x40" + b"x" * MIB
+    at = 8 + 5 * (count + 1)
+    entries = b"\x05\x01\0\0\0" * count + b"\x0c" + struct.pack("<I", at)
+    return b"\x03" + struct.pack("<II", count + 1, at + len(text)) + entries + text
 
 
 def test_what_one_row_takes_in_memory_is_bounded_by_max_event() -> None:

@@ -195,13 +195,16 @@ class RowsReader:
             made = len(images) // len(row)
             if made and at < stop and (at - begin >= PART_BYTES or made >= PART_ROWS):
                 yield from self._part(row_schema, table, bitmaps, kind, images, count - made, whole=False)
-                transactions.rows_done, images, begin = count, [], at
+                images, begin = [], at
+                transactions.end_part(count)
+                yield
             elif not count % _SOME:
                 yield
         if images:
             first = count - len(images) // (2 if update else 1)
             yield from self._part(row_schema, table, bitmaps, kind, images, first, whole=not first)
-        transactions.events_done, transactions.rows_done = transactions.events_done + 1, 0
+        transactions.events_done += 1
+        transactions.end_part(0)
 
     def _part(
         self,
@@ -218,6 +221,7 @@ class RowsReader:
         transactions = self._transactions
         update = kind.operation is Operation.UPDATE
         before, rows = (images[0::2], images[1::2]) if update else (None, images)
+        transactions.begin_part()
         transactions.captured_rows = True
         transactions.events_done += 1  # as it is while rows of a small event are given
         try:
@@ -253,7 +257,6 @@ class RowsReader:
             except BROKEN as error:
                 raise self._misfit(table, error) from error
             self._receiver.rows(change)
-            yield
 
     def _step(self, table: Table, row_schema: RowSchema, bitmaps: bytes, images: int) -> StepDecoder:
         """The decoder of one row of those that have the columns of `bitmaps`, which _new_decoder() has looked at."""

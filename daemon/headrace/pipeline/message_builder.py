@@ -179,17 +179,19 @@ class MessageBuilder:
     def emit_large(self, change: RowsChange) -> Iterator[None]:
         """The same for a change with large values, in slices: the messages are made with something that stands in for
         the values, which are then put in. Raises NotUnderstood also for a message of more than `largest` bytes."""
-        if self._projections.of(change.schema).looks_into(change):
+        projection = self._projections.of(change.schema)
+        if projection.looks_into(change):
             change.settle()
             self.emit(change)
             return
         saved, native = (self._batches, self._open, self._open_of, self._size, self._count), self.native
-        self.native, self._batches, self._open, self._open_of = None, [], {}, {}
+        counted, mine = projection.counted, TableRows(projection.schema.schema, projection.schema.table)
+        self.native, self._batches, self._open, self._open_of, projection.counted = None, [], {}, {}, mine
         try:
             self.emit(change)
             made = self._batches
         finally:
-            self.native = native
+            self.native, projection.counted = native, counted
             self._batches, self._open, self._open_of, self._size, self._count = saved
         for batch in made:
             for i, value in enumerate(batch.values):
@@ -208,6 +210,11 @@ class MessageBuilder:
                 batch.size += len(whole) - len(value)
         for batch in made:
             self._append(batch)
+        if projection.counted is None:
+            projection.counted = mine
+            self._counted.append(projection)
+        else:
+            projection.counted.add(mine)
 
     def _append(self, made: MessageBatch) -> None:
         """Puts messages that were made apart into the open batch of their topic."""

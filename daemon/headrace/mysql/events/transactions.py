@@ -61,6 +61,9 @@ class Transactions:
         self.own_events = 0
         """Rows events of the present transaction that change headrace's own tables only."""
         self.last_pos, self.commit_time_us = begin.last_pos, begin.commit_time_us
+        self.part_from = -1
+        """The last number before the rows that are being given in slices: none of theirs went out yet; below 0 while
+        there are none."""
         self._roomed = -1
         """`last_pos` with the room before the group, as long as no number was given since."""
         self._last_commit_us, self._tx_last_pos = begin.commit_time_us, begin.last_pos
@@ -515,6 +518,14 @@ class Transactions:
         if self._skip_to is not None and not self.in_group:
             self._group_end = self._group_end or self._cursor.end
 
+    def begin_part(self) -> None:
+        """Rows are about to be given in slices: until end_part() a position lies before them."""
+        self.part_from = self._given
+
+    def end_part(self, rows_done: int) -> None:
+        """They went out, and so many rows of their event before and with them."""
+        self.part_from, self.rows_done = -1, rows_done
+
     @property
     def _given(self) -> int:
         """The last number that was given out."""
@@ -538,7 +549,7 @@ class Transactions:
         if self._resume is not None:
             return self._resume  # nothing came yet: what was done of the transaction under way still holds
         gtids = str(self.gtids) if self.gtids else ""
-        last_pos, done, rows_done = self._given, 0, 0
+        last_pos, done, rows_done = self._given if self.part_from < 0 else self.part_from, 0, 0
         if self.in_group:
             offset, when = self.start, self._last_commit_us
             if self._mark is None and self.last_pos != self._roomed:

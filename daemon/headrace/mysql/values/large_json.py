@@ -16,6 +16,8 @@ _SMALL = 32 * 1024
 _ENTRIES = 1024
 """Entries of a container that are read at a time."""
 _STRING, _OPAQUE, _LITERAL = 0x0C, 0x0F, 0x04
+_SIZES = {5: 2, 6: 2, 7: 4, 8: 4, 9: 8, 10: 8, 11: 8}
+"""Bytes of the numbers by their kinds; a literal has one."""
 _LINE = 57
 """Bytes that make a line of 76 characters in base64, after which the server breaks it."""
 
@@ -61,8 +63,13 @@ class _Printer:
             yield from self._container(kind, at, depth)
         elif kind in (_STRING, _OPAQUE):
             yield from self._long(kind, at)
-        elif self._add(scalar(self._b, kind, at)):
+        elif self._add(self._scalar(kind, at)):
             yield self.rest()
+
+    def _scalar(self, kind: int, at: int) -> str:
+        if at + _SIZES.get(kind, 1) > self._end:
+            raise ValueError("a JSON value ends behind its document")
+        return scalar(self._b, kind, at)
 
     def _long(self, kind: int, at: int) -> Iterator[str]:
         n, start = value_length(self._b, at if kind == _STRING else at + 1)
@@ -106,6 +113,8 @@ class _Printer:
         if depth > MAX_DEPTH:
             raise ValueError(TOO_DEEP)
         b, width = self._b, 4 if kind & 1 else 2
+        if start + 2 * width > self._end:
+            raise ValueError(COUNTS_MORE)
         count, size = struct.unpack_from("<II" if kind & 1 else "<HH", b, start)
         if start + size > self._end:
             raise ValueError(COUNTS_MORE)
@@ -133,13 +142,13 @@ class _Printer:
                     head += encode_basestring(b[start + key : start + key + length].decode()) + ": "
                 if kind_of == _LITERAL or (5 <= kind_of <= 6) or (width == 4 and 7 <= kind_of <= 8):
                     # It stands in its entry, behind the type.
-                    text = scalar(b, kind_of, values + i * (width + 1) + 1)
+                    text = self._scalar(kind_of, values + i * (width + 1) + 1)
                 elif kind_of < 4 or kind_of in (_STRING, _OPAQUE):
                     self._add(head)
                     yield from self.value(kind_of, start + offset, depth + 1)
                     continue
                 else:
-                    text = scalar(b, kind_of, start + offset)
+                    text = self._scalar(kind_of, start + offset)
                 if self._add(head + text):
                     yield self.rest()
         self._add("]" if is_array else "}")
