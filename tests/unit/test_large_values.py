@@ -262,6 +262,19 @@ def _wide(charset: str) -> bytes:
     return ("a中é漢" + ("" if charset == "ucs2" else "😀")).encode(python) * 7
 
 
+def test_bytes_of_a_compressed_column_are_printed_whole_however_they_are_cut() -> None:
+    raw = random.Random(1).randbytes(300_000)
+    packed = b"\x84" + len(raw).to_bytes(4, "big") + zlib.compress(raw)
+    with mock.patch.object(large, "PIECE", 1000):
+        value = large.large_compressed(None, MIB)(packed, 0, len(packed))
+        assert value is not None
+        for style in ("base64", "hex", "latin1", "base64-url-safe"):
+            printed = b"".join(value.printed(style))
+            expected = {"hex": raw.hex().encode(), "base64": b64encode(raw)}.get(style)
+            assert expected is None or printed == expected
+            assert style != "latin1" or orjson.loads(b'"' + printed + b'"').encode("latin-1") == raw
+
+
 CONTROLS = bytes(range(1, 32)) * (40 * MIB // 31)
 
 
