@@ -70,7 +70,7 @@ class LineFile:
             os.write(self.descriptor, b"\n")
         os.fsync(self.descriptor)
 
-    def write(self, data: bytes, check: Callable[[], None]) -> None:
+    def write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
         """Appends whole lines; they are on disk when it returns. `check` raises when nothing more may be written."""
         self._follow()
         done = 0
@@ -82,7 +82,7 @@ class LineFile:
         if not os.fstat(self.descriptor).st_nlink:
             raise SinkError(f"{self.path} was removed while it was written")
 
-    def _next_end(self, data: bytes, done: int) -> int:
+    def _next_end(self, data: bytes | bytearray, done: int) -> int:
         """Up to where the present file takes the lines; rotates first when that is due."""
         if not (limit := self._rotate_bytes) or self._size + len(data) - done <= limit:
             return len(data)
@@ -93,7 +93,7 @@ class LineFile:
             return self._next_end(data, done)
         return data.index(b"\n", done) + 1  # a line that is larger than a file has one of its own
 
-    def _append(self, data: bytes, done: int, end: int, check: Callable[[], None]) -> None:
+    def _append(self, data: bytes | bytearray, done: int, end: int, check: Callable[[], None]) -> None:
         size, view = self._size, memoryview(data)[done:end]
         while view:
             check()

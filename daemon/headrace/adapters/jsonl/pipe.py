@@ -29,7 +29,7 @@ class LinePipe:
         self._name, self._shared = name, shared
         self._sync = stat.S_ISREG(os.fstat(descriptor).st_mode)
 
-    def write(self, data: bytes, check: Callable[[], None]) -> None:
+    def write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
         """Writes whole lines. `check` raises when no further one may be begun."""
         while self._shared and not _STANDARD_OUTPUT.acquire(timeout=_LOOK_EVERY):
             check()
@@ -45,7 +45,7 @@ class LinePipe:
         if self._sync:
             os.fdatasync(self.descriptor)
 
-    def _write(self, data: bytes, check: Callable[[], None]) -> None:
+    def _write(self, data: bytes | bytearray, check: Callable[[], None]) -> None:
         done, end, stopped = 0, len(data), None
         view = memoryview(data)
         while done < end:

@@ -22,9 +22,25 @@ _WRITE_LIMIT = 60.0
 its time."""
 _CLOSE_LIMIT = 5.0
 """Seconds that the end of a sink waits for a write that has begun."""
+_PIECE = 4 << 20
+"""Bytes that are copied at once."""
 _HANGING: dict[str, Future[None]] = {}
 """By path: the ends of sinks whose last write has not come to its end in time. A write can't be taken back; another
 one beside it would tear the lines of both."""
+
+
+def _lines(batch: MessageBatch) -> bytes | bytearray:
+    """The values with their line ends. Large ones are copied in pieces, so that the thread which does it never keeps
+    the interpreter for long."""
+    values = [value for value in batch.values if value is not None]
+    if batch.largest <= _PIECE:
+        return b"".join(value + b"\n" for value in values)
+    lines = bytearray()
+    for value in values:
+        for at in range(0, len(value), _PIECE):
+            lines += value[at : at + _PIECE]
+        lines += b"\n"
+    return lines
 
 
 class JsonlSink(Sink):
@@ -75,7 +91,7 @@ class JsonlSink(Sink):
         except OSError as error:
             raise SinkError(f"{self._path} can't be {doing}: {error.strerror}") from error
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | bytearray) -> None:
         self._check_open()
         assert self._out is not None
         self._out.write(data, self._check_open)
@@ -87,8 +103,7 @@ class JsonlSink(Sink):
 
     async def publish(self, batch: MessageBatch) -> asyncio.Future[None]:
         """The batch is on disk when this returns."""
-        data = b"".join(value + b"\n" for value in batch.values if value is not None)
-        await self._run(lambda: self._write(data), doing="written")
+        await self._run(lambda: self._write(_lines(batch)), doing="written")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done

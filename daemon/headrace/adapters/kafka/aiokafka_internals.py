@@ -26,6 +26,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest
 from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
 
 from headrace.model import MessageBatch
 
@@ -244,6 +245,8 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
         self._relative_offset = run[1] - run[0]
         self._state = (-1, -1, 0)
         self._buffer: bytes | None = None
+        self._records: bytes | None = None
+        """What is in it, once it is compressed."""
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._state = producer_id, producer_epoch, base_sequence
@@ -251,12 +254,15 @@ class _NativePart(BatchBuilder):  # type: ignore[misc]
     def _build(self) -> bytes:
         self.close()
         if self._buffer is None:
-            columns, run, compression, records = self._columns, self._run, self._compression, None
-            if compression:
-                records = _COMPRESS[compression](columns.records(*run[:2]), *self._level)
-            attributes = self._transactional | compression
-            self._buffer = columns.record_batch(run[:2], attributes, self._when, self._state, records)
+            if self._compression and self._records is None:
+                self.compress()
+            attributes, run = self._transactional | self._compression, self._run[:2]
+            self._buffer = self._columns.record_batch(run, attributes, self._when, self._state, self._records)
         return self._buffer
+
+    def compress(self) -> None:
+        """Compresses what is in it; all of that has to be there."""
+        self._records = _COMPRESS[self._compression](self._columns.records(*self._run[:2]), *self._level)
 
     def size(self) -> int:
         return self._run[2] if self._buffer is None else len(self._buffer)
@@ -332,11 +338,36 @@ def size_at_most(batch: MessageBatch, index: int) -> int:
     return size
 
 
+_LARGE = 1 << 20
+
+
+def compresses(producer: Any) -> bool:
+    """Whether its record batches are compressed."""
+    return bool(producer._message_accumulator._compression_type)
+
+
+def prepare(part: Any) -> None:
+    """Compresses a record batch before its turn to be sent, in a thread: a large one takes long. Its producer's state
+    comes later, and is then put into what is made here (the header of a record batch, version 2)."""
+    if isinstance(part, _NativePart):
+        part.compress()
+        return
+    buffer: bytearray = part._build()
+
+    def stamp(producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        struct.pack_into(">qhi", buffer, 43, producer_id, producer_epoch, base_sequence)
+        struct.pack_into(">I", buffer, 17, calc_crc32c(memoryview(buffer)[21:]))
+
+    part._set_producer_state = stamp
+
+
 def packed_size(producer: Any, batch: MessageBatch, index: int) -> int:
     """Bytes of a record batch with this one message, as the brokers see it: compressed, while BatchBuilder.size() is
     not. Costs as much as sending."""
-    part = producer.create_batch()
     key, value, headers = _parts(batch, index)
+    if not compresses(producer) and len(value or b"") > _LARGE:
+        return size_at_most(batch, index)
+    part = producer.create_batch()
     part.append(timestamp=0, key=key, value=value, headers=headers)
     return len(part._build())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ from headrace.ports.sink import MessageRefused, Parking, SinkRouting
 
 _SLACK = 16 * 1024
 """Bytes for key, headers and the record's own fields, with which a message surely fits."""
+_LARGE = 4 << 20
 _POS, _ID = "headrace-pos", "headrace-id"
 
 
@@ -38,7 +41,11 @@ class Sizes:
         if not self._topics.known(batch.topic):
             await self._topics.ensure(producer.client, batch.topic)
         limit = self.limit(batch.topic)
-        large = _too_large(producer, batch, limit) if largest_of(batch) + _SLACK > limit > 0 else {}
+        largest, large = largest_of(batch), dict[int, int]()
+        if largest + _SLACK > limit > 0:
+            look = functools.partial(_too_large, producer, batch, limit)
+            # A large one is compressed to see whether it fits, which takes long.
+            large = await asyncio.to_thread(look) if largest > _LARGE else look()
         if self._parking is not None:
             return self._park(batch, large, limit, self._parking)
         if not large:

@@ -17,6 +17,7 @@ from headrace.adapters.kafka.settings import KafkaSinkSettings
 from headrace.errors import SinkRejected
 from headrace.model import MessageBatch
 
+_LARGE = 4 << 20
 _REJECTED = (
     errors.MessageSizeTooLargeError,
     errors.RecordListTooLargeError,
@@ -54,6 +55,12 @@ def build_batches(producer: Any, batch: MessageBatch, limit: int = 0) -> list[An
     if (columns := getattr(batch.values, "batch", None)) is not None:  # native code has made them
         return aiokafka_internals.fill_native(producer, limit, when, columns)
     return aiokafka_internals.fill(producer, limit, when, batch.keys, batch.values, batch.headers)
+
+
+async def prepare(producer: Any, part: Any) -> None:
+    """Before a record batch is sent: compressing a large one is left to a thread, so that the event loop breathes."""
+    if part.size() > _LARGE and aiokafka_internals.compresses(producer):
+        await asyncio.to_thread(aiokafka_internals.prepare, part)
 
 
 def build_records(producer: Any, records: Sequence[tuple[bytes, bytes | None]]) -> list[Any]:

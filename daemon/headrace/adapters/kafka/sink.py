@@ -93,6 +93,7 @@ class KafkaSink(Sink):
                     await self._drained.wait()
                 if done not in self._pending:  # a part before it has failed, or the sink was ended
                     return done
+                await producers.prepare(self._running(), part)
                 async with asyncio.timeout(2 * self._settings.request_timeout):
                     self._lease.check()
                     delivery = await self._running().send_batch(part, batch.topic, partition=batch.partition)

@@ -129,6 +129,7 @@ class Transactor:
                 aiokafka_internals.add_to_transaction(self._producer, self.topic.topic_partition)
             while self.in_flight and self.in_flight + size > self._settings.max_in_flight_bytes:
                 await self._wait()
+            await producers.prepare(self._producer, part)
             self.lease.check()
             delivery: asyncio.Future[Any] = await self._producer.send_batch(part, topic, partition=partition)
         self.in_flight += size
