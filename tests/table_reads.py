@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
+from headrace.large_values import settled
 from headrace.model import Position, Row, TableSchema
 from headrace.mysql.position.inventory import identity
 from headrace.mysql.snapshot.reader import MysqlTableReader
@@ -54,7 +55,7 @@ async def chunks_of(reader: MysqlTableReader, request: ChunkRequest) -> list[tup
         chunk = await reader.read(request)
         rows: list[Row] = []
         while some := chunk.take(7):
-            rows += some
+            rows += map(settled, some)
         assert chunk.rows == 0
         found.append((chunk, rows))
         if chunk.last:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from base64 import b64encode, urlsafe_b64encode
 from binascii import hexlify
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -109,6 +109,21 @@ class LargeValue:
             yield encode(whole[:cut])
             rest = whole[cut:]
         yield encode(rest)
+
+
+def numbered(images: Iterable[Sequence[Any]]) -> tuple[LargeValue, ...]:
+    """The large values of rows, each once, by the numbers that they are given."""
+    found = tuple(dict.fromkeys(value for row in images for value in row if type(value) is LargeValue))
+    for number, value in enumerate(found):
+        value.number = number
+    return found
+
+
+def settled(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with ordinary values in place of large ones. Raises ValueError and the like for bytes that are none."""
+    if not any(type(value) is LargeValue for value in row):
+        return row
+    return tuple(value.whole() if type(value) is LargeValue else value for value in row)
 
 
 def _escaped(text: str) -> bytes:

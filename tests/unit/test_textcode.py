@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.large_values import settled
 from headrace.model import ABSENT, Column
 from headrace.mysql.values.charsets import UnknownType
 from headrace.mysql.values.column_types import ValueOptions
@@ -25,7 +26,7 @@ def decoded(columns: list[Column], *rows: bytes, options: ValueOptions | None = 
     found, end, last = decode(data, 0, len(rows), 0)
     assert end == len(data)
     assert last == len(data) - len(packets(rows[-1]))
-    return found
+    return list(map(settled, found))
 
 
 ENUM = column("enum('x','it''s')", labels=("x", "it's"), charset="utf8mb4")

@@ -219,6 +219,9 @@ class Run:
             return
         began = time.perf_counter()
         if self._merge.turn(self._source, max(0.0, self._credit)):
+            while self._merge.unfinished:
+                self._merge.go_on(_TURN)
+                await asyncio.sleep(0)
             self._credit -= time.perf_counter() - began
             await self._take(asyncio.get_running_loop().time())
             self._source.wake()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import cast
 
-from headrace.large_values import LARGE_VALUE, PIECE, LargeValue
+from headrace.large_values import LARGE_VALUE, PIECE, LargeValue, numbered
 from headrace.model import POS_LIMIT, POS_SHIFT, Operation, Origin, Row, RowsChange
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.cursor import EventCursor
-from headrace.mysql.events.cutter import BROKEN, InSlices
+from headrace.mysql.events.cutter import BROKEN, SLICE_SECONDS, InSlices
 from headrace.mysql.events.event_types import Handler, RowsKind
 from headrace.mysql.events.inner import mapped, new_file
 from headrace.mysql.events.partial_update import MissingBase, PartialUpdates
@@ -33,6 +34,8 @@ _AT_ONCE = LARGE_VALUE
 PART_BYTES, PART_ROWS = 512 * 1024, 10_000
 """Of an event with more than one row, after which the rest goes out in other messages: so an event of any size passes
 in bounded memory. Native code leaves such an event to Python."""
+_LARGEST_CHANGE = 16 << 20
+"""Bytes of an event with changes of JSON documents, which needs many times as much memory."""
 _SOME = 256
 """Rows that are decoded at a time."""
 _from_bytes = int.from_bytes
@@ -91,17 +94,14 @@ class RowsReader:
             decode = table.decoders.get(b"P" + bitmaps if diffs else bitmaps)
             if decode is None or count != table.count:
                 decode = self._new_decoder(table, row_schema, bitmaps, count, images, diffs)
-            if stop - at > _AT_ONCE and not diffs:
+            if stop - at > _AT_ONCE:
                 raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop))
             try:
                 rows = decode(data, q, stop)
             except TakesLong:
                 raise InSlices(self._slices(table, row_schema, bitmaps, kind, data, q, stop)) from None
             except MissingBase as error:
-                raise cursor.not_understood(
-                    f"an update of {table.name}: {error}",
-                    "SET PERSIST binlog_row_image = 'FULL'; or SET PERSIST binlog_row_value_options = '';",
-                ) from error
+                raise self._lacks_base(table, error) from error
             except BROKEN as error:
                 raise self._misfit(table, error) from error
             before = None
@@ -174,6 +174,12 @@ class RowsReader:
         """The rows of a large event, which stand from `at` to `stop`, some at each next(). More than one row goes out
         in parts of PART_BYTES or PART_ROWS; what a position says of them is how many rows went out."""
         transactions = self._transactions
+        if kind.diffs:
+            images = yield from self._updated(table, row_schema, bitmaps, data, at, stop)
+            yield from self._part(row_schema, table, bitmaps, kind, images, 0, whole=True)
+            transactions.events_done += 1
+            transactions.end_part(0)
+            return
         update = kind.operation is Operation.UPDATE
         step, passed = self._step(table, row_schema, bitmaps, 2 if update else 1), transactions.skip_rows
         transactions.skip_rows, transactions.rows_done = 0, passed
@@ -206,6 +212,29 @@ class RowsReader:
         transactions.events_done += 1
         transactions.end_part(0)
 
+    def _updated(
+        self, table: Table, row_schema: RowSchema, bitmaps: bytes, data: bytes, at: int, stop: int
+    ) -> Generator[None, None, list[Row]]:
+        """The rows of a large event with changes of JSON documents, which are printed in a thread, each at once."""
+        if stop - at > _LARGEST_CHANGE:
+            raise self._cursor.not_understood(
+                f"an update of {table.name} has {stop - at} bytes, and changes a document in part: then it may have "
+                f"{_LARGEST_CHANGE}",
+                "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
+            )
+        decode, done = table.decoders[b"P" + bitmaps], ThreadPoolExecutor(1, "json")
+        with done:
+            rows = done.submit(decode, data, at, stop)
+            while not rows.done():
+                wait((rows,), timeout=SLICE_SECONDS)
+                yield
+            try:
+                return rows.result()
+            except MissingBase as error:
+                raise self._lacks_base(table, error) from error
+            except BROKEN as error:
+                raise self._misfit(table, error) from error
+
     def _part(
         self,
         row_schema: RowSchema,
@@ -230,7 +259,7 @@ class RowsReader:
             self._statements.give_text(row_schema.schema)
             pos = transactions.next_pos(len(rows) * (2 if update and self._options.two_numbers else 1))
             origin = transactions.origin()
-            large = _large_values(images)
+            large = numbered(images)
             change = RowsChange(
                 row_schema.schema,
                 kind.operation,
@@ -270,6 +299,12 @@ class RowsReader:
                 RowDecoder, make_step(row_schema.fields, *sets, visible=len(row_schema.schema.columns))
             )
         return cast(StepDecoder, step)
+
+    def _lacks_base(self, table: Table, error: Exception) -> Exception:
+        return self._cursor.not_understood(
+            f"an update of {table.name}: {error}",
+            "SET PERSIST binlog_row_image = 'FULL'; or SET PERSIST binlog_row_value_options = '';",
+        )
 
     def _misfit(self, table: Table, error: Exception) -> Exception:
         return self._cursor.not_understood(f"rows of {table.name} do not fit its columns: {error}")
@@ -365,14 +400,6 @@ def _compared(before: Row, after: Row) -> Generator[None, None, Row]:
         if (yield from before[i].same_as(after[i])):
             values[i] = before[i]
     return tuple(values)
-
-
-def _large_values(images: list[Row]) -> tuple[LargeValue, ...]:
-    """Each once; they are numbered."""
-    found = dict.fromkeys(value for row in images for value in row if type(value) is LargeValue)
-    for number, value in enumerate(found):
-        value.number = number
-    return tuple(found)
 
 
 def _own_rows(table: Table, row_schema: RowSchema, kind: RowsKind, data: bytes, at: int, stop: int) -> list[Row]:

@@ -95,7 +95,8 @@ class Chunk(ABC):
 
     @abstractmethod
     def take(self, count: int) -> list[Row]:
-        """Decodes the next `count` rows, or those that are left, with values as the stream's. Raises NotUnderstood."""
+        """Decodes the next `count` rows, or those that are left, with values as the stream's, large ones as LargeValue.
+        Raises NotUnderstood."""
 
     @property
     @abstractmethod

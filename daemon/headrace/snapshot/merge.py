@@ -7,12 +7,16 @@ stream has touched since the chunk was asked for is left out. So what is left wa
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
 
+from headrace.errors import NotUnderstood
+from headrace.large_values import numbered
 from headrace.model import (
     POS_ROOM,
     Operation,
@@ -87,6 +91,8 @@ class SnapshotMerge:
         self._marks: list[tuple[Watermark, asyncio.Future[None]]] = []
         self._number = 0
         self._new = False
+        self._unfinished: deque[Iterator[None]] = deque()
+        """Changes with large values, and those behind them, in order."""
 
     @property
     def current(self) -> Snapshot | None:
@@ -271,7 +277,7 @@ class SnapshotMerge:
     def _give(self, stream: ChangeStream, position: Position, end: float) -> bool:
         gave = False
         for table in list(self.tables.values()):
-            while table.chunks and not self._full():
+            while table.chunks and not self._full() and not self._unfinished:
                 first = table.chunks[0]
                 if not stream.passed(first.chunk.high):
                     break
@@ -292,7 +298,7 @@ class SnapshotMerge:
 
     def _give_chunk(self, table: TableRead, first: Waiting, position: Position, end: float) -> None:
         chunk, passed = first.chunk, 0
-        while chunk.rows and not self._full():
+        while chunk.rows and not self._full() and not self._unfinished:
             before = chunk.rows
             rows = table.take(first.together)
             began = not (passed or table.progress.rows)
@@ -328,20 +334,45 @@ class SnapshotMerge:
         self, snapshot: Snapshot, schema: TableSchema, rows: list[Row], position: Position, marker: str
     ) -> None:
         self._number += 1
-        self._emit(
-            RowsChange(
-                schema,
-                Operation.INSERT,
-                rows,
-                None,
-                position.last_pos + 1,
-                time.time_ns() // 1000,
-                "",
-                partial=bool(snapshot.columns),
-                origin=Origin(position.file, position.offset, position.offset, 0),
-                snapshot=SnapshotRows(f"snapshot-{self._epoch}-{self._number}", snapshot.kind, marker),
-            )
+        change = RowsChange(
+            schema,
+            Operation.INSERT,
+            rows,
+            None,
+            position.last_pos + 1,
+            time.time_ns() // 1000,
+            "",
+            partial=bool(snapshot.columns),
+            origin=Origin(position.file, position.offset, position.offset, 0),
+            snapshot=SnapshotRows(f"snapshot-{self._epoch}-{self._number}", snapshot.kind, marker),
+            large=numbered(rows),
         )
+        if change.large or self._unfinished:
+            self._unfinished.append(self._emit_large(change) if change.large else self._later(change))
+        else:
+            self._emit(change)
+
+    def _later(self, change: RowsChange) -> Iterator[None]:
+        """Behind large ones that go out in slices."""
+        self._emit(change)
+        yield
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether go_on() has to be called until turn() counts as done: rows with large values are on their way out."""
+        return bool(self._unfinished)
+
+    def go_on(self, seconds: float) -> None:
+        """Works on them for so long. Raises NotUnderstood."""
+        end = time.perf_counter() + seconds
+        while self._unfinished:
+            try:
+                for _ in self._unfinished[0]:
+                    if time.perf_counter() >= end:
+                        return
+            except (ValueError, LookupError, struct.error) as error:
+                raise NotUnderstood(f"rows that were read from a table do not fit its columns: {error}") from error
+            self._unfinished.popleft()
 
     def _set(self, current: Snapshot) -> None:
         self._update(current, *self.snapshots[1:])

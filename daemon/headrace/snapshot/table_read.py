@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
+from headrace.large_values import settled
 from headrace.model import Row, TableSchema
 from headrace.ports.tables import Chunk, Key
 from headrace.snapshot.touched import Touched
@@ -68,4 +69,7 @@ class TableRead:
     def take(self, count: int) -> list[Row]:
         """The next rows of the first chunk that are still to be given out. Raises NotUnderstood."""
         first = self.chunks[0]
-        return self.touched.left(first.schema, first.chunk.take(count), first.window)
+        rows = first.chunk.take(count)
+        if not first.schema.keys:  # they are told by all of their values
+            rows = list(map(settled, rows))
+        return self.touched.left(first.schema, rows, first.window)

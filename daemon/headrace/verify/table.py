@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.errors import NotUnderstood, Refusal
+from headrace.large_values import settled
 from headrace.model import Operation, Row, RowsChange, TableSchema
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
@@ -84,7 +85,7 @@ class TableNow:
                 rows: list[Row] = []
                 raws: list[Key | None] = []
                 while chunk.rows and len(rows) < _TOGETHER:
-                    rows += chunk.take(1)
+                    rows += map(settled, chunk.take(1))
                     raws.append(chunk.key)
                 yield [
                     SourceRow(one.key, self._forms(one.row or {}), raws[number])

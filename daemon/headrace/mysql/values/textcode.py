@@ -15,6 +15,7 @@ from headrace.mysql.values import values
 from headrace.mysql.values.charsets import UnknownType, codec_of
 from headrace.mysql.values.codewriter import CodeWriter
 from headrace.mysql.values.column_types import ValueOptions
+from headrace.mysql.values.large import MakeLarge, large_binary, large_text
 from headrace.mysql.values.mariadb import FIXED_BINARY
 from headrace_common import numbers
 
@@ -33,7 +34,8 @@ the only row where one is too large for a packet's header, else 0."""
 
 def make_text_decoder(columns: Sequence[Column], present: Sequence[int], options: ValueOptions) -> TextDecoder:
     """The decoder of rows of `columns`, of which the result has those with the numbers `present`; others are ABSENT.
-    Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows."""
+    Raises UnknownType. It raises ValueError, IndexError or KeyError for bytes that are no such rows. Large values are
+    LargeValue."""
     w = CodeWriter()
     span = w.bind("span", text_span)
     w.put(0, "def decode(b, p, count, big):")
@@ -51,12 +53,23 @@ def make_text_decoder(columns: Sequence[Column], present: Sequence[int], options
         w.put(2, "n = b[p]")
         w.put(2, f"if n < 251: q = p + 1 + n; c{i} = {template.format('b[p + 1:q]')}; p = q")
         w.put(2, f"elif n == 251: c{i} = None; p += 1")
-        w.put(2, f"else: s, p = {span}(b, p); c{i} = {template.format('b[s:p]')}")
+        made = template.format("b[s:p]")
+        if (large := _large(columns[i])) is not None:
+            made = f"{w.bind(f'large{i}', large)}(b, s, p) or {made}"
+        w.put(2, f"else: s, p = {span}(b, p); c{i} = {made}")
     w.put(2, "if p != e: raise DataOverrun(f'the values of a row end at byte {p}, the row at {e}')")
     w.put(2, f"add(({''.join(f'c{i}, ' for i in range(len(columns)))}))")
     w.put(1, "return rows, p, at")
     decoder: TextDecoder = w.compiled()
     return decoder
+
+
+def _large(column: Column) -> MakeLarge | None:
+    if column.kind == "json":
+        return large_text(codec_of("utf8mb4"))
+    if column.kind in TEXTS and column.charset != "binary":
+        return large_text(codec_of(column.charset))
+    return large_binary if column.kind in BYTES or column.kind in GEOMETRIES or column.kind in TEXTS else None
 
 
 def text_span(b: bytes, p: int) -> tuple[int, int]:
