@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from headrace.model import MessageBatch
+from headrace.pipeline import process_budget
 from headrace.pipeline.byte_queue import ByteQueue
 from headrace.pipeline.process_budget import ProcessBudget
 
@@ -166,3 +169,33 @@ def test_fewer_bytes_are_received_ahead_where_many_destinations_run() -> None:
     for queue in made[20:]:
         queue.join()
     assert budget.ahead() == 256 << 10
+
+
+async def test_large_values_of_several_destinations_are_in_memory_one_after_the_other() -> None:
+    budget = ProcessBudget(TOTAL)
+    one, two = ByteQueue(OWN, budget), ByteQueue(OWN, budget)
+    await one.alone()
+    await one.put(MessageBatch("t", 0, size=10))
+    later = asyncio.create_task(two.alone())
+    await one.alone()  # the same destination's next one waits for nothing
+    one.end_alone()
+    await asyncio.sleep(0)
+    assert not later.done(), "what is not confirmed is still in memory"
+    one.release((await one.get()).size)
+    one.end_alone()
+    await later
+    third = asyncio.create_task(one.alone())
+    await asyncio.sleep(0)
+    assert not third.done()
+    two.leave()
+    await third
+
+
+async def test_a_sink_that_takes_nothing_holds_up_the_large_values_of_others_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_budget, "ALONE", 0.01)
+    budget = ProcessBudget(TOTAL)
+    one, two = ByteQueue(OWN, budget), ByteQueue(OWN, budget)
+    await one.alone()
+    await two.alone()

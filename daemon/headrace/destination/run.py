@@ -84,6 +84,7 @@ class Run:
             Receiver(
                 rows=merge.rows,
                 large=merge.large,
+                alone=publisher.queue.alone,
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
@@ -219,6 +220,8 @@ class Run:
             return
         began = time.perf_counter()
         if self._merge.turn(self._source, max(0.0, self._credit)):
+            if self._merge.unfinished:
+                await self._publisher.queue.alone()
             while self._merge.unfinished:
                 self._merge.go_on(_TURN)
                 await asyncio.sleep(0)
@@ -336,6 +339,8 @@ class Run:
         while True:
             await asyncio.sleep(min(self._daemon.checkpoint_interval, _LOOK))
             self._status.queue_bytes = self._publisher.queue.used
+            if not self._source.in_transaction() and not self._merge.unfinished:
+                self._publisher.queue.end_alone()
             self._status.lag.look()
             self._heartbeats.check()
             self._snapshotting.tell()

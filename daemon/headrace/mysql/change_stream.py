@@ -15,7 +15,7 @@ from headrace.mysql.opening import Dump
 from headrace.mysql.schema.states import reached
 from headrace.mysql.table_schemas import TableSchemas
 from headrace.mysql.wire.connection import address_of
-from headrace.ports.source import ChangeStream, Progress, Receiver
+from headrace.ports.source import ALONE, ChangeStream, Progress, Receiver
 from headrace.ports.tables import Watermark
 
 
@@ -74,6 +74,8 @@ class MysqlStream(ChangeStream):
                 await self._receive()
             if self._schemas.history.version != version:
                 decoder.refresh()
+            if self._receiver.alone is not None and decoder.cutter.body_size >= ALONE:
+                await self._receiver.alone()
             if self._dump.packets.bytes_received == came:  # or other tasks have had their turn
                 await asyncio.sleep(0)
             receiver = self._receiver

@@ -222,18 +222,18 @@ class RowsReader:
                 f"{_LARGEST_CHANGE}",
                 "SET PERSIST binlog_row_value_options = ''; and let old sessions reconnect",
             )
-        decode, done = table.decoders[b"P" + bitmaps], ThreadPoolExecutor(1, "json")
-        with done:
-            rows = done.submit(decode, data, at, stop)
-            while not rows.done():
-                wait((rows,), timeout=SLICE_SECONDS)
-                yield
-            try:
-                return rows.result()
-            except MissingBase as error:
-                raise self._lacks_base(table, error) from error
-            except BROKEN as error:
-                raise self._misfit(table, error) from error
+        thread = ThreadPoolExecutor(1, "json")
+        rows = thread.submit(table.decoders[b"P" + bitmaps], data, at, stop)
+        thread.shutdown(wait=False)  # it ends with that
+        while not rows.done():
+            wait((rows,), timeout=SLICE_SECONDS)
+            yield
+        try:
+            return rows.result()
+        except MissingBase as error:
+            raise self._lacks_base(table, error) from error
+        except BROKEN as error:
+            raise self._misfit(table, error) from error
 
     def _part(
         self,

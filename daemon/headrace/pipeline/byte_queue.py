@@ -30,6 +30,16 @@ class ByteQueue:
         """From here on the queue counts in the process's budget."""
         self._process.join(self)
 
+    async def alone(self) -> None:
+        """Waits for the turn to have a large value in memory, which lasts until all in the queue is confirmed and
+        end_alone() is called."""
+        await self._process.alone(self)
+
+    def end_alone(self) -> None:
+        """Gives the turn back, once the queue is empty."""
+        if not self._outstanding:
+            self._process.end_alone(self)
+
     def leave(self) -> None:
         """What is still in the queue counts no more: nobody will take it."""
         self._process.leave(self)

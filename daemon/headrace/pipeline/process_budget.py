@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
 _AHEAD_MOST = 2 << 20
 _AHEAD_LEAST = 256 << 10
+ALONE = 30.0
+"""Seconds that a large value waits for another destination's."""
 
 
 class Queue(Protocol):
@@ -29,6 +32,9 @@ class ProcessBudget:
         self._queues: dict[Queue, None] = {}
         self._waiting: dict[Queue, None] = {}
         """Those that have no room, longest first."""
+        self._alone: Queue | None = None
+        """Whose destination has a large value under way."""
+        self._none_alone = asyncio.Event()
 
     def join(self, queue: Queue) -> None:
         """Takes a queue in; from here on each has a smaller part."""
@@ -37,6 +43,7 @@ class ProcessBudget:
     def leave(self, queue: Queue) -> None:
         """Takes a queue out, with all that it holds."""
         self._queues.pop(queue, None)
+        self.end_alone(queue)
         self.released()
 
     @property
@@ -50,6 +57,23 @@ class ProcessBudget:
         if not self._total or used <= kept:
             return True
         return used + sum(max(one.used, kept) for one in self._queues if one is not queue) <= self._total
+
+    async def alone(self, queue: Queue) -> None:
+        """Waits while another queue's destination has a large value under way, so that those of several are in memory
+        one after the other. A sink that takes nothing does not hold up the other destinations for longer than ALONE
+        seconds. From here on it is this one's turn, until end_alone()."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ALONE):
+                while self._alone not in (None, queue):
+                    self._none_alone.clear()
+                    await self._none_alone.wait()
+        self._alone = queue
+
+    def end_alone(self, queue: Queue) -> None:
+        """What the queue's destination had of large values is confirmed, or given up."""
+        if self._alone is queue:
+            self._alone = None
+            self._none_alone.set()
 
     def ahead(self) -> int:
         """Bytes that one source may receive ahead of its decoder: fewer where many destinations run."""

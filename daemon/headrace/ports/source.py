@@ -101,6 +101,9 @@ class Receiver:
     large: Callable[[RowsChange], Iterator[None]] | None = None
     """Takes rows with large values instead of `rows`, some milliseconds of work at each next(). Without it they are
     made ordinary ones."""
+    alone: Callable[[], Awaitable[None]] | None = None
+    """Awaited before the rows of an event of ALONE bytes and more are given: waits while others have such values in
+    memory."""
     statement: Callable[[SchemaChange], None] | None = None
     mark: Callable[[TransactionMark], None] | None = None
     """With it no position lies within a transaction."""
@@ -119,6 +122,10 @@ class Receiver:
     """Whether read() is to return as soon as it is between two transactions. Asked once each read()."""
     native: NativeRows | None = None
     """Makes messages of rows in native code; what it does not know goes to `rows`."""
+
+
+ALONE = 4 << 20
+"""Bytes of an event whose rows may need much memory."""
 
 
 @dataclass(frozen=True, slots=True)

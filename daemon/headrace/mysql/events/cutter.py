@@ -176,6 +176,11 @@ class EventCutter:
         except BROKEN as error:  # a part of an event that lies about its length, or text that is none
             raise self._cursor.not_understood(f"an event can't be read: {error}") from error
 
+    @property
+    def body_size(self) -> int:
+        """Bytes of the event whose work is under way in slices; 0 while there is none."""
+        return self._work.body[2] - self._work.body[1] if self._work is not None else 0
+
     async def feed_from(self, stream: PacketStream, data: bytes, limit: float, enough: Callable[[], bool]) -> bytes:
         """Feeds `data` and what a stream gives next, in turns with other tasks; returns what is left for the next call.
         `limit`: seconds until the stream counts as silent. Raises what feed() and the stream raise."""
