@@ -2,7 +2,7 @@
 
 A test's process starts that one at first use, by `python -m tests.prefork`, and passes it the arguments and the open
 files of each `headrace` that it wants. What was started ends with the test's process, whatever ends that. SIGUSR1
-makes it hang.
+makes it hang, and so does a row with the value of TEST_HANGS_ON, where that is in its environment.
 """
 
 from __future__ import annotations
@@ -204,6 +204,8 @@ class _Serving:
         time.tzset()
         # What a process makes up for itself at its import: two daemons forked from us would take each other for one.
         importlib.import_module("headrace.mysql.replicas").RUN = random.SystemRandom().randint(1, 0xFFFF)
+        if text := os.environ.pop("TEST_HANGS_ON", ""):
+            _hang_on(text)
         self._channel.send(str(os.getpid()).encode())
         self._channel.close()
         raise _Child(request["arguments"])
@@ -212,6 +214,19 @@ class _Serving:
         """Ends what still runs."""
         for pid in self._running:
             os.killpg(pid, signal.SIGKILL)
+
+
+def _hang_on(text: str) -> None:
+    """A fault that ends no loop, in what makes messages."""
+    builder: Any = importlib.import_module("headrace.pipeline.message_builder").MessageBuilder
+    emit = builder.emit
+
+    def hang(self: Any, change: Any) -> None:
+        if any(text in row for row in change.rows):
+            time.sleep(3600)
+        emit(self, change)
+
+    builder.emit = hang
 
 
 def _import_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -203,11 +204,52 @@ def test_a_daemon_whose_loop_hangs_ends_by_itself_and_another_one_goes_on(
     one.hang()
     execute("INSERT INTO t VALUES (2)")
     assert one.wait_end(SESSION + 10) == EXIT_STATUS
-    assert "headrace: a lapsed lease was not honoured in time; the process ends" in one.log.read_text()
+    log = one.log.read_text()
+    assert "headrace: the event loop hangs (outside of any destination's binlog), and a lapsed lease" in log
+    assert "most recent call first" in log, "what it does"
     two.wait_state("shop", "STREAMING")
     execute("INSERT INTO t VALUES (3)")
     eventually(lambda: "3" in ids(tmp_path / "out.jsonl"))
     assert ids(tmp_path / "out.jsonl").count("2") == 1, "only the second one sent it"
+
+
+@pytest.mark.long
+def test_an_event_on_which_daemons_hang_ends_two_of_them_and_then_stops_its_destination_alone(
+    mysql: Any,
+    zookeeper: Any,
+    schema: str,
+    execute: Callable[..., Any],
+    daemon: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEST_HANGS_ON", "hang")
+    execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))", "CREATE TABLE u (id INT PRIMARY KEY)")
+    text = destination_toml(mysql, schema, jsonl(tmp_path / "out.jsonl"))
+    other = destination_toml(mysql, schema, jsonl(tmp_path / "other.jsonl"), more='[filter]\ninclude = ".*\\\\.u"')
+    other = other.replace(f'[filter]\ninclude = "{schema}\\\\..*"\n', "")
+    settings = shared(zookeeper.hosts, schema, 'native = "off"')
+    one, two, three = (daemon(shop=text, other=other, settings=settings, node=name) for name in ("one", "two", "three"))
+    one.start().wait_state("shop", "STREAMING")
+    execute("INSERT INTO t VALUES (1, 'one')")
+    eventually(lambda: ids(tmp_path / "out.jsonl") == ["1"])
+    execute("INSERT INTO t VALUES (2, 'hang')", "INSERT INTO t VALUES (3, 'three')", "INSERT INTO u VALUES (1)")
+    assert one.wait_end(SESSION + 20) == EXIT_STATUS
+    found = re.search(r"the event loop hangs \(destination shop, ([^:]+:\d+)\)", one.log.read_text())
+    assert found is not None
+    assert two.start().wait_end(SESSION + 30) == EXIT_STATUS
+    assert "a daemon hung while it read an event, and was ended" in two.log.read_text()
+    failed = three.start().wait_state("shop", "FAILED", 40)
+    assert failed["last_error"].startswith(f"at {found[1]}: the event loop of 2 daemons hung")
+    assert f"skip_event = ['{found[1]}']" in failed["last_error"]
+    three.wait_state("other", "STREAMING")
+    eventually(lambda: ids(tmp_path / "other.jsonl") == ["1"])
+    (three.folder / "destinations/shop.toml").write_text(
+        text.replace("[source]", f"[source]\nskip_event = ['{found[1]}']")
+    )
+    three.wait_state("shop", "STREAMING", 40)
+    eventually(lambda: "3" in ids(tmp_path / "out.jsonl"))
+    assert "2" not in ids(tmp_path / "out.jsonl"), "an operator has said so"
 
 
 def test_destinations_spread_over_the_daemons_and_an_operator_moves_and_drains(

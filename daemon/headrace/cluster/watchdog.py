@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
@@ -20,11 +21,15 @@ _ASLEEP = 1.0
 
 @dataclass(slots=True, eq=False)
 class Cover:
-    """One user of a lease, as the thread sees it."""
+    """One user of a lease, as the thread sees it. `note` leaves word of where the loop hangs, and returns it as a part
+    of a sentence; "" when that is none of this user's."""
 
     lease: Lease
+    note: Callable[[], str]
     awake: float = 0.0
     """Seconds that the loop has had since the lease lapsed."""
+    noted: str | None = None
+    """What `note` has returned, once it was asked."""
 
 
 class Watchdog:
@@ -36,9 +41,9 @@ class Watchdog:
         self._end = end
         self._thread: threading.Thread | None = None
 
-    def cover(self, lease: Lease) -> Cover:
-        """Watches `lease` until uncover(), which says that nothing more can leave."""
-        cover = Cover(lease)
+    def cover(self, lease: Lease, note: Callable[[], str] = str) -> Cover:
+        """Watches `lease` until uncover(), which says that nothing more can leave. `note`: see Cover."""
+        cover = Cover(lease, note)
         if lease.limited:
             self._covers = {*self._covers, cover}  # a new set: the thread goes through the old one
             if self._thread is None:
@@ -63,14 +68,23 @@ class Watchdog:
         step = min(passed, _TICK) if passed > _TICK + _ASLEEP else passed
         for cover in self._covers:
             if cover.lease.deadline > time.monotonic():
-                cover.awake = 0.0
+                cover.awake, cover.noted = 0.0, None
                 continue
             cover.awake += step
+            if cover.noted is None and cover.awake > cover.lease.margin / 2:
+                cover.noted = cover.note()  # early enough to be on its way before the end
             if cover.awake > cover.lease.margin:
+                where = (
+                    ", ".join(one.noted for one in self._covers if one.noted) or "outside of any destination's binlog"
+                )
                 # No log call: what hangs may hold its lock.
                 print(
-                    "headrace: a lapsed lease was not honoured in time; the process ends", file=sys.stderr, flush=True
+                    f"headrace: the event loop hangs ({where}), and a lapsed lease was not honoured in time; the "
+                    "process ends. What it does:",
+                    file=sys.stderr,
+                    flush=True,
                 )
+                faulthandler.dump_traceback(sys.__stderr__ or 2)
                 self._end(EXIT_STATUS)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from headrace import __version__
 from headrace.destination.absence import Absence, look_at
 from headrace.destination.backlog import Backlog
 from headrace.destination.checkpointer import Checkpointer
@@ -27,11 +28,12 @@ from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SplitBrain
+from headrace.errors import Fenced, HeadraceError, NotUnderstood, PositionLost, SinkError, SplitBrain
 from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
+from headrace.ports.cluster import Hang
 from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
@@ -52,6 +54,8 @@ _FLOOR_LIMIT = 3.0
 """Seconds that a source may take to say the epoch of our heartbeat row while a lock is being taken."""
 _SIGNS_MARGIN = 2.0
 """Seconds beyond two heartbeats in which another daemon that lives is sure to have written something."""
+_MOST_HANGS = 2
+"""Daemons that may hang on one event, before it counts as the event's fault and not the machine's."""
 _MOVES = 3
 """Moves by a policy in one run; more of them would be a circle."""
 
@@ -76,6 +80,8 @@ class Destination:
         self._absence = Absence(settings.name, parts, self._source, self._outage)
         self._fenced = False
         """Whether the last run ended because somebody else runs the destination."""
+        self._hang: Hang | None = None
+        """What a former holder has left."""
         self._serves = False
         """Whether the present run has come to where it does what is asked for."""
 
@@ -227,6 +233,7 @@ class Destination:
             store = publisher.store
             await ensure_delivered(self.name, self._parts.former_parked)
             stored = stored or await self._load(store)
+            await self._ensure_no_hang(stored)
             entries = await store.schema_entries(self.name)
             await self._ensure_first_start(store, stored, entries)
             source = await _unless(stop, lambda: self._open(stored, entries))
@@ -269,11 +276,50 @@ class Destination:
                     self._unconfirmed,
                     self._outage,
                     merge,
+                    self._note_hang,
+                    self._passed_over(),
                 )
                 await run.run(stop)
             finally:
                 await second.close()
                 await source.close()
+
+    # -- an event on which the event loop hangs -----------------------------------------------------------------------
+
+    async def _ensure_no_hang(self, stored: Stored) -> None:
+        """Raises NotUnderstood when two daemons in a row hung on one event and were ended for it: this one would be,
+        too, with all its other destinations. Not when anything has changed since."""
+        hang = self._hang = await self._lock.hang()
+        if hang is None or stored.position is None:
+            return
+        same = hang.position == str(stored.position) and hang.program == self._program
+        if same and hang.times >= _MOST_HANGS and hang.place not in self._settings.source.skip_event:
+            raise NotUnderstood(
+                f"at {hang.place}: the event loop of {hang.times} daemons hung while they read this event, or one "
+                "shortly after it, and the watchdog ended them",
+                remedy=f"report it; to go on, set [source] skip_event = ['{hang.place}'] or a position after it "
+                "(headrace position set DESTINATION WHERE); another version of headrace, or of [daemon] native, tries "
+                "the event again",
+            )
+        self._log.warning("a daemon hung while it read an event, and was ended", place=hang.place, times=hang.times)
+
+    @property
+    def _program(self) -> str:
+        return f"{__version__}, {find(self._daemon.native)}"
+
+    def _passed_over(self) -> str:
+        """See Receiver.hung."""
+        place = self._hang.place if self._hang is not None else ""
+        return place if place in self._settings.source.skip_event else ""
+
+    def _note_hang(self, place: str) -> str:
+        """Called in the watchdog's thread; see Cover.note."""
+        if not place:
+            return ""
+        before, position = self._hang, str(self.status.position or "")
+        times = before.times + 1 if before is not None and before.place == place else 1
+        self._lock.note_hang(Hang(place, position, self._program, times))
+        return f"destination {self.name}, {place}"
 
     async def _load(self, store: StateStore) -> Stored:
         """Reads what is stored; when somebody has moved it, what waited may not come again."""

@@ -47,6 +47,8 @@ class Publisher:
         self.resending: Sink | None = None
         """The sink while parked messages may be sent again through it: from its start to its end."""
         self._cover: Cover | None = None
+        self.hangs: Callable[[], str] = str
+        """See watchdog.Cover.note."""
         self._unsent: deque[MessageBatch] = deque()
         """Taken from the queue and not handed over."""
         self._handed: deque[tuple[MessageBatch, asyncio.Future[None] | None]] = deque()
@@ -136,7 +138,7 @@ class Publisher:
         if self._cover is None:
             # From here on the sink may hold what could still leave, so the process ends unless somebody aborts in time
             # after a lapse. Not before: nobody looks at the lease while a source is opened, and nothing is lost by it.
-            self._cover = self._watchdog.cover(self.lease)
+            self._cover = self._watchdog.cover(self.lease, lambda: self.hangs())
         works = {"lapsed": self.lease.lapsed(), "publish": self._publish(), "confirm": self._confirm(on_confirmed)}
         async with beside(works) as tasks:
             done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)

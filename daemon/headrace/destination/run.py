@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.destination.checkpointer import Checkpointer
 from headrace.destination.control import Control
@@ -60,7 +60,11 @@ class Run:
         unconfirmed: Unconfirmed,
         outage: SinkOutage,
         merge: SnapshotMerge,
+        note_hang: Callable[[str], str] = lambda place: place,
+        hung: str = "",
     ) -> None:
+        """`note_hang`: see watchdog.Cover.note; it gets `file:offset` of the event that is being read, "" without one.
+        `hung`: see Receiver."""
         self._settings, self._daemon = context.settings, context.daemon
         self._status, self._log = context.status, context.log
         self._builder, self._publisher, self._checkpointer = builder, publisher, checkpointer
@@ -85,6 +89,7 @@ class Run:
                 rows=merge.rows,
                 large=merge.large,
                 alone=publisher.queue.alone,
+                hung=hung,
                 statement=builder.emit_schema,
                 mark=builder.emit_mark if context.settings.wants_marks else None,
                 heartbeat=heartbeats.seen,
@@ -110,6 +115,7 @@ class Run:
         """What the status knows of the stream."""
         self._pause = 0.0
         """Seconds that reading rests, because it got little."""
+        publisher.hangs = lambda: note_hang(self._source.reading)
         checkpointer.begin_run(publisher)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -38,6 +38,7 @@ class MysqlStream(ChangeStream):
         self._decoder = self._make_decoder(dump)
         self._data, self._at, self._more = b"", 0, False
         """What came, up to where it is decoded, and whether there is more to decode at once."""
+        self._feeding = False
         self._bytes, self._received = 0, dump.packets.last_receive
         self._end: HeadraceError | None = None
         """Why there is no more."""
@@ -81,7 +82,11 @@ class MysqlStream(ChangeStream):
             receiver = self._receiver
             receiver.begin()
             eager = decoder.cutter.eager = receiver.between()
-            self._at, self._more = decoder.feed(self._data, self._at, self._stops if eager else receiver.full)
+            self._feeding = True
+            try:
+                self._at, self._more = decoder.feed(self._data, self._at, self._stops if eager else receiver.full)
+            finally:
+                self._feeding = False
             if self._schemas.history.waits and decoder.statements.waiting is None:
                 here = decoder.cursor.file, decoder.cursor.end
                 if self._schemas.history.pass_by(here, decoder.transactions.last_pos):
@@ -108,6 +113,10 @@ class MysqlStream(ChangeStream):
 
     def wake(self) -> None:
         self._dump.packets.wake()
+
+    @property
+    def reading(self) -> str:
+        return self._decoder.cursor.position if self._feeding else ""
 
     def table(self, schema: str, table: str) -> TableSchema | str | None:
         history = self._schemas.history

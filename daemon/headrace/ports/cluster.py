@@ -13,6 +13,20 @@ from headrace.ports.state import StateStore
 from headrace.settings.adapters import ClusterSettings
 
 
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """An event on which an event loop hung until the watchdog ended its process."""
+
+    place: str
+    """`file:offset` of the event, or of one shortly before it."""
+    position: str
+    """The stored position of that time."""
+    program: str
+    """Version and kind of the code that hung: other code may not."""
+    times: int = 1
+    """How often in a row, by whatever daemon."""
+
+
 class Lock(ABC):
     """Exclusive right to run one destination. An object may be acquired again after it was released."""
 
@@ -54,6 +68,14 @@ class Lock(ABC):
     async def recovered(self) -> None:
         """Returns once the lock service, which could not be reached, can be again; never otherwise."""
         await asyncio.Event().wait()
+
+    def note_hang(self, hang: Hang) -> None:  # noqa: B027  (a lock that is not shared has no successor to tell)
+        """Called in another thread while the event loop hangs, right before the process ends: leaves word for whoever
+        runs the destination next. Waits for nothing and never raises."""
+
+    async def hang(self) -> Hang | None:
+        """What note_hang() of a former holder has left. Raises LockServiceError."""
+        return None
 
     @property
     def declined(self) -> str:

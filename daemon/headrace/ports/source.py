@@ -120,6 +120,9 @@ class Receiver:
     """Whether read() is to return before it gives more. Asked after each few events."""
     between: Callable[[], bool] = lambda: False
     """Whether read() is to return as soon as it is between two transactions. Asked once each read()."""
+    hung: str = ""
+    """`file:offset` of an event on which event loops have hung, and which an operator has named to be passed over: it
+    is not looked at."""
     native: NativeRows | None = None
     """Makes messages of rows in native code; what it does not know goes to `rows`."""
 
@@ -169,6 +172,12 @@ class ChangeStream(ABC):
     @abstractmethod
     def wake(self) -> None:
         """The read() that waits, or else the next one, does not wait."""
+
+    @property
+    def reading(self) -> str:
+        """`file:offset` of the event that is being read at this moment, or of one shortly before it; "" while none is.
+        For another thread, while the event loop hangs."""
+        return ""
 
     @abstractmethod
     def table(self, schema: str, table: str) -> TableSchema | str | None:

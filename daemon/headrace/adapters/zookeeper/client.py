@@ -114,6 +114,13 @@ class Client:
         """The server that we are connected to has caught up when this returns."""
         await self._call(lambda: self._kazoo.sync_async(path), path, limit)
 
+    def write_soon(self, path: str, data: bytes) -> None:
+        """Writes a node, which is made when it is not there. May be called in any thread: it waits for nothing, and
+        what becomes of it nobody learns."""
+        with contextlib.suppress(Exception):
+            made = self._kazoo.create_async(path, data)
+            made.rawlink(lambda result: result.successful() or self._kazoo.set_async(path, data))
+
     async def multi(self, operations: Sequence[Op], limit: float) -> list[int]:
         """All or nothing. Returns the new version for each Set, 0 for the others. Raises Refused."""
         transaction = self._kazoo.transaction()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from headrace.adapters.zookeeper.proofs import Holding
 from headrace.adapters.zookeeper.session import Session
 from headrace.errors import LockServiceError
 from headrace.lease import NO_TERM, KnownEpoch, Lease, Term
-from headrace.ports.cluster import Lock
+from headrace.ports.cluster import Hang, Lock
 from headrace.tasks import set_within
 
 _log = structlog.get_logger(__name__)
@@ -114,6 +115,19 @@ class ZooKeeperLock(Lock):
 
     async def hand_over_asked(self) -> str:
         return await self._held.hand_over_asked()
+
+    def note_hang(self, hang: Hang) -> None:
+        self._session.write_soon(self._paths.hang, orjson.dumps(asdict(hang)))
+
+    async def hang(self) -> Hang | None:
+        node = await self._session.get(self._paths.hang)
+        if node is None:
+            return None
+        try:
+            raw = read_json(node.data)
+            return Hang(str(raw["place"]), str(raw["position"]), str(raw["program"]), int(raw["times"]))
+        except (KeyError, TypeError, ValueError):  # somebody else's
+            return None
 
     async def recovered(self) -> None:
         session, changed = self._session, asyncio.Event()

@@ -53,6 +53,8 @@ class DestinationPaths:
         """Parent of those that hold it or wait for it."""
         self.move = f"{base}/move"
         """Persistent: who is to have it next."""
+        self.hang = f"{base}/hang"
+        """Persistent: where the event loop of a holder hung last."""
         self.position = f"{base}/position"
         """Persistent: the confirmed position."""
         self.schema = f"{base}/schema"

@@ -151,6 +151,11 @@ class Session:
         """See Client.get. Waits for the connection. Raises LockServiceError."""
         return await self._read(lambda client: client.get(path, self.timeout, watch))
 
+    def write_soon(self, path: str, data: bytes) -> None:
+        """See Client.write_soon."""
+        if (client := self._client) is not None:
+            client.write_soon(path, data)
+
     async def children(self, path: str) -> list[str]:
         """Names below a node; none when it is not there. Waits for the connection. Raises LockServiceError."""
         return await self._read(lambda client: client.children(path, self.timeout))
