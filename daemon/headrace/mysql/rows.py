@@ -59,7 +59,8 @@ class RowsReader:
     def handler(self, kind: RowsKind) -> Handler:
         """The handler of one kind of rows events."""
         cursor, transactions, statements = self._cursor, self._transactions, self._statements
-        tables, emit, marked = self._maps.tables, self._receiver.rows, self._receiver.mark is not None
+        tables, older = self._maps.tables, self._maps.older
+        emit, marked = self._receiver.rows, self._receiver.mark is not None
         largest = self._options.max_event
         operation, extra, diffs = kind.operation, kind.extra, kind.diffs
         update = operation is Operation.UPDATE
@@ -71,7 +72,7 @@ class RowsReader:
                 return
             ordinal = transactions.events_done + 1
             table = tables.get(data[at : at + 6])
-            if table is None:
+            if table is None and (table := older(data[at : at + 6])) is None:
                 if not transactions.passing:
                     raise self._not_described()
                 transactions.events_done = ordinal
@@ -142,7 +143,7 @@ class RowsReader:
                 raise
 
         def on_compressed(data: bytes, at: int, stop: int) -> None:
-            table = tables.get(data[at : at + 6])
+            table = tables.get(data[at : at + 6]) or older(data[at : at + 6])
             if table is None or table.row_schema is None:
                 on_rows(data, at, stop)
                 return
@@ -318,7 +319,8 @@ class RowsReader:
     def _hold(self, number: int, data: bytes, at: int, stop: int) -> None:
         """Rows that may still be undone wait for the end of their group. Of those that nobody wants only the table's id
         waits: they are counted."""
-        table = self._maps.tables.get(data[at : at + 6])
+        number_of_table = data[at : at + 6]
+        table = self._maps.tables.get(number_of_table) or self._maps.older(number_of_table)
         if table is None:
             raise self._not_described()
         stop = stop if table.row_schema is not None else at + 8

@@ -25,8 +25,10 @@ log = structlog.get_logger(__name__)
 
 _TOLD = {heartbeat.TABLE: heartbeat.TABLE_SCHEMA, heartbeat.SIGNAL_TABLE: heartbeat.SIGNAL_SCHEMA}
 """Tables of our own whose rows are told."""
-_MAP_CACHE = 2_000
-"""TABLE_MAPs kept by their bytes; a table schema takes about 20 kB."""
+_MAPS, _NUMBERS = 4_000, 4_000
+"""TABLE_MAPs by their bytes, and table numbers, of one generation; what was not used for as many others is forgotten.
+What is made of a TABLE_MAP takes about 10 kB. The server gives a table another number whenever it opens it again, so
+that there are always new ones, and one statement describes fewer tables."""
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class KnownTables(Protocol):
 
 class TableMaps:
     """Handlers of TABLE_MAP and of the event that begins a file. `tables` has the tables by id; it stays the same
-    object."""
+    object. A number that it does not have may be that of an older() one."""
 
     def __init__(
         self,
@@ -78,10 +80,14 @@ class TableMaps:
         self._cursor, self._transactions, self._described = cursor, transactions, described
         self._captures, self._options = captures, options
         self.tables: dict[bytes, Table] = {}
+        self._older: dict[bytes, Table] = {}
+        """Those of the generation before, which are forgotten with the next: whatever is described, its rows come
+        within one."""
         self._ids: dict[str, bytes] = {}
         """Of the tables whose rows bring no names: the id that they had when they were last compared."""
         self._maps: dict[bytes, Table] = {}
         """By their bytes without the table id, which changes with every reopening of the table."""
+        self._older_maps: dict[bytes, Table] = {}
         self.native: KnownTables | None = None
 
     def on_format(self, data: bytes, at: int, stop: int) -> None:
@@ -92,12 +98,26 @@ class TableMaps:
     def forget_numbers(self) -> None:
         """Rows are taken for no table before it is described anew."""
         self.tables.clear()
+        self._older.clear()
         if self.native is not None:
             self.native.clear()
 
+    def _begin_generation(self) -> None:
+        self._older = dict(self.tables)
+        self.tables.clear()
+        if self.native is not None:
+            self.native.clear()
+
+    def older(self, number: bytes) -> Table | None:
+        """A table of the generation before, which belongs to the present one from here on."""
+        table = self._older.pop(number, None)
+        if table is not None:
+            self.tables[number] = table
+        return table
+
     def on_table_map(self, data: bytes, at: int, stop: int) -> None:
         body, transactions = data[at + 6 : stop], self._transactions
-        table = self._maps.get(body)
+        table = self._known(body)
         if table is None:
             if transactions.passing or (transactions.skipping and not transactions.holding):
                 table = Table("")  # its rows are passed over, so its schema may be unknown
@@ -107,6 +127,8 @@ class TableMaps:
         settled = not transactions.passing
         if table.nameless and settled and self._ids.get(table.name) != number:
             settled = self._compared(table, number)
+        if number not in self.tables and len(self.tables) >= _NUMBERS:
+            self._begin_generation()
         self.tables[number] = table
         if self.native is not None:
             if settled and self._maps.get(body) is table:
@@ -119,9 +141,11 @@ class TableMaps:
     def again(self, body: bytes, number: bytes) -> bool:
         """A TABLE_MAP that was there before, by its body without the number that it gives its table. Whether it may
         have that: not when it has to be looked at once more."""
-        table = self._maps.get(body)
+        table = self._known(body)
         if table is None or (table.nameless and self._ids.get(table.name) != number):
             return False
+        if number not in self.tables and len(self.tables) >= _NUMBERS:
+            self._begin_generation()
         self.tables[number] = table
         return True
 
@@ -143,10 +167,10 @@ class TableMaps:
         self._described.forget()
 
     def refresh(self) -> None:
-        """Takes tables from the history anew."""
+        """Takes tables from the history anew. What was described already may have rows yet."""
         self._maps.clear()
-        if self.native is not None:
-            self.native.clear()
+        self._older_maps.clear()
+        self._begin_generation()
 
     def _new(self, body: bytes) -> Table:
         try:
@@ -165,9 +189,19 @@ class TableMaps:
             except BROKEN as error:
                 if not self._pass_over(f"table {table.name} is not understood: {error}", error):
                     return table
-        if len(self._maps) >= _MAP_CACHE:
-            del self._maps[next(iter(self._maps))]
+        self._keep(body, table)
+        return table
+
+    def _keep(self, body: bytes, table: Table) -> None:
+        if len(self._maps) >= _MAPS:
+            self._older_maps, self._maps = self._maps, {}
         self._maps[body] = table
+
+    def _known(self, body: bytes) -> Table | None:
+        """A table by its TABLE_MAP, when that was there lately."""
+        table = self._maps.get(body)
+        if table is None and (table := self._older_maps.pop(body, None)) is not None:
+            self._keep(body, table)
         return table
 
     def _own(self, body: bytes, known: TableSchema) -> RowSchema | None:
