@@ -110,17 +110,29 @@ class FormatAdapter(ABC):
         raise LookupError("messages in this format can't be read back")
 
 
+_TABLES = 6_000
+"""Tables of which anything is kept."""
+
+
 def per_schema(make: Callable[[TableSchema], _Made]) -> Callable[[TableSchema], _Made]:
     """What `make` works out, once a table schema. It is found by identity, which is quick: an entry holds its schema,
-    so the id can't be used again."""
+    so the id can't be used again. The last two schemas of a table are kept, that of the stream and that of a snapshot:
+    a table that is dropped and created again for ever takes no more."""
     known: dict[int, tuple[TableSchema, _Made]] = {}
+    last: dict[tuple[str, str], list[int]] = {}
 
     def of(schema: TableSchema) -> _Made:
         entry = known.get(id(schema))
         if entry is None:
-            if len(known) > 10_000:
+            if len(last) > _TABLES:
                 known.clear()
-            entry = known[id(schema)] = (schema, make(schema))
+                last.clear()
+            made = make(schema)
+            of_table = last.setdefault((schema.schema, schema.table), [])
+            if len(of_table) > 1:
+                known.pop(of_table.pop(0), None)
+            of_table.append(id(schema))
+            entry = known[id(schema)] = (schema, made)
         return entry[1]
 
     return of
