@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,8 @@ class Dump:
 class Sleeping(Watchdog):
     """A watchdog that ends no process: leases of tests may have clocks of their own."""
 
-    def cover(self, lease: Lease) -> Cover:
-        return Cover(lease)
+    def cover(self, lease: Lease, note: Callable[[], str] = str) -> Cover:
+        return Cover(lease, note)
 
     def uncover(self, cover: Cover) -> None:
         pass

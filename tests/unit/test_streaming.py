@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.destination.status import DestinationStatus
 from headrace.errors import Fenced, HeadraceError, PositionLost, SourceSilent, SourceUnreachable
 from headrace.model import Column, MessageBatch, Position, State
 from headrace.mysql.schema.ddl.definition import TableDefinition
@@ -145,6 +146,30 @@ async def test_what_came_before_the_servers_refusal_is_published_and_the_lost_po
     assert run.sink.ids == IDS
     assert (await stored(store)).offset == starts[3]
     assert (run.status.state, run.status.lost_kind) == (State.POSITION_LOST, "position_purged")
+
+
+async def test_a_lost_position_is_shown_once_the_position_before_it_is_stored(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, starts, _ = three()
+    refusal = error_packet(1236, "Could not find first log file name in binary log index file")
+    run = await begin(store, bytes(log.packets) + refusal, sink=HeldSink(held=True))
+    seen: list[int] = []
+    fail = DestinationStatus.fail
+
+    def note(status: DestinationStatus, error: HeadraceError) -> None:
+        fail(status, error)
+        seen.append(status.position.offset if status.position is not None else 0)
+
+    monkeypatch.setattr(DestinationStatus, "fail", note)
+    task = run.task()
+    await until(lambda: run.sink.messages == len(IDS))
+    await asyncio.sleep(0)
+    assert run.status.state is not State.POSITION_LOST, "what was read before it is not confirmed"
+    run.sink.flow()
+    with pytest.raises(PositionLost):
+        await task
+    assert seen == [starts[3]]
 
 
 async def test_what_is_not_confirmed_in_time_stays_behind_and_is_told(store: Any) -> None:

@@ -16,7 +16,7 @@ from headrace.destination.publisher import Publisher
 from headrace.destination.snapshotting import Snapshotting
 from headrace.destination.stall import StallDetector
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, HeadraceError, SourceEnded, SourceSilent
+from headrace.errors import Fenced, HeadraceError, PositionLost, SourceChanged, SourceEnded, SourceSilent
 from headrace.model import MessageBatch
 from headrace.parking.compensation import Compensation
 from headrace.pipeline.message_builder import MessageBuilder
@@ -38,6 +38,8 @@ _LITTLE = 16 * 1024
 _UNASKED = 4
 """How many times as long reading rests after nothing that is published came: mostly heartbeats, those of every other
 destination of the server among them."""
+_ABOUT_POSITIONS = (PositionLost, SourceChanged)
+"""Errors whose state is shown once the position that it is about is stored."""
 _TURN = 0.005
 """Seconds that rows of a snapshot may take at a time."""
 _SHARE = 0.2
@@ -78,7 +80,8 @@ class Run:
                 lambda: checkpointer.guard,
                 self._log,
             )
-        self._failing = False
+        self._failed: HeadraceError | None = None
+        """Why nothing more can be read, while what was read is still confirmed."""
         self._blocked_until = 0.0
         self._opened_at = time.monotonic()
         self._version = source.version
@@ -149,6 +152,10 @@ class Run:
         # What is not saved is sent again; the first error is the one to tell.
         with contextlib.suppress(HeadraceError):
             await self._checkpointer.checkpoint()
+        if isinstance(
+            self._failed, _ABOUT_POSITIONS
+        ):  # now the position that people see is the one that the state is about
+            self._status.fail(self._failed)
         self._unconfirmed.end_run()
         for holder in (self._publisher, self._builder):  # this run may be kept by a cycle for long
             holder.clear()
@@ -168,8 +175,9 @@ class Run:
         # That the source is silent is noticed by the clock's task too.
         reading = done == {"read"} or (done == {"watch"} and isinstance(error, SourceSilent))
         if reading and isinstance(error, HeadraceError) and not isinstance(error, Fenced):
-            self._failing = True
-            self._status.fail(error)
+            self._failed = error
+            if not isinstance(error, _ABOUT_POSITIONS):
+                self._status.fail(error)
             with contextlib.suppress(HeadraceError):  # the first error is the one to tell
                 await self._drain(tasks, set(tasks) - done - {"read"})
         if error is not None:
@@ -351,11 +359,11 @@ class Run:
             self._heartbeats.check()
             self._snapshotting.tell()
             self._control.look()
-            if not self._failing:
+            if self._failed is None:
                 await self._stalls.look(self._source)
             self._outage.look()  # so that its end is no state of its own
             oldest = self._status.oldest_unconfirmed_at = self._unconfirmed.oldest
-            if not self._failing and not self._publisher.suspended and self._told.events:
+            if self._failed is None and not self._publisher.suspended and self._told.events:
                 self._stalls.judge(oldest, self._unconfirmed.confirmed_at)
 
 
