@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from headrace import __version__
+
 INTERFACE = 3
 """The number of the interface that this version calls; another one's functions may mean something else."""
 Choice = Literal["auto", "off"]
@@ -38,4 +40,6 @@ def find(choice: Choice = "auto") -> Native:
     interface, version = getattr(module, "INTERFACE", None), str(getattr(module, "__version__", "unknown"))
     if interface != INTERFACE:
         return Native(None, "", f"headrace-native {version} has interface {interface}, not {INTERFACE}")
+    if version != __version__:
+        return Native(None, "", f"headrace-native {version} is not of version {__version__}, which headrace has")
     return Native(module, version)

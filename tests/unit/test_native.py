@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import random
 import struct
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
 import pytest
 
-from headrace import native
+from headrace import __version__, native
 from headrace.adapters.kafka import aiokafka_internals
 from headrace.adapters.kafka.producer import build_batches, make_producer
 from headrace.adapters.kafka.settings import KafkaSinkSettings
+from headrace.cli.check_native import native_use
 from headrace.cli.wiring import new_format
 from headrace.errors import NotUnderstood
 from headrace.model import Column, Position, RowsChange, TableSchema
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
 from headrace.mysql.events.dump_start import DumpStart
+from headrace.mysql.values import column_types as ct
 from headrace.mysql.values.jsonb import json_text
 from headrace.pipeline.message_builder import make_builder
+from headrace.pipeline.native_output import reason_of_destination
 from headrace.ports.source import Receiver
 from headrace.rules.hashes import murmur2
 from headrace.settings.daemon import DaemonSettings
@@ -34,7 +40,8 @@ from headrace_common.numbers import float32, float_text
 from tests import native_differential
 from tests.configured import destination_of
 from tests.made_binlog import Binlog, decoder, feed
-from tests.random_tables import json_bytes
+from tests.random_tables import Column as Column_
+from tests.random_tables import Table, json_bytes, stream
 
 MODULE: Any = native.find().module
 needs_native = pytest.mark.skipif(MODULE is None, reason="headrace-native is not installed: scripts/build-native")
@@ -224,6 +231,10 @@ def test_what_is_found_says_why_it_is_python() -> None:
     sys.modules["headrace_native"] = types.ModuleType("headrace_native")
     assert str(native.find()) == "Python (headrace-native unknown has interface None, not 3)"
     native.find.cache_clear()
+    old = sys.modules["headrace_native"] = types.ModuleType("headrace_native")
+    old.INTERFACE, old.__version__ = native.INTERFACE, "0.0.9"  # type: ignore[attr-defined]
+    assert str(native.find()) == f"Python (headrace-native 0.0.9 is not of version {__version__}, which headrace has)"
+    native.find.cache_clear()
     sys.modules["headrace_native"] = None  # type: ignore[assignment]
     assert native.find().module is None
 
@@ -385,3 +396,132 @@ def test_a_fault_of_native_code_stops_the_destination_with_a_remedy() -> None:
     with pytest.raises(NotUnderstood, match="native code fails behind this position") as raised:
         feed(one, bytes(binlog.packets))
     assert 'native = "off"' in raised.value.remedy
+
+
+def used(data: bytes, config: DestinationSettings) -> dict[tuple[str, str], str]:
+    """By table, why Python makes its rows."""
+    builder = make_builder(config, new_format(config), "server", 5, MODULE)
+    into = Receiver(rows=builder.emit, large=builder.emit_large, native=builder.native)
+    made = Decoder(
+        native_differential.WHOLE,
+        into,
+        captures=builder.captures,
+        options=DecoderOptions.of(config, DaemonSettings()),
+    )
+    read_whole(made, data)
+    assert builder.native is not None
+    return builder.native.use.tables
+
+
+def read_whole(reader: Decoder, data: bytes) -> None:
+    at, more = 0, True
+    while more:
+        at, more = reader.feed(data, at, lambda: False)
+
+
+def table(name: str, number: int, *columns: Column_) -> Table:
+    keyed = [Column_(ct.LONG, b"", ct.LONG, 4), *columns]
+    return Table(random.Random(1), name, number, keyed, [0])
+
+
+@needs_native
+def test_it_is_said_of_each_table_whether_native_code_makes_its_rows_and_why_not() -> None:
+    text = lambda charset: Column_(ct.BLOB, b"\x04", ct.BLOB, 4, charset)  # noqa: E731
+    tables = [
+        table("plain", 1, text("utf8mb4"), text("latin1"), text("binary")),
+        table("chinese", 2, text("gbk")),
+        table("times", 3, Column_(ct.TIMESTAMP2, b"\0", ct.TIMESTAMP2, 0)),
+        table("masked", 4, text("utf8mb4")),
+        table("some", 5, text("utf8mb4")),
+    ]
+    binlog = Binlog().begin_file()
+    binlog.gtid(1, 1_700_000_000_000_000)
+    binlog.query("BEGIN")
+    for one in tables:
+        binlog.event(19, one.body())
+    data = bytes(binlog.packets)
+    filters = {
+        "mask": [{"tables": "shop\\.masked", "columns": ["c1"], "mask": "null"}],
+        "where": [{"tables": "shop\\.some", "rows": "c1 is not null"}],
+    }
+    config = settings_of({"time_zone": "Asia/Shanghai"}, filter=filters)
+    assert used(data, config) == {
+        ("shop", "plain"): "",
+        ("shop", "chinese"): "it does not know the type of column c1",
+        ("shop", "times"): "it does not know the type of column c1",
+        ("shop", "masked"): "a column is masked",
+        ("shop", "some"): "rows are left out, or spread by Canal's hash",
+    }
+    assert used(data, settings_of({}))["shop", "times"] == ""
+
+
+def settings_of(message: dict[str, Any], **more: Any) -> DestinationSettings:
+    return destination_of(
+        {
+            "name": "shop",
+            "source": {"host": "h", "user": "u", "password": "p"},
+            "route": {"topic": "shop"},
+            "sink": {"type": "jsonl", "path": "-"},
+            "message": message,
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, ""),
+        ({"filter": {"transactions": True}}, "the begin and end of transactions are published"),
+        (
+            {"sink": {"type": "rabbitmq", "hosts": "h:5672", "user": "u", "password": "p", "exchange": "e"}},
+            '[sink] type = "rabbitmq" has each message looked at by itself',
+        ),
+        (
+            {"sink": {"type": "kafka", "bootstrap_servers": "k:9092", "on_oversize": "park"}},
+            '[sink] type = "kafka" has each message looked at by itself, with on_oversize = "park"',
+        ),
+    ],
+)
+def test_it_is_said_of_a_destination_why_native_code_makes_none_of_its_rows(more: dict[str, Any], reason: str) -> None:
+    assert reason_of_destination(settings_of({}, **more), "") == reason
+    assert reason_of_destination(settings_of({}, **more), "headrace-native is not installed").startswith("headrace-")
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(20))
+def test_the_check_says_before_what_a_stream_finds(seed: int) -> None:
+    rng = random.Random(seed)
+    config = native_differential.settings(rng)
+    if reason_of_destination(config, ""):
+        return
+    data = stream(rng, broken=0)
+    schemas: dict[tuple[str, str], TableSchema] = {}
+    builder = make_builder(config, new_format(config), "server", 5)
+
+    def note(change: RowsChange) -> None:
+        schemas[change.schema.schema, change.schema.table] = change.schema
+
+    plain_decoder = Decoder(
+        native_differential.WHOLE, Receiver(rows=note), captures=builder.captures, options=DecoderOptions()
+    )
+    with contextlib.suppress(NotUnderstood):
+        read_whole(plain_decoder, data)
+    with contextlib.suppress(NotUnderstood):
+        found = used(data, config)
+        expected = " ".join(one.sentence for one in native_use(DaemonSettings(), config, new_format(config), schemas))
+        for name in schemas:
+            if name in found:
+                assert (".".join(name) in expected) == bool(found[name]), (found, expected)
+
+
+def test_headrace_and_its_native_code_have_one_version() -> None:
+    root = Path(__file__).parents[2]
+    versions = {
+        name: tomllib.loads((root / name).read_text())[section]["version"]
+        for name, section in (("pyproject.toml", "project"), ("native/pyproject.toml", "project"))
+    }
+    versions["native/Cargo.toml"] = tomllib.loads((root / "native/Cargo.toml").read_text())["workspace"]["package"][
+        "version"
+    ]
+    assert set(versions.values()) == {__version__}, versions

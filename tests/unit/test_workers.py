@@ -24,6 +24,7 @@ from headrace.http.health import describe, health
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State, TableRows
 from headrace.parking.parking import Waiting
+from headrace.pipeline.native_output import NativeUse
 from headrace.ports.finding import Level
 from headrace.settings.destination import Settings
 from headrace.workers import channel as channels
@@ -148,6 +149,7 @@ def full_status() -> DestinationStatus:
     status.round_trips = RoundTrips()
     status.round_trips.note(0.3)
     status.tables.add(TableRows("shop", "t", 1, 2, 3, 4, 5))
+    status.native = NativeUse("it is off", {("shop", "t"): "a reason"})
     status.lag.stored(time.time_ns() // 1000 - 7_000_000)
     status.lease = Lease(30.0, margin=1.5)
     status.lease.prove(time.monotonic())

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace.cli.check_folders import look_at_folders
+from headrace.cli.check_native import native_use
 from headrace.cli.check_report import JsonReport, Report, SqlReport
 from headrace.cli.common import add_config, positive
 from headrace.cli.decode import printing_settings
@@ -104,7 +105,11 @@ async def command(settings: Settings, report: Report) -> int:
             if not number:
                 away, blind = _blind(found, address)
         report.add(name, "state", await _position(settings.daemon, destination, kept, name in unread, away, blind))
-        rules = [_not_looked_at("rules", blind)] if blind else await _limited("rules", _check_rules(destination))
+        rules = (
+            [_not_looked_at("rules", blind)]
+            if blind
+            else await _limited("rules", _check_rules(settings.daemon, destination))
+        )
         report.add(name, "rules", rules)
         report.add(name, "sink", await _limited("sink", _check_sink(destination, shared.probe_sink(destination))))
     return report.end()
@@ -241,8 +246,9 @@ async def _tables(daemon: DaemonSettings, destination: DestinationSettings) -> l
     return [ok("snapshot", f"the first start publishes {about}")]
 
 
-async def _check_rules(destination: DestinationSettings) -> list[Finding]:
-    return check_rules(destination, new_format(destination), await schemas_now(destination.source, lambda _, __: True))
+async def _check_rules(daemon: DaemonSettings, destination: DestinationSettings) -> list[Finding]:
+    tables, fmt = await schemas_now(destination.source, lambda _, __: True), new_format(destination)
+    return check_rules(destination, fmt, tables) + native_use(daemon, destination, fmt, tables)
 
 
 async def _check_sink(destination: DestinationSettings, sink: Sink) -> list[Finding]:

@@ -29,7 +29,7 @@ def begin_process(settings: Settings) -> str:
     """Prepares the process for rows; which native code makes them. Raises what `find` raises."""
     spare_collector()
     native = find(settings.daemon.native)
-    log.info("rows are made by", code=str(native))
+    log.debug("rows are made by", code=str(native))
     return str(native)
 
 

@@ -49,7 +49,13 @@ async def command(settings: Settings, env: Mapping[str, str]) -> int:
     """Runs the daemon; the exit status. `env` is what files that change are filled in from. Raises HeadraceError when
     the state store or HTTP can't be opened."""
     logs.configure(settings.log.format, settings.log.level)
-    log.info("headrace starts", version=__version__, node=settings.daemon.node, destinations=[*settings.destinations])
+    log.info(
+        "headrace starts",
+        version=__version__,
+        rows_by=str(find(settings.daemon.native)),
+        node=settings.daemon.node,
+        destinations=[*settings.destinations],
+    )
     reloader = Reloader(settings, Loader(ADAPTERS, env))
     notifier = Notifier.from_env(os.environ)
     if settings.daemon.processes > 1:

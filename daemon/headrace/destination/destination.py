@@ -33,6 +33,7 @@ from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
 from headrace.pipeline.message_builder import make_builder
+from headrace.pipeline.native_output import NativeUse, reason_of_destination
 from headrace.ports.cluster import Hang
 from headrace.ports.source import Heartbeat, OpenSource
 from headrace.ports.state import StateChange, StateStore, Stored
@@ -248,13 +249,16 @@ class Destination:
                 if parking is not None:
                     await parking.open(self._checkpointer.guard)
                 epoch, stalls = self._checkpointer.guard.epoch, StallDetector(self._context, second)
+                native = find(self._daemon.native)
+                reason = reason_of_destination(self._settings, native.reason)
                 builder = make_builder(
                     self._settings,
                     self._parts.new_format(),
                     source.start.server_uuid,
                     epoch,
-                    find(self._daemon.native).module,
+                    None if reason else native.module,
                 )
+                self.status.native = builder.native.use if builder.native is not None else NativeUse(reason)
                 merge = SnapshotMerge(
                     begin.snapshots,
                     builder.captures,

@@ -19,6 +19,7 @@ from headrace.errors import HeadraceError, LostKind, PositionLost, guided, named
 from headrace.lease import Lease
 from headrace.model import Gap, Position, State
 from headrace.parking.parking import Waiting
+from headrace.pipeline.native_output import NativeUse
 
 _ANY = frozenset(State)
 _STAYS = _ANY - {State.STARTING}
@@ -91,6 +92,7 @@ class DestinationStatus:
     transactions: int = 0
     tables: TableTotals = field(default_factory=TableTotals)
     """The rows by table."""
+    native: NativeUse = field(default_factory=NativeUse)
     events: int = 0
     bytes_received: int = 0
     bytes_published: int = 0

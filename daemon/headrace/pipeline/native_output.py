@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import structlog
 
 from headrace.errors import HeadraceError
 from headrace.model import MessageBatch, TableRows, TableSchema
@@ -12,6 +14,12 @@ from headrace.pipeline.projection import Projections
 from headrace.pipeline.table_projection import TableProjection
 from headrace.ports.format import KeyedFormat, ValueFormat
 from headrace.ports.source import NativeRows
+from headrace.settings.destination import DestinationSettings
+
+log = structlog.get_logger(__name__)
+
+_NAMED = 3
+"""Columns that a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,66 @@ class Builder:
     """After how many more bytes and messages they should be taken."""
     grew: Callable[[int, int], None]
     """So many bytes and messages have come in."""
+
+
+_MOST_TABLES = 200
+"""Of which it is remembered whether native code makes their rows."""
+
+
+@dataclass(slots=True)
+class NativeUse:
+    """Whether native code makes the rows of a destination."""
+
+    reason: str = ""
+    """Why it makes none, as a clause; "" where it makes those of some tables."""
+    tables: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By schema and table, why Python makes the rows; "" where native code does. The first that came."""
+
+    def note(self, schema: str, table: str, reason: str) -> bool:
+        """A table has come; whether there is anything new about it."""
+        name = schema, table
+        if self.tables.get(name) == reason or (len(self.tables) >= _MOST_TABLES and name not in self.tables):
+            return False
+        self.tables[name] = reason
+        return True
+
+    @property
+    def of_python(self) -> dict[str, str]:
+        """The tables whose rows Python makes, and why."""
+        return {".".join(name): reason for name, reason in self.tables.items() if reason}
+
+
+def reason_of_destination(settings: DestinationSettings, missing: str) -> str:
+    """Why native code makes no rows of a destination, as a clause; "" when it may. `missing`: why there is none."""
+    sink = settings.sink.capabilities
+    if missing:
+        return missing
+    if sink.parks or sink.retries or sink.tag is not None:
+        return f'[sink] type = "{settings.sink.type}" has each message looked at by itself' + (
+            ', with on_oversize = "park"' if settings.sink.type == "kafka" else ""
+        )
+    return "the begin and end of transactions are published" if settings.wants_marks else ""
+
+
+def reason_of_table(
+    projection: TableProjection, fmt: ValueFormat | KeyedFormat, unknown: Sequence[str], *, one_log: bool, several: bool
+) -> str:
+    """The same of one table. `unknown` are columns whose type or character set it does not know; `several`: messages
+    have more than one row, but not all of an event."""
+    if unknown:
+        return f"it does not know the type of column {', '.join(unknown[:_NAMED])}"
+    if projection.kept is None:
+        return "a column is masked"
+    if not projection.simple and projection.native_key() is None:
+        return "rows are left out, or spread by Canal's hash"
+    if not projection.simple and (one_log or several):
+        return "rows are spread, and messages have several"
+    schema = projection.schema
+    if fmt.native(schema) is None:
+        alone = [replace(schema, columns=(column,), keys=()) for column in schema.columns]
+        names = [one.columns[0].name for one in alone if fmt.native(one) is None]
+        return f"it does not know how [message] prints column {', '.join(names[:_NAMED])}"
+    return ""
 
 
 class NativeOutput(NativeRows):
@@ -55,6 +123,7 @@ class NativeOutput(NativeRows):
         self._batches: list[tuple[MessageBatch, Any]] = []
         self.now_ms = 0
         self._runs = False
+        self.use = NativeUse()
         self.accepts: Callable[[], bool] = lambda: True
         """Whether nobody else has to see the rows."""
 
@@ -102,12 +171,18 @@ class NativeOutput(NativeRows):
             projection = self._projections.of(schema)
         except HeadraceError:  # told when rows come by
             return None
-        spec = self._format.native(projection.schema)
-        route = self._route(projection)
+        unknown = [column.name for column, one in zip(schema.columns, layouts, strict=False) if one is None]
+        several = self._rows_per_message > 1
+        reason = reason_of_table(projection, self._format, unknown, one_log=self._one_log, several=several)
+        spec, route = self._format.native(projection.schema), self._route(projection)
         known = [layout for layout in layouts if layout is not None]
-        if spec is None or route is None or projection.kept is None or len(known) < len(layouts):
+        if not reason and (spec is None or route is None or projection.kept is None or len(known) < len(layouts)):
+            reason = "it has a column that is not shown"
+        if self.use.note(schema.schema, schema.table, reason) and reason:
+            log.info("Python makes the rows of a table", table=schema.name, reason=reason)
+        if reason or spec is None or route is None or projection.kept is None:
             return None
-        columns = [(field, *column) for field, column in zip(projection.kept, spec.columns, strict=True)]
+        columns = [(number, *column) for number, column in zip(projection.kept, spec.columns, strict=True)]
         try:
             return self.output.table(
                 known,

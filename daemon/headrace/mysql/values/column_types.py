@@ -185,6 +185,19 @@ def _large(kind: int, size: int, column: Column, largest: int) -> MakeLarge | No
     return large_text(codec_of(column.charset)) if kind == BLOB else None
 
 
+def known_to_native_code(column: Column, options: ValueOptions = DEFAULTS) -> bool:
+    """Whether native code decodes a column, as far as its declaration tells."""
+    kind = column.kind
+    if kind == "timestamp":
+        return options.time_zone == "UTC"
+    if kind == "vector" or kind in mariadb_values.FIXED_BINARY:
+        return False
+    if column.charset in ("", "binary") or column.labels:
+        return True
+    codec = codec_of(column.charset)
+    return codec.python == "utf-8" or single_byte_characters(column.charset) is not None
+
+
 def _var_layout(kind: int, meta: int, size: int, column: Column, codec: str) -> Layout | None:
     if kind == JSON:
         return "json", size

@@ -1,0 +1,52 @@
+"""What `headrace check` says of native code: which tables' rows it makes, and why not the others'."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from headrace.errors import HeadraceError
+from headrace.model import TableSchema
+from headrace.mysql.values.column_types import ValueOptions, known_to_native_code
+from headrace.native import find
+from headrace.pipeline.native_output import reason_of_destination, reason_of_table
+from headrace.pipeline.projection import Projections
+from headrace.ports.finding import Finding, ok
+from headrace.ports.format import KeyedFormat, ValueFormat
+from headrace.settings.daemon import DaemonSettings
+from headrace.settings.destination import DestinationSettings
+
+_NAMED = 5
+"""Tables that a line names."""
+
+
+def native_use(
+    daemon: DaemonSettings,
+    destination: DestinationSettings,
+    fmt: ValueFormat | KeyedFormat,
+    tables: Mapping[tuple[str, str], TableSchema],
+) -> list[Finding]:
+    """Which captured tables native code reads, and why not the others. A table that fits no rule is told elsewhere."""
+    native = find(daemon.native)
+    if reason := reason_of_destination(destination, native.reason):
+        return [ok("native", f"Python makes the rows: {reason}")]
+    projections, options = Projections(destination, fmt), ValueOptions(destination.message.capabilities.time_zone)
+    several, reasons = destination.message.rows_per_message > 1, dict[str, str]()
+    for schema in tables.values():
+        if not projections.captures(schema.schema, schema.table):
+            continue
+        unknown = [column.name for column in schema.columns if not known_to_native_code(column, options)]
+        with contextlib.suppress(HeadraceError):
+            reasons[schema.name] = reason_of_table(
+                projections.of(schema),
+                fmt,
+                unknown,
+                one_log=destination.sink.capabilities.one_log,
+                several=several,
+            )
+    of_python = [f"{name} ({reason})" for name, reason in sorted(reasons.items()) if reason]
+    if not of_python:
+        return [ok("native", f"native code makes the rows of all {len(reasons)} tables")] if reasons else []
+    more = f" and {len(of_python) - _NAMED} more" if len(of_python) > _NAMED else ""
+    sentence = f"Python makes the rows of {len(of_python)} of {len(reasons)} tables: {', '.join(of_python[:_NAMED])}"
+    return [ok("native", sentence + more)]
