@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -106,6 +109,24 @@ def test_every_dependency_has_a_lowest_version() -> None:
         requirement = Requirement(line)
         ends = {part.operator for part in requirement.specifier}
         assert requirement.name == "headrace" or ends & {"==", ">="}, line
+
+
+def test_an_extra_takes_no_later_minor_version_than_the_one_that_the_tests_run_with() -> None:
+    versions, open_ended = locked(), []
+    extras = [name for name in PROJECT["optional-dependencies"] if name != "dev"]
+    for line in {one for extra in extras for one in PROJECT["optional-dependencies"][extra]}:
+        requirement = Requirement(line)
+        run = Version(versions[canonicalize_name(requirement.name)])
+        if requirement.specifier.contains(f"{run.major}.{run.minor + 1}"):
+            open_ended.append(f"{line}, and the lock file has {run}")
+    assert open_ended == []
+
+
+def test_the_extra_spark_takes_no_pyspark_that_has_not_run() -> None:
+    (line,) = [one for one in PROJECT["optional-dependencies"]["spark"] if one.startswith("pyspark")]
+    allowed, known = Requirement(line).specifier, sorted(map(Version, KNOWN_VERSIONS["pyspark"]))
+    assert all(allowed.contains(one) for one in known)
+    assert not allowed.contains(f"{known[-1].major}.{known[-1].minor}.{known[-1].micro + 1}")
 
 
 def run_without(package: str, code: str) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ INTERNALS = {
     "aiomysql": "headrace.mysql.wire.aiomysql_internals",
     "aiormq": "headrace.adapters.rabbitmq.aiormq_internals",
     "kazoo": "headrace.adapters.zookeeper.kazoo_internals",
+    "pyspark": "headrace_spark.java.pyspark_internals",
     "rocketmq": "headrace.adapters.rocketmq.rocketmq_internals",
 }
 DOCUMENTED = {
@@ -35,6 +36,14 @@ DOCUMENTED = {
         "kazoo.security",
     },
     "rocketmq": {"rocketmq", "rocketmq.v5.exception"},
+    "pyspark": {
+        "pyspark",
+        "pyspark.sql",
+        "pyspark.sql.functions",
+        "pyspark.sql.streaming.listener",
+        "pyspark.sql.streaming.query",
+        "pyspark.sql.types",
+    },
 }
 """Modules of each library that may be imported elsewhere. The parser of mysql-replication takes PyMySQL's packets."""
 OTHERS = {"_exit", "_jvm", "_jsc"}
