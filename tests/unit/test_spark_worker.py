@@ -14,6 +14,7 @@ from headrace_documents.elastic.bulk import BulkWriter, encode
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.batch import worker as worker_module
 from headrace_spark.batch.worker import DeadLetter, Record, Worker
 from headrace_spark.batch.writing import PatientWriter
 from headrace_spark.outages.reports import LOGGER
@@ -307,6 +308,24 @@ def test_a_dead_letter_is_the_message_unchanged_with_reason_and_position() -> No
     assert header(letter, "headrace-id") == "x"
     assert len(fake.requests[0]) == 1
     assert worker.counts()["dead_letters"] == 1
+
+
+def test_of_many_dead_letters_the_first_of_each_minute_have_a_line_and_the_next_says_how_many_had_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(worker_module, "_lines", worker_module._Lines())
+    monkeypatch.setattr(worker_module.time, "monotonic", lambda: now)
+    logs.configure("json")
+    letters, _ = work(FakeCluster(), *(Record(None, b"no", "topic", 0, number, None) for number in range(500)))
+    assert len(letters) == 500
+    for letter in letters:
+        worker_module.tell(letter)
+    now += worker_module.EVERY
+    worker_module.tell(letters[0])
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["offset"] for line in lines] == [*range(worker_module.LINES), 0]
+    assert [line.get("left_out") for line in lines] == [None] * worker_module.LINES + [500 - worker_module.LINES]
 
 
 def test_one_dead_letter_a_message_however_many_rows_are_refused() -> None:
