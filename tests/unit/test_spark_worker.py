@@ -17,6 +17,7 @@ from headrace_documents.settings import ElasticsearchSettings
 from headrace_spark.batch import worker as worker_module
 from headrace_spark.batch.worker import DeadLetter, Record, Worker
 from headrace_spark.batch.writing import PatientWriter
+from headrace_spark.outages import reports
 from headrace_spark.outages.reports import LOGGER
 from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.status.counting import Counts
@@ -224,6 +225,26 @@ def test_a_writer_of_spark_waits_for_as_long_as_it_takes(capsys: pytest.CaptureF
     assert max(waits) <= 10
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [one["event"] for one in told if one["logger"] == LOGGER] == ["waiting"] * 6 + ["progress"]
+
+
+def test_a_writer_of_a_command_says_in_words_that_it_waits_and_nothing_while_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.configure("json")
+    monkeypatch.setattr(reports, "_EVERY", 0.0)
+    away = iter([True, False, False])
+
+    def answer() -> str:
+        if next(away):
+            raise BulkError("no answer within 2 s")
+        return "there"
+
+    elastic = settings().elasticsearch
+    made = PatientWriter(elastic, cast(Cluster, FakeCluster()), Counts(), reports.OfCommand(), sleep=lambda _: None)
+    assert [made.ask("i", answer), made.ask("i", answer)] == ["there", "there"]
+    (told,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (told["event"], told["level"]) == ("Elasticsearch takes nothing; it is asked again", "warning")
+    assert "no answer in time" in told["cause"]
 
 
 def test_a_writer_of_what_is_to_end_gives_up() -> None:
