@@ -30,7 +30,8 @@ VERSIONS = [one for one in KNOWN_VERSIONS["pyspark"] if one != pyspark.__version
 def python(stack: Stack, request: pytest.FixtureRequest) -> str:
     """A Python that has this clone, and what the lock names but for Spark."""
     wanted = f"pyspark=={request.param}"
-    lock = re.sub(r"^(pyspark|py4j)==.*\n", "", (ROOT / "requirements-dev.lock").read_text(), flags=re.MULTILINE)
+    pins = re.findall(r"^\S+==\S+", (ROOT / "requirements-dev.lock").read_text(), flags=re.MULTILINE)
+    lock = "\n".join(one for one in pins if not one.startswith(("pyspark==", "py4j==")))
 
     def build(fresh: Path) -> None:
         (fresh / "constraints").write_text(lock)

@@ -215,10 +215,12 @@ def test_the_installed_distribution_is_this_pyproject() -> None:
     assert distribution("headrace").version == PROJECT["version"]
 
 
-def locked() -> dict[str, str]:
-    """Names and versions of the lock file."""
-    lines = (ROOT / "requirements-dev.lock").read_text().splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+LOCKS = ("requirements-dev.lock", "requirements.lock", "requirements-build.lock")
+
+
+def locked(name: str = "requirements-dev.lock") -> dict[str, str]:
+    """Names and versions of a lock file."""
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+) ", (ROOT / name).read_text(), re.MULTILINE))
 
 
 def test_the_lock_file_has_everything_that_development_needs_within_its_range() -> None:
@@ -231,9 +233,46 @@ def test_the_lock_file_has_everything_that_development_needs_within_its_range() 
     assert wrong == []
 
 
-def test_the_lock_file_has_names_and_versions_only() -> None:
-    lines = (ROOT / "requirements-dev.lock").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    assert [line for line in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9a-z.]+", line)] == []
-    names = [line.split("==")[0] for line in pins]
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_file_has_a_version_and_hashes_for_each_name_and_nothing_else(name: str) -> None:
+    first, _, pins = (ROOT / name).read_text().partition("\n")
+    assert first == "# Written by scripts/lock."
+    one = r"[a-z0-9-]+==[0-9a-z.]+( \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    assert re.fullmatch(f"({one})+", pins)
+    names = list(locked(name))
     assert names == sorted(set(names))
+
+
+@pytest.mark.parametrize("name", LOCKS[1:])
+def test_what_is_shipped_and_what_builds_has_the_versions_that_the_tests_run_with(name: str) -> None:
+    tested = locked()
+    assert {
+        one: (version, tested[one]) for one, version in locked(name).items() if tested.get(one, version) != version
+    } == {}
+
+
+def test_the_lock_file_of_the_package_has_all_that_it_needs_and_no_spark() -> None:
+    names = locked("requirements.lock").keys()
+    assert declared("consume", "rabbitmq", "redis", "rocketmq", "uvloop") <= names
+    assert names <= locked().keys() - {"pyspark", "py4j", "pytest"}
+    assert locked("requirements-build.lock").keys() >= {"hatchling", "setuptools"}
+
+
+@pytest.mark.parametrize("file", ["scripts/lib.sh", "packaging/build-deb", "packaging/Containerfile"])
+def test_what_is_installed_for_tests_package_and_container_is_checked_by_its_hash(file: str) -> None:
+    text = re.sub(r"\\\n *", "", (ROOT / file).read_text())
+    asked = [line for line in re.split(r"\n|&&", text) if re.search(r"-r \S*requirements", line)]
+    assert asked
+    assert all("--require-hashes" in line for line in asked)
+    # Everything else is a file of this machine, and pip fetches nothing beside it.
+    others = [line for line in re.split(r"\n|&&", text) if re.search(r"(-m|RUN|^) *pip .*(install|wheel) ", line)]
+    assert [line for line in others if not re.search(r"--no-deps|--no-index|--require-hashes", line)] == []
+
+
+def test_the_base_of_the_container_is_given_by_whoever_builds_it() -> None:
+    lines = (ROOT / "packaging/Containerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith(("ARG", "FROM"))] == [
+        "ARG BASE",
+        "FROM ${BASE} AS build",
+        "FROM ${BASE}",
+    ]
