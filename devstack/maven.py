@@ -1,7 +1,7 @@
 """Fetches Java libraries with all they depend on into a folder: with Maven if it is here, else with Apache Ivy.
 
-Each file has to be the one that jars.lock names, by its SHA-256; `scripts/lock --jars` writes that list. Ivy comes inside
-the PyPI package pyspark, and its own default settings know the public repository.
+Each file has to be the one that jars.lock names, by its SHA-256; `scripts/lock --jars` writes that list. Ivy comes
+inside the PyPI package pyspark, and its own default settings know the public repository.
 """
 
 from __future__ import annotations

@@ -243,3 +243,22 @@ def test_a_value_that_spark_does_not_take_is_named_by_its_key(pipeline: Pipeline
     assert "[spark.conf] spark.sql.shuffle.partitions: Spark does not take 'abc'" in pipeline.text()
     assert "Traceback" not in pipeline.text()
     assert "please report" not in pipeline.text()
+
+
+async def test_an_index_with_a_misspelt_analyzer_stops_with_one_line_and_makes_no_dead_letter(
+    pipeline: Pipeline,
+) -> None:
+    table = pipeline.topic
+    text = pipeline.config.read_text()
+    index = f"\n[[index]]\nname = \"misspelt\"\ntables = ['shop\\.{table}']\n"
+    pipeline.config.write_text(f'{text}{index}analyzer = "smartcnn"\n')
+    await pipeline.send([change(table, START + n, "INSERT", row(n)) for n in range(500)])
+    assert pipeline.start("--available-now").wait(90) == 1
+    [told] = [line for line in pipeline.text().splitlines() if "smartcnn" in line and not line.startswith("{")]
+    assert told.startswith("index misspelt can't be made as [[index]] misspelt has it: 400")
+    assert not pipeline.events("dead letter")
+    assert "Traceback" not in pipeline.text()
+    pipeline.config.write_text(text + index)
+    pipeline.drain()
+    assert len(pipeline.documents("misspelt")) == 500
+    await pipeline.dead_letters(0)
