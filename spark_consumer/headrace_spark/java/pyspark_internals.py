@@ -25,7 +25,7 @@ def unknown_version() -> str:
     known = KNOWN_VERSIONS["pyspark"]
     if pyspark.__version__ in known:
         return ""
-    return f"PySpark {pyspark.__version__} is installed, and headrace has run with {' and '.join(known)} only"
+    return f"PySpark {pyspark.__version__} is installed, and headrace has run with {', '.join(known)} only"
 
 
 def launch_jvm(conf: SparkConf | None = None, process: Mapping[str, Any] | None = None) -> Any:
