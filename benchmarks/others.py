@@ -12,7 +12,7 @@ from devstack.servers.jvm import compile_java, install_jars, java_command
 from devstack.servers.mysql import MysqlServer
 
 DEBEZIUM = "3.6.1.Final"
-_COORDINATES = tuple(f"io.debezium:debezium-{part}:{DEBEZIUM}" for part in ("api", "embedded", "connector-mysql"))
+COORDINATES = tuple(f"io.debezium:debezium-{part}:{DEBEZIUM}" for part in ("api", "embedded", "connector-mysql"))
 _SOURCE = Path(__file__).with_name("debezium") / "SnapshotCount.java"
 _HEAP = "1g"
 TUNED = {
@@ -41,7 +41,7 @@ def debezium(cache: Cache) -> list[str]:
         compile_java(cache, [_SOURCE], fresh)
 
     # Another source is another revision: what was compiled of the one before is of no use.
-    prefix = install_jars(cache, "debezium", DEBEZIUM, _COORDINATES, finish, zlib.crc32(_SOURCE.read_bytes()))
+    prefix = install_jars(cache, "debezium", DEBEZIUM, COORDINATES, finish, zlib.crc32(_SOURCE.read_bytes()))
     return [*java_command(cache, _HEAP, "-cp", f"{prefix}/classes:{prefix}/lib/*"), _SOURCE.stem]
 
 

@@ -1,10 +1,12 @@
 """Fetches Java libraries with all they depend on into a folder: with Maven if it is here, else with Apache Ivy.
 
-Ivy comes inside the PyPI package pyspark, and its own default settings know the public repository.
+Each file has to be the one that jars.lock names, by its SHA-256; `scripts/lock --jars` writes that list. Ivy comes
+inside the PyPI package pyspark, and its own default settings know the public repository.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -19,7 +21,9 @@ from devstack.cache import Cache
 from devstack.errors import Unavailable
 from devstack.progress import say
 
-PYSPARK = "pyspark==4.0.0"
+PYSPARK = "pyspark==4.2.0"
+LOCK = Path(__file__).with_name("jars.lock")
+"""Lines as sha256sum writes them."""
 
 
 def fetch(cache: Cache, coordinates: Sequence[str], target: Path) -> None:
@@ -27,15 +31,35 @@ def fetch(cache: Cache, coordinates: Sequence[str], target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     parts = [tuple(coordinate.split(":")) for coordinate in coordinates]
     if mvn := shutil.which("mvn"):
-        error = _with_maven(cache, mvn, parts, target)
+        error = with_maven(cache, mvn, parts, target)
         if error is None:
+            check(target)
             return
         say(f"Maven did not get {', '.join(coordinates)} ({error}); trying Ivy ...")
         shutil.rmtree(target)
         target.mkdir()
-    error = _with_ivy(cache, parts, target)
+    error = with_ivy(cache, parts, target)
     if error is not None:
         raise Unavailable(f"getting {', '.join(coordinates)} failed: {error}")
+    check(target)
+
+
+def check(folder: Path) -> None:
+    """Compare the files of a folder with jars.lock; raise Unavailable for one that is another, or is not there."""
+    known = {name: digest for digest, name in map(str.split, LOCK.read_text().splitlines())}
+    for file in sorted(folder.iterdir()):
+        if (found := sha256(file)) != known.get(file.name):
+            said = f"{known[file.name]} is expected" if file.name in known else "it is not in the file"
+            raise Unavailable(
+                f"{file.name} was downloaded with the SHA-256 {found}, and by devstack/jars.lock {said}; after a "
+                "change of versions run scripts/lock --jars."
+            )
+
+
+def sha256(file: Path) -> str:
+    """The digest of a file as sha256sum prints it."""
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def _run(command: Sequence[str], directory: Path, environment: dict[str, str]) -> str | None:
@@ -51,7 +75,8 @@ def _run(command: Sequence[str], directory: Path, environment: dict[str, str]) -
     return " / ".join(line.strip() for line in lines[:3]) or f"exit status {done.returncode}"
 
 
-def _with_maven(cache: Cache, mvn: str, parts: Sequence[tuple[str, ...]], target: Path) -> str | None:
+def with_maven(cache: Cache, mvn: str, parts: Sequence[tuple[str, ...]], target: Path) -> str | None:
+    """Have Maven put them there, unchecked; why it did not."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
         for group, artifact, version in parts
@@ -94,7 +119,8 @@ def _ivy_jar(cache: Cache) -> Path:
     return jars[-1]
 
 
-def _with_ivy(cache: Cache, parts: Sequence[tuple[str, ...]], target: Path) -> str | None:
+def with_ivy(cache: Cache, parts: Sequence[tuple[str, ...]], target: Path) -> str | None:
+    """Have Ivy put them there, unchecked; why it did not."""
     jar = _ivy_jar(cache)
     home = cache.folder("ivy")
     dependencies = "".join(

@@ -44,20 +44,29 @@ make_venv() {
         die "pip can't be had: apt-get install python3-venv, then run this again"
     wheel=$(echo "$root"/.cache/pip-wheel/usr/share/python-wheels/pip-*.whl)
     "$python" -m venv --without-pip "$venv"
-    PYTHONPATH=$wheel "$venv/bin/python" -m pip install -q pip
+    PYTHONPATH=$wheel "$venv/bin/python" -m pip install -q --no-index --find-links "$(dirname "$wheel")" pip
+}
+
+# Installs what the lock files name into a Python's environment, each file by its hash, and then this clone. What builds
+# comes first: pip would fetch it by itself otherwise, whatever its hash.
+install_locked() {
+    local pip=("$1" -m pip install -q --no-deps)
+    "${pip[@]}" --require-hashes --only-binary :all: -r requirements-build.lock
+    "${pip[@]}" --require-hashes --no-build-isolation -r requirements-dev.lock
+    "${pip[@]}" --no-build-isolation -e .
 }
 
 # Makes .venv when it is missing, or when pyproject.toml or the lock file ask for something else than it was made from.
 ensure_venv() {
     local wanted
-    wanted=$(cksum pyproject.toml requirements-dev.lock)
+    wanted=$(cksum pyproject.toml requirements-build.lock requirements-dev.lock)
     if [ -x .venv/bin/python ] && [ "$(cat .venv/.made-from 2>/dev/null)" = "$wanted" ]; then
         step "virtual environment: ready"
         return
     fi
     step "virtual environment: installing the dependencies (a few minutes on a cold machine)"
     [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || make_venv "$(find_python)"
-    .venv/bin/python -m pip install -q -c requirements-dev.lock -e '.[dev]'
+    install_locked .venv/bin/python
     echo "$wanted" >.venv/.made-from
 }
 

@@ -12,8 +12,9 @@ from headrace_consume.letters import Message
 from headrace_consume.settings import Settings
 from headrace_documents.documents import Action
 from headrace_documents.elastic.bulk import BulkWriter
+from headrace_documents.elastic.index_setup import IndexRefused
 from headrace_documents.emptying import Emptier, Emptying, EmptyingPlan, not_emptied
-from headrace_documents.errors import MessageError
+from headrace_documents.errors import BulkError, MessageError
 from headrace_documents.formats.changes import Rows, Statement
 from headrace_documents.indexes.plans import Indexes
 from headrace_documents.indexes.projection import UnfitTable
@@ -49,7 +50,10 @@ class Applier:
         """Writes what the messages ask for. Raises BulkError when Elasticsearch takes nothing now: then no message
         is to blame, and the same batch may be given again, because versions make a repeated write harmless."""
         with self._one_at_a_time:
-            return self._apply(messages)
+            try:
+                return self._apply(messages)
+            except IndexRefused as error:
+                raise BulkError(str(error)) from None
 
     def _apply(self, messages: Sequence[Message]) -> Outcome:
         newest: Newest[int] = Newest()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace_documents.errors import ConsumerError
+
+_JAVA_CLASS = re.compile(r"^(?:\"main\" )?(?:[a-z]\w*\.)+\w+(?:Exception|Error): ")
 
 
 class JavaError(ConsumerError):
@@ -13,6 +17,16 @@ class JavaError(ConsumerError):
 
 class SessionError(ConsumerError):
     """Spark itself did not start (most often: its Kafka jars could not be resolved)."""
+
+
+class ConfError(SessionError):
+    """Spark refuses a value of [spark.conf]."""
+
+    exit_code = 2
+
+    def __init__(self, key: str, value: str, why: str) -> None:
+        said = _JAVA_CLASS.sub("", why).rstrip(".")
+        super().__init__(f"[spark.conf] {key}: Spark does not take {value!r}: {said}")
 
 
 class QueryError(ConsumerError):

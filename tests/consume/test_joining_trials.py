@@ -18,6 +18,7 @@ from headrace_documents.formats.changes import Row, Rows
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.joins.tree import Document, JoinTrees
 from headrace_spark.batch.joining import RefusedDocument
+from headrace_spark.batch.worker import DeadLetter
 from tests.joined_tables import SERVICES, canal_message, message
 
 from .batches import Batches, documents
@@ -424,3 +425,27 @@ def test_a_row_that_moved_while_messages_were_lost_leaves_the_document_that_it_w
     assert not batches.run(changes, tasks=tasks)
     found = documents(elastic, name)
     assert [key for key in ("1", "2", "3") if found[key].get("prices")] == ["3"]
+
+
+def test_a_message_without_a_column_of_a_join_is_a_dead_letter_and_the_others_go_on(
+    elastic_server: ElasticsearchServer, elastic: Elasticsearch, name: str
+) -> None:
+    batches = Batches(elastic_server.url, {**SERVICES, "name": name})
+    older = message("serve", "INSERT", {"id": "1", "name": "保洁", "city": "北京"}, None, 10)
+    others = Rows(
+        "shop", "item", "INSERT", ("k",), {"k": "int", "type_id": "int"}, [{"k": "1", "type_id": "3"}], [None], 15, 1, 0
+    )
+    types = {column: kind for column, kind in older.types.items() if column != "item_id"}
+    made = batches.run(
+        [canal_message(older._replace(types=types)), canal_message(others), serve("2", "7", 20), item("7", "日常", 30)]
+    )
+    reasons = sorted(dict(one.headers)["headrace-dead-reason"].decode() for one in made if isinstance(one, DeadLetter))
+    assert reasons == [
+        f"index {name} names column 'item_id', and shop.serve has none of that name",
+        f"index {name}, join item, names column 'id', and shop.item has none of that name",
+    ]
+    assert len(made) == 2
+    assert {key: body["item_title"] for key, body in documents(elastic, name).items()} == {"2": "日常"}
+    # The row as it is now has its document all the same.
+    assert not batches.run([serve("1", "7", 40)])
+    assert set(documents(elastic, name)) == {"1", "2"}

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
 from devstack.servers.elasticsearch import ElasticsearchServer
+from headrace_consume.applying import Applier
+from headrace_consume.letters import Message
+from headrace_consume.settings import Settings as ConsumeSettings
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.elastic.cluster import Cluster
+from headrace_documents.elastic.index_setup import IndexRefused
+from headrace_documents.errors import BulkError
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.settings import ElasticsearchSettings
@@ -243,3 +249,41 @@ def test_a_declaration_that_does_not_fit_the_table_makes_no_index(desk: Desk) ->
     with pytest.raises(UnfitTable, match=r"names \{tabel\}"):
         desk.work(change(desk.name, 10, "INSERT", row(1)), declares=[index])
     assert not desk.elastic.indices.exists(index=index["name"])
+
+
+def test_an_index_that_is_declared_wrongly_stops_the_consumer_and_makes_no_dead_letter(desk: Desk) -> None:
+    value = change(desk.name, 1, "INSERT", row(1))
+    index = {"name": f"shop.{desk.name}", "tables": [rf"shop\.{desk.name}"]}
+    told = "analyzer \\[smartcnn\\] has not been configured"
+    with pytest.raises(IndexRefused, match=rf"index shop\.{desk.name} can't be made as \[\[index\]\] .*{told}"):
+        desk.work(value, declares=[{**index, "analyzer": "smartcnn"}])
+    with pytest.raises(IndexRefused, match=r"as \[elasticsearch\] has it: .*unknown setting"):
+        desk.work(value, settings={"index.number_of_shard": 1})
+    assert desk.work(value, declares=[index]) == []
+    # A field that is added to an index that is there already.
+    with pytest.raises(IndexRefused, match=told):
+        desk.work(
+            value, declares=[{**index, "fields": {"more": {"column": "name", "mapping": {"analyzer": "smartcnn"}}}}]
+        )
+    assert set(desk.documents()) == {"1"}
+
+
+def test_a_table_whose_name_no_index_can_have_is_still_a_dead_letter(desk: Desk) -> None:
+    index = {"name": "{database}.{table}", "tables": [r"shop\..*"]}
+    [letter] = desk.work(
+        change(f"{desk.name} x", 1, "INSERT", row(1)), change(desk.name, 2, "INSERT", row(1)), declares=[index]
+    )
+    assert "index" in reason(letter)
+    assert set(desk.documents()) == {"1"}
+
+
+def test_the_consumer_of_rabbitmq_waits_for_an_index_that_is_declared_wrongly(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "mappings.json"
+    file.write_text('{"properties": {"name": {"type": "text", "analyzer": "smartcnn"}}}')
+    elastic = {"hosts": [desk.url], "retries": 0, "mappings_file": str(file)}
+    rabbitmq = {"hosts": ["h:1"], "user": "u", "password": "p", "queue": "q"}
+    settings = ConsumeSettings.model_validate({"rabbitmq": rabbitmq, "elasticsearch": elastic})
+    with Cluster(settings.elasticsearch) as cluster:
+        applier = Applier(settings, BulkWriter(settings.elasticsearch, cluster))
+        with pytest.raises(BulkError, match=r"as \[elasticsearch\] has it: .*smartcnn"):
+            applier.apply([Message(1, change(desk.name, 1, "INSERT", row(1)), "x", "k", {})])

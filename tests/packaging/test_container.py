@@ -32,9 +32,9 @@ def test_it_runs_as_a_number_that_is_not_root_in_the_folder_of_the_state() -> No
     assert json.loads(final("ENTRYPOINT")) + json.loads(final("CMD")) == ["headrace", "run"]
 
 
-def test_the_container_has_the_same_extras_as_the_package() -> None:
-    (extras,) = re.findall(r"'\.\[([^]]+)\]'", FILE.read_text())
-    assert f"\nextras={extras}\n" in (ROOT / "packaging/build-deb").read_text()
+def test_the_container_has_the_same_packages_as_the_debian_package() -> None:
+    for file in (FILE, ROOT / "packaging/build-deb"):
+        assert len(re.findall(r"-r requirements\.lock\b", file.read_text())) == 1, file
 
 
 def test_what_the_build_is_given_is_enough_and_holds_nothing_else(tmp_path: Path) -> None:
@@ -51,7 +51,8 @@ def test_what_the_build_is_given_is_enough_and_holds_nothing_else(tmp_path: Path
             shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, context)
-    assert (context / "requirements-dev.lock").is_file()
+    assert (context / "requirements.lock").is_file()
+    assert (context / "requirements-build.lock").is_file()
     assert not list(context.glob(".*"))
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, context]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

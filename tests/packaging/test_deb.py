@@ -82,6 +82,8 @@ def test_units_user_configuration_and_commands_are_where_they_belong(files: Path
         assert program.stat().st_mode & 0o111
         assert "/opt/headrace/bin/python" in program.read_text().partition("import")[0]
         assert (files / "usr/bin" / program.name).resolve() == program
+    user = files / "lib/systemd/system/headrace-user@.service"
+    assert user.read_bytes() == (ROOT / "systemd/headrace-user@.service").read_bytes()
     for kind in ("sysusers", "tmpfiles"):
         installed = files / f"usr/lib/{kind}.d/headrace.conf"
         assert installed.read_bytes() == (ROOT / f"systemd/headrace.{kind}.conf").read_bytes()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -204,7 +205,7 @@ def pipeline(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> Iterator[Pipeline]:
-    topic = request.node.name.removeprefix("test_")
+    topic = re.sub(r"\W+", "_", request.node.name.removeprefix("test_")).strip("_")
     config, port = tmp_path / "spark.toml", free_port()
     config.write_text(
         CONFIG.format(

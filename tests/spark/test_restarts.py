@@ -207,3 +207,58 @@ async def test_a_jvm_that_died_ends_the_process(pipeline: Pipeline) -> None:
     assert process.wait(60) == 1
     assert "Spark's JVM has ended. Start the consumer again" in pipeline.text()
     assert "Traceback" not in pipeline.text()
+
+
+async def test_a_query_that_fails_again_and_again_writes_no_dead_letter_twice(pipeline: Pipeline) -> None:
+    table = pipeline.topic
+    index = f'\n[[index]]\nname = "again"\ntables = [\'shop\\.{table}\']\nfields.title = {{ column = "%s" }}\n'
+    text = pipeline.config.read_text()
+    pipeline.config.write_text(text + index % "nothing")
+    await pipeline.send([b"not json", *(change(table, START + n, "INSERT", row(n)) for n in range(400))])
+    process = pipeline.start()
+    # Each failure was four tries of a task.
+    pipeline.wait_for(lambda: pipeline.health()["state"] == "FAILED")
+    process.terminate()
+    assert process.wait(20) == 0
+    pipeline.config.write_text(text + index % "name")
+    pipeline.drain()
+    assert len(pipeline.documents("again")) == 400
+    await pipeline.dead_letters(1)
+
+
+async def test_another_number_of_messages_a_batch_writes_no_dead_letter_twice(pipeline: Pipeline) -> None:
+    pipeline.change("[http]", 'max_bytes_per_trigger = "20kB"\n[http]')
+    # The sample has small messages; those of the second batch are larger, so that the query begins again.
+    await pipeline.send([*(b"no %d" % n for n in range(1000)), *(b"no %d" % n + b"x" * 300 for n in range(2200))])
+    pipeline.drain()
+    sizes = [entry["messages"] for entry in pipeline.events("batch done")]
+    assert sizes[0] > 4 * sizes[-2], sizes
+    await pipeline.dead_letters(3200)
+
+
+def test_a_value_that_spark_does_not_take_is_named_by_its_key(pipeline: Pipeline) -> None:
+    text = pipeline.config.read_text()
+    pipeline.config.write_text(text + '[spark.conf]\n"spark.sql.shuffle.partitions" = "abc"\n')
+    assert pipeline.start().wait(90) == 2
+    assert "[spark.conf] spark.sql.shuffle.partitions: Spark does not take 'abc'" in pipeline.text()
+    assert "Traceback" not in pipeline.text()
+    assert "please report" not in pipeline.text()
+
+
+async def test_an_index_with_a_misspelt_analyzer_stops_with_one_line_and_makes_no_dead_letter(
+    pipeline: Pipeline,
+) -> None:
+    table = pipeline.topic
+    text = pipeline.config.read_text()
+    index = f"\n[[index]]\nname = \"misspelt\"\ntables = ['shop\\.{table}']\n"
+    pipeline.config.write_text(f'{text}{index}analyzer = "smartcnn"\n')
+    await pipeline.send([change(table, START + n, "INSERT", row(n)) for n in range(500)])
+    assert pipeline.start("--available-now").wait(90) == 1
+    [told] = [line for line in pipeline.text().splitlines() if "smartcnn" in line and not line.startswith("{")]
+    assert told.startswith("index misspelt can't be made as [[index]] misspelt has it: 400")
+    assert not pipeline.events("dead letter")
+    assert "Traceback" not in pipeline.text()
+    pipeline.config.write_text(text + index)
+    pipeline.drain()
+    assert len(pipeline.documents("misspelt")) == 500
+    await pipeline.dead_letters(0)

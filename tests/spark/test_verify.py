@@ -22,6 +22,7 @@ def verify(pipeline: Pipeline, *words: str) -> tuple[int, dict[str, Any]]:
     process = start_command(pipeline, "verify", "--json", "--settle", "1s", *words, output=subprocess.PIPE)
     said, _ = process.communicate(timeout=480)
     assert said, pipeline.text()
+    assert not pipeline.events("progress"), "what tasks report to the driver is no line for people"
     return process.returncode, json.loads(said)
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -108,6 +111,24 @@ def test_every_dependency_has_a_lowest_version() -> None:
         assert requirement.name == "headrace" or ends & {"==", ">="}, line
 
 
+def test_an_extra_takes_no_later_minor_version_than_the_one_that_the_tests_run_with() -> None:
+    versions, open_ended = locked(), []
+    extras = [name for name in PROJECT["optional-dependencies"] if name != "dev"]
+    for line in {one for extra in extras for one in PROJECT["optional-dependencies"][extra]}:
+        requirement = Requirement(line)
+        run = Version(versions[canonicalize_name(requirement.name)])
+        if requirement.specifier.contains(f"{run.major}.{run.minor + 1}"):
+            open_ended.append(f"{line}, and the lock file has {run}")
+    assert open_ended == []
+
+
+def test_the_extra_spark_takes_no_pyspark_that_has_not_run() -> None:
+    (line,) = [one for one in PROJECT["optional-dependencies"]["spark"] if one.startswith("pyspark")]
+    allowed, known = Requirement(line).specifier, sorted(map(Version, KNOWN_VERSIONS["pyspark"]))
+    assert all(allowed.contains(one) for one in known)
+    assert not allowed.contains(f"{known[-1].major}.{known[-1].minor}.{known[-1].micro + 1}")
+
+
 def run_without(package: str, code: str) -> subprocess.CompletedProcess[str]:
     """Runs code in a Python that lacks a package."""
     hidden = f"import sys; sys.modules[{package!r}] = None; {code}"
@@ -194,10 +215,12 @@ def test_the_installed_distribution_is_this_pyproject() -> None:
     assert distribution("headrace").version == PROJECT["version"]
 
 
-def locked() -> dict[str, str]:
-    """Names and versions of the lock file."""
-    lines = (ROOT / "requirements-dev.lock").read_text().splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+LOCKS = ("requirements-dev.lock", "requirements.lock", "requirements-build.lock")
+
+
+def locked(name: str = "requirements-dev.lock") -> dict[str, str]:
+    """Names and versions of a lock file."""
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+) ", (ROOT / name).read_text(), re.MULTILINE))
 
 
 def test_the_lock_file_has_everything_that_development_needs_within_its_range() -> None:
@@ -210,9 +233,46 @@ def test_the_lock_file_has_everything_that_development_needs_within_its_range() 
     assert wrong == []
 
 
-def test_the_lock_file_has_names_and_versions_only() -> None:
-    lines = (ROOT / "requirements-dev.lock").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    assert [line for line in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9a-z.]+", line)] == []
-    names = [line.split("==")[0] for line in pins]
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_file_has_a_version_and_hashes_for_each_name_and_nothing_else(name: str) -> None:
+    first, _, pins = (ROOT / name).read_text().partition("\n")
+    assert first == "# Written by scripts/lock."
+    one = r"[a-z0-9-]+==[0-9a-z.]+( \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    assert re.fullmatch(f"({one})+", pins)
+    names = list(locked(name))
     assert names == sorted(set(names))
+
+
+@pytest.mark.parametrize("name", LOCKS[1:])
+def test_what_is_shipped_and_what_builds_has_the_versions_that_the_tests_run_with(name: str) -> None:
+    tested = locked()
+    assert {
+        one: (version, tested[one]) for one, version in locked(name).items() if tested.get(one, version) != version
+    } == {}
+
+
+def test_the_lock_file_of_the_package_has_all_that_it_needs_and_no_spark() -> None:
+    names = locked("requirements.lock").keys()
+    assert declared("consume", "rabbitmq", "redis", "rocketmq", "uvloop") <= names
+    assert names <= locked().keys() - {"pyspark", "py4j", "pytest"}
+    assert locked("requirements-build.lock").keys() >= {"hatchling", "setuptools"}
+
+
+@pytest.mark.parametrize("file", ["scripts/lib.sh", "packaging/build-deb", "packaging/Containerfile"])
+def test_what_is_installed_for_tests_package_and_container_is_checked_by_its_hash(file: str) -> None:
+    text = re.sub(r"\\\n *", "", (ROOT / file).read_text())
+    asked = [line for line in re.split(r"\n|&&", text) if re.search(r"-r \S*requirements", line)]
+    assert asked
+    assert all("--require-hashes" in line for line in asked)
+    # Everything else is a file of this machine, and pip fetches nothing beside it.
+    others = [line for line in re.split(r"\n|&&", text) if re.search(r"(-m|RUN|^) *pip .*(install|wheel) ", line)]
+    assert [line for line in others if not re.search(r"--no-deps|--no-index|--require-hashes", line)] == []
+
+
+def test_the_base_of_the_container_is_given_by_whoever_builds_it() -> None:
+    lines = (ROOT / "packaging/Containerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith(("ARG", "FROM"))] == [
+        "ARG BASE",
+        "FROM ${BASE} AS build",
+        "FROM ${BASE}",
+    ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 
 import pytest
 
-from devstack import BadRequest, Cache, Stack
+from devstack import BadRequest, Cache, Stack, maven
 from devstack.apt import mirrors_in
 from devstack.cache import KEEP, RunDir
 from devstack.cli import main
+from devstack.errors import Unavailable
 from devstack.ports import free_port, is_free, parse_ports
+from devstack.servers import elasticsearch, jvm, kafka, opensearch, rocketmq, zookeeper
 
 DEB822 = """
 Types: deb
@@ -146,3 +149,29 @@ def test_a_stopped_stack_starts_nothing(tmp_path: Path) -> None:
     assert not directory.exists()
     with pytest.raises(BadRequest, match="stopped"):
         stack.start("mysql")
+
+
+def test_a_file_of_maven_s_that_is_not_the_one_in_the_lock_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = tmp_path / "lib"
+    jars.mkdir()
+    (jars / "a-1.0.jar").write_bytes(b"as it was")
+    monkeypatch.setattr(maven, "LOCK", tmp_path / "jars.lock")
+    maven.LOCK.write_text(f"{hashlib.sha256(b'as it was').hexdigest()}  a-1.0.jar\n")
+    maven.check(jars)
+    (jars / "a-1.0.jar").write_bytes(b"as somebody made it")
+    with pytest.raises(Unavailable, match=r"a-1\.0\.jar was downloaded with the SHA-256 \w+, and by .* is expected"):
+        maven.check(jars)
+    (jars / "a-1.0.jar").rename(jars / "b-1.0.jar")
+    with pytest.raises(Unavailable, match=r"b-1\.0\.jar .* it is not in the file.*run scripts/lock --jars"):
+        maven.check(jars)
+
+
+def test_the_lock_has_what_each_server_asks_for() -> None:
+    names = {line.split()[1] for line in maven.LOCK.read_text().splitlines()}
+    asked = [
+        jvm.COMPILER,
+        *(one for module in (elasticsearch, kafka, opensearch, rocketmq, zookeeper) for one in module.COORDINATES),
+    ]
+    assert [one for one in asked if "{1}-{2}.jar".format(*one.split(":")) not in names] == []

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from headrace_spark.errors import SessionError
+from headrace_spark.java import pyspark_internals
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
@@ -17,6 +21,7 @@ INTERNALS = {
     "aiomysql": "headrace.mysql.wire.aiomysql_internals",
     "aiormq": "headrace.adapters.rabbitmq.aiormq_internals",
     "kazoo": "headrace.adapters.zookeeper.kazoo_internals",
+    "pyspark": "headrace_spark.java.pyspark_internals",
     "rocketmq": "headrace.adapters.rocketmq.rocketmq_internals",
 }
 DOCUMENTED = {
@@ -35,6 +40,14 @@ DOCUMENTED = {
         "kazoo.security",
     },
     "rocketmq": {"rocketmq", "rocketmq.v5.exception"},
+    "pyspark": {
+        "pyspark",
+        "pyspark.sql",
+        "pyspark.sql.functions",
+        "pyspark.sql.streaming.listener",
+        "pyspark.sql.streaming.query",
+        "pyspark.sql.types",
+    },
 }
 """Modules of each library that may be imported elsewhere. The parser of mysql-replication takes PyMySQL's packets."""
 OTHERS = {"_exit", "_jvm", "_jsc"}
@@ -97,3 +110,16 @@ def test_modules_of_a_library_that_it_does_not_document_are_imported_in_one_plac
                 if library in DOCUMENTED and name not in DOCUMENTED[library]:
                     found.append((f"{path.relative_to(ROOT)}", name))
     assert [f"{place} imports {name}" for place, name in found if not place.endswith("_internals.py")] == []
+
+
+def test_a_pyspark_without_what_we_need_is_one_sentence_with_the_versions_that_have_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.java_gateway", None)
+    monkeypatch.setattr(pyspark_internals.pyspark, "__version__", "5.0.0")
+    with pytest.raises(SessionError) as caught:
+        pyspark_internals.launch_jvm()
+    versions = ", ".join(pyspark_internals.KNOWN_VERSIONS["pyspark"])
+    said = f"Spark did not start: PySpark 5.0.0 is installed, and headrace has run with {versions} only ("
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith("): pip install 'headrace[spark]'")

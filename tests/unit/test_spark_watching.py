@@ -192,6 +192,9 @@ def test_causes_of_kafka_and_of_the_query() -> None:
     found = problem_of(Exception(unfit), settings)
     assert (found.system, found.cause, found.refused) == (QUERY, "index a names column 'b'", True)
     assert "Correct [[index]]" in found.remedy
+    refused = "Job aborted\nheadrace_documents.elastic.index_setup.IndexRefused: index a can't be made: 400\n\tat X"
+    found = problem_of(Exception(refused), settings)
+    assert (found.system, found.cause, found.refused) == (QUERY, "index a can't be made: 400", True)
     loss = "[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] Some data may have been lost Reason:\n Partition t-0 offset was"
     assert "never read: Partition t-0 offset was" in problem_of(Exception(loss), settings).cause
     assert problem_of(Exception("org.apache.kafka.common.errors.TimeoutException: x"), settings).system == KAFKA

@@ -14,8 +14,10 @@ from headrace_documents.elastic.bulk import BulkWriter, encode
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.errors import ApiError, BulkError, TransportError
 from headrace_documents.settings import ElasticsearchSettings
+from headrace_spark.batch import worker as worker_module
 from headrace_spark.batch.worker import DeadLetter, Record, Worker
 from headrace_spark.batch.writing import PatientWriter
+from headrace_spark.outages import reports
 from headrace_spark.outages.reports import LOGGER
 from headrace_spark.settings.settings import KafkaSettings, Settings, SparkSettings
 from headrace_spark.status.counting import Counts
@@ -225,6 +227,26 @@ def test_a_writer_of_spark_waits_for_as_long_as_it_takes(capsys: pytest.CaptureF
     assert [one["event"] for one in told if one["logger"] == LOGGER] == ["waiting"] * 6 + ["progress"]
 
 
+def test_a_writer_of_a_command_says_in_words_that_it_waits_and_nothing_while_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.configure("json")
+    monkeypatch.setattr(reports, "_EVERY", 0.0)
+    away = iter([True, False, False])
+
+    def answer() -> str:
+        if next(away):
+            raise BulkError("no answer within 2 s")
+        return "there"
+
+    elastic = settings().elasticsearch
+    made = PatientWriter(elastic, cast(Cluster, FakeCluster()), Counts(), reports.OfCommand(), sleep=lambda _: None)
+    assert [made.ask("i", answer), made.ask("i", answer)] == ["there", "there"]
+    (told,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (told["event"], told["level"]) == ("Elasticsearch takes nothing; it is asked again", "warning")
+    assert "no answer in time" in told["cause"]
+
+
 def test_a_writer_of_what_is_to_end_gives_up() -> None:
     fake, counted = FakeCluster(lambda heads: [{"status": 503} for _ in heads]), Counts()
     with pytest.raises(BulkError, match="takes nothing"):
@@ -307,6 +329,24 @@ def test_a_dead_letter_is_the_message_unchanged_with_reason_and_position() -> No
     assert header(letter, "headrace-id") == "x"
     assert len(fake.requests[0]) == 1
     assert worker.counts()["dead_letters"] == 1
+
+
+def test_of_many_dead_letters_the_first_of_each_minute_have_a_line_and_the_next_says_how_many_had_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(worker_module, "_lines", worker_module._Lines())
+    monkeypatch.setattr(worker_module.time, "monotonic", lambda: now)
+    logs.configure("json")
+    letters, _ = work(FakeCluster(), *(Record(None, b"no", "topic", 0, number, None) for number in range(500)))
+    assert len(letters) == 500
+    for letter in letters:
+        worker_module.tell(letter)
+    now += worker_module.EVERY
+    worker_module.tell(letters[0])
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["offset"] for line in lines] == [*range(worker_module.LINES), 0]
+    assert [line.get("left_out") for line in lines] == [None] * worker_module.LINES + [500 - worker_module.LINES]
 
 
 def test_one_dead_letter_a_message_however_many_rows_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from headrace_spark.settings.settings import SparkSettings
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNIT = SYSTEMD / "headrace.service"
 INSTANCE = SYSTEMD / "headrace@.service"
+USER_OF_INSTANCE = SYSTEMD / "headrace-user@.service"
 CONSUME = SYSTEMD / "headrace-consume.service"
 SPARK = SYSTEMD / "headrace-spark.service"
 UNITS = (UNIT, INSTANCE, CONSUME, SPARK)
@@ -43,13 +45,15 @@ def keys(section: str, unit: Path = UNIT) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(params=UNITS, ids=lambda unit: unit.name)
+@pytest.fixture(params=(*UNITS, USER_OF_INSTANCE), ids=lambda unit: unit.name)
 def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A unit as it is shipped, but for its program: that must exist, so one that does takes its place."""
     unit: Path = request.param
     text = re.sub(r"/opt/headrace/bin/headrace[a-z-]*", sys.executable, unit.read_text())
     made = tmp_path / unit.name.replace("@", "@shop")
     made.write_text(text)
+    if unit == INSTANCE:
+        shutil.copy(USER_OF_INSTANCE, tmp_path)
     return made
 
 
@@ -66,6 +70,8 @@ def test_systemd_accepts_it(installed: Path) -> None:
 
 
 def test_it_leaves_little_open(installed: Path) -> None:
+    if installed.name.startswith("headrace-user@"):
+        return  # it writes /etc/passwd, and runs for a moment
     # In tenths: what is left is the network, local sockets, the root folder and the clock's device.
     done = systemd_analyze("security", "--offline=yes", "--threshold=14", "--no-pager", installed)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -104,11 +110,31 @@ def test_an_instance_is_the_same_service_with_a_configuration_and_a_state_of_its
             "StateDirectory": ["headrace-%i"],
             "ConfigurationDirectory": ["headrace/%i"],
             "WorkingDirectory": ["/var/lib/headrace-%i"],
+            "User": ["headrace-%i"],
+            "Group": ["headrace-%i"],
+            "After": ["network-online.target", "headrace-user@%i.service"],
         }
         for key, values in one.items():
             moved = [value.replace("/etc/headrace/", "/etc/headrace/%i/") for value in values]
             assert instance.pop(key) == expected.get(key, moved), key
-        assert instance == {}
+        assert instance == ({"Requires": ["headrace-user@%i.service"]} if section == "Unit" else {})
+
+
+def test_instances_have_users_of_their_own_that_are_made_before_they_start(tmp_path: Path) -> None:
+    if not shutil.which("systemd-sysusers") or os.geteuid():
+        pytest.skip("only root makes users, and only systemd by these lines")
+    (tmp_path / "etc").mkdir()
+    (start,) = keys("Service", USER_OF_INSTANCE)["ExecStart"]
+    for instance in ("shop", "other", "shop"):
+        program, *words = shlex.split(start.replace("%i", instance))
+        subprocess.run([program, f"--root={tmp_path}", *words], capture_output=True, timeout=60, check=True)
+    users = [line.split(":") for line in (tmp_path / "etc/passwd").read_text().splitlines() if "headrace" in line]
+    assert [(one[0], one[5]) for one in users] == [
+        ("headrace-shop", "/var/lib/headrace-shop"),
+        ("headrace-other", "/var/lib/headrace-other"),
+    ]
+    assert users[0][2] != users[1][2]
+    assert keys("Service", INSTANCE)["StateDirectoryMode"] == ["0700"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

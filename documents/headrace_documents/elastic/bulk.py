@@ -120,7 +120,7 @@ class BulkWriter:
 
         Older than what is there (409) and already gone (404 of a delete) count as done. An index that can't be used
         has all of its actions rejected, and the others go on. Raises BulkError when Elasticsearch could not be moved to
-        take the rest within `retries`.
+        take the rest within `retries`, and IndexRefused.
         """
         self._conflicts.clear()
         unfit = {key: why for key in {(one.target, one.owner) for one in actions} if (why := self.indexes.unfit(*key))}

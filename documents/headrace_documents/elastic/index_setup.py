@@ -15,7 +15,7 @@ import structlog
 from headrace_documents.elastic.cluster import Cluster
 from headrace_documents.elastic.mapping_types import lacking
 from headrace_documents.elastic.mappings import Properties, differing, merged, missing, names
-from headrace_documents.errors import ApiError, BulkError, TransportError
+from headrace_documents.errors import ApiError, BulkError, ConsumerError, TransportError
 from headrace_documents.indexes.projection import UnfitTable
 from headrace_documents.indexes.settings import IndexSettings
 from headrace_documents.joins.tree import ROWS_MAPPING, JoinTree
@@ -38,6 +38,15 @@ _NONE = "-"
 """Noted there of an index that has some rows only, because another one takes its place."""
 _EMPTIED = "headrace_emptied"
 """Where is noted which tables were emptied, and at which version."""
+
+
+_NAMES = frozenset({"invalid_index_name_exception", "invalid_alias_name_exception"})
+"""Errors that blame the name of an index, which comes of the message's table."""
+
+
+class IndexRefused(ConsumerError):
+    """Elasticsearch does not take an index as the config has it, a misspelt analyzer say. No message is to blame:
+    nothing is written until one of the two is put right."""
 
 
 @dataclass(slots=True)
@@ -77,7 +86,7 @@ class IndexSetup:
 
     def unfit(self, index: str, owner: tuple[str, ...]) -> str:
         """Why the documents of `owner` can't be written into the index; "" when they can. Raises BulkError when
-        Elasticsearch does not say, and UnfitTable when it keeps the rows of other joins."""
+        Elasticsearch does not say, UnfitTable when it keeps the rows of other joins, and IndexRefused."""
         before, at = self._refused.get((index, owner), ("", 0.0))
         if before and time.monotonic() - at < _LOOK_AGAIN:
             return before
@@ -91,6 +100,7 @@ class IndexSetup:
                 why = f"index {index} can't be prepared: {error}"
                 if error.status in RETRY or error.status == 401 or "cluster_block" in why:
                     raise BulkError(why) from None
+                self._require_taken(index, error)
             except TransportError as error:
                 raise BulkError(f"can't look at index {index}: {error}") from None
         if not why and (known := self._owners[index]) != owner:
@@ -102,6 +112,21 @@ class IndexSetup:
             log.error("an index can't be used; its documents wait as dead letters", index=index, reason=why)
         self._refused[index, owner] = why, time.monotonic()
         return why
+
+    def _require_taken(self, index: str, error: ApiError) -> None:
+        """Raises IndexRefused when it is the config that Elasticsearch refuses, and BulkError when another task has
+        given a field its mapping at the same moment."""
+        if error.status != 400 or error.type in _NAMES:
+            return
+        if "cannot be changed from type" in error.reason:
+            raise BulkError(f"index {index} can't be prepared: {error}")
+        if (declared := self._declared.get(index)) is not None:
+            where = f"[[index]] {declared.settings.name}"
+        elif self._settings.settings or self._settings.mappings_file:
+            where = "[elasticsearch]"
+        else:
+            return
+        raise IndexRefused(f"index {index} can't be made as {where} has it: {error}")
 
     def _prepare(self, index: str, owner: tuple[str, ...]) -> tuple[str, ...]:
         """Makes the index when it is missing, else looks whether it is fit; its owner. Raises _UnfitIndex, ApiError and

@@ -24,6 +24,11 @@ class UnfitTable(ConsumerError):
     """The config names a column that the table has not: nothing is written until one of the two is put right."""
 
 
+class LacksColumn(UnfitTable):
+    """By its message a table of a join lacks a column of `on`. The message is an older one, or somebody else's, or the
+    config is wrong: `check` tells by the newest messages. No row of it can be kept, so it is a dead letter."""
+
+
 class Template:
     """A text with columns in braces, for one table."""
 

@@ -22,7 +22,7 @@ from headrace_documents.documents import MAX_ID_BYTES, TOMBSTONE, Action, Rules,
 from headrace_documents.errors import MessageError
 from headrace_documents.formats.changes import Row, Rows
 from headrace_documents.indexes.plans import Identity
-from headrace_documents.indexes.projection import Projection
+from headrace_documents.indexes.projection import LacksColumn, Projection
 from headrace_documents.indexes.settings import IndexSettings, JoinSettings
 from headrace_documents.indexes.types import Property
 
@@ -194,7 +194,8 @@ class JoinTree:
         self._plans: dict[tuple[Any, ...], tuple[MemberPlan, ...]] = {}
 
     def plans(self, message: Rows) -> tuple[MemberPlan, ...]:
-        """For each part that the message's table has in the documents. Raises UnfitTable."""
+        """For each part that the message's table has in the documents. Raises UnfitTable, and LacksColumn of a message
+        without a column of `on`."""
         key = message.database, message.table, tuple(message.types.items())
         known = self._plans.get(key)
         if known is None:
@@ -307,6 +308,9 @@ class MemberPlan:
         self._down = tuple(found.join.on) if found.join is not None else ()
         self._ups = tuple((one.name, tuple(one.on.values())) for one in found.joins)
         further = {*self._down, *(column for _, columns in self._ups for column in columns)}
+        what = f"index {settings.name}" + (f", join {node}," if found.join is not None else "")
+        if types and (missing := sorted(further - types.keys())):
+            raise LacksColumn(f"{what} names column {missing[0]!r}, and {self.table} has none of that name")
         if self._identity is not None:
             further |= self._identity.columns
         projection = Projection(
@@ -314,7 +318,7 @@ class MemberPlan:
             settings.types(),
             types,
             place=(settings.name, found.join.name if found.join is not None else ""),
-            what=f"index {settings.name}" + (f", join {node}," if found.join is not None else ""),
+            what=what,
             table=self.table,
             prefix=found.join.field_prefix if found.join is not None else "",
             further=frozenset(further),

@@ -11,8 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from pyspark import RDD, StorageLevel
-from pyspark.accumulators import Accumulator
+from pyspark import RDD, Accumulator, StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -24,13 +23,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from headrace_documents import logs
 from headrace_documents.elastic.bulk import BulkWriter
 from headrace_documents.formats.changes import Row
 from headrace_spark.batch.conflicts import Watch
 from headrace_spark.batch.expressions import Expressions
 from headrace_spark.batch.joining import Emptied, Joining, RefusedDocument, Touch
 from headrace_spark.batch.task import SparkTask
-from headrace_spark.batch.worker import Record, Worker, dead_letter, letter_of, tell
+from headrace_spark.batch.worker import Record, Worker, dead_letter, tell
 from headrace_spark.doubling.doubling import Doubles
 from headrace_spark.letters.held import DeadLetter, Held, hold
 from headrace_spark.letters.letters import Origin
@@ -91,13 +91,17 @@ class Batch:
         return self._counts.value
 
     def write(self, save: Callable[[DataFrame], None]) -> None:
-        """Does all of it; `save` is given the dead letters, four times at most."""
+        """Does all of it; `save` is given the dead letters, four times at most. Those of messages come last: a task
+        or a batch that fails and begins again would write them a second time."""
         made = self._records().mapPartitions(self._step(_Apply)).persist(_STORED)
         try:
-            save(self._letters(made.filter(_is_letter)))
+            made.count()
+            letters = self.counts.numbers["dead_letters"]
             self._hold(made, save)
             if self.counts.numbers["touched"] or self.counts.numbers["emptied"]:
                 self._follow(made.filter(_is_followed), save)
+            if letters:
+                save(self._letters(made.filter(_is_letter)))
         finally:
             made.unpersist()
 
@@ -153,12 +157,20 @@ class Batch:
             if not row[-1]:
                 yield dead_letter(record, reason, number)
             for index in row[-1]:
-                yield Held(index, doubles.get(index, ""), letter_of(record, reason, number))
+                yield Held(index, doubles.get(index, ""), dead_letter(record, reason, number))
 
         return joined.rdd.flatMap(made)
 
     def _letters(self, letters: RDD[Any]) -> DataFrame:
-        return self._frame.sparkSession.createDataFrame(letters, LETTERS, verifySchema=False)
+        return self._frame.sparkSession.createDataFrame(letters.mapPartitions(_told), LETTERS, verifySchema=False)
+
+
+def _told(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+    """Logs dead letters as they are written."""
+    logs.configure("json")
+    for one in letters:
+        tell(one)
+        yield one
 
 
 def record_of(row: Iterable[Any], computed: Sequence[Row] = ()) -> Record:
@@ -222,7 +234,6 @@ class _Hold(_Step):
     def _work(self, given: Iterable[Any], writer: BulkWriter, counts: Counts) -> Iterator[_Made]:
         for one in hold(writer, self._settings.elasticsearch, given):
             counts.numbers["dead_letters"] += 1
-            tell(one)
             yield one
 
 

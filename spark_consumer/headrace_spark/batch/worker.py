@@ -14,6 +14,7 @@ from headrace_documents.emptying import Emptying, EmptyingPlan, not_emptied
 from headrace_documents.errors import MessageError
 from headrace_documents.formats.changes import Row, Rows, Statement
 from headrace_documents.indexes.plans import Indexes, IndexPlan
+from headrace_documents.indexes.projection import LacksColumn
 from headrace_documents.messages import actions, read
 from headrace_documents.newest import Newest, Refused
 from headrace_spark.batch.conflicts import Conflicts, Watch
@@ -25,6 +26,8 @@ from headrace_spark.settings.settings import Settings
 from headrace_spark.status.counting import Counts
 
 _NONE: dict[str, bytes] = {}
+LINES, EVERY = 10, 60.0
+"""Lines about dead letters that a process writes in so many seconds. The counts have all of them."""
 log = structlog.get_logger("headrace_spark.batch.worker")
 
 
@@ -78,8 +81,8 @@ class Worker:
 
     def run(self, records: Iterable[Record]) -> Iterator[DeadLetter | Held | Touch | Emptied]:
         """Applies the messages; yields those that can't be applied, or not yet, what changed rows of joins touch, once
-        they are kept, and what is to be emptied behind all of it. Raises BulkError when it can't go on, and UnfitTable
-        when a declared index and a table do not fit."""
+        they are kept, and what is to be emptied behind all of it. Raises BulkError when it can't go on, UnfitTable when
+        a declared index and a table do not fit, and IndexRefused."""
         pending = self._pending
         for record in records:
             self.messages += 1
@@ -92,7 +95,7 @@ class Worker:
                         row |= more
                 wanted = self._actions(message, record) if isinstance(message, Rows) else []
                 emptyings = self._emptyings(message) if isinstance(message, Statement) else []
-            except MessageError as error:
+            except (MessageError, LacksColumn) as error:
                 self.dead += 1
                 yield dead_letter(record, str(error), self._batch)
                 continue
@@ -183,7 +186,7 @@ class Worker:
             if held := self._conflicts.hold(refused.action.target for refused in failures):
                 for index in held:
                     self.counted.held[index] += 1
-                    yield Held(index, self._doubles.get(index, ""), letter_of(first.message, reason, self._batch))
+                    yield Held(index, self._doubles.get(index, ""), dead_letter(first.message, reason, self._batch))
                 continue
             self.dead += 1
             yield dead_letter(first.message, reason, self._batch)
@@ -195,20 +198,37 @@ def _origin(record: Record) -> Origin:
 
 def dead_letter(record: Record, reason: str, batch: int | None = None) -> DeadLetter:
     """The message with its own headers and ours: why, from where, by which batch, and when."""
-    made = letter_of(record, reason, batch)
-    tell(made)
-    return made
-
-
-def letter_of(record: Record, reason: str, batch: int | None = None) -> DeadLetter:
-    """The same, which is not told yet."""
     origin = _origin(record)
     made = dead_headers(record.headers or [], reason, origin, record.key, record.value, batch)
     return DeadLetter(record.key, record.value, made)
 
 
+class _Lines:
+    """At most LINES lines in EVERY seconds."""
+
+    def __init__(self) -> None:
+        self._began, self._lines = -EVERY, 0
+        self.left_out = 0
+        """Since the last line."""
+
+    def take(self, now: float) -> bool:
+        """Whether a line may be written at `now`, on the monotonic clock."""
+        if now - self._began >= EVERY:
+            self._began, self._lines = now, 0
+        self._lines += 1
+        self.left_out += self._lines > LINES
+        return self._lines <= LINES
+
+
+_lines = _Lines()
+
+
 def tell(letter: DeadLetter) -> None:
-    """Logs a dead letter."""
+    """Logs a dead letter. Of many the first of each minute have a line; the next one says how many had none."""
+    if not _lines.take(time.monotonic()):
+        return
+    left_out, _lines.left_out = _lines.left_out, 0
     said = texts(letter.headers)
     origin = {"topic": said[TOPIC], "partition": int(said[PARTITION]), "offset": int(said[OFFSET])}
-    log.warning("dead letter", id=said[ID], reason=said[REASON], **origin)
+    more = {"left_out": left_out} if left_out else {}
+    log.warning("dead letter", id=said[ID], reason=said[REASON], **origin, **more)

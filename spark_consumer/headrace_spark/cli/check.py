@@ -75,12 +75,15 @@ def _look_at_kafka(findings: Findings, settings: Settings) -> Sample:
     from headrace_spark.checks.topics import check_topics
     from headrace_spark.errors import JavaError, SessionError
     from headrace_spark.java.jvm import open_jvm
+    from headrace_spark.java.pyspark_internals import unknown_version
     from headrace_spark.java.session import check_java, kafka_package, local_jars
     from headrace_spark.kafka.client import KafkaClient
 
     not_seen = "; topics and messages could not be looked at"
     try:
         findings.ok("Java", f"version {check_java()}")
+        if unknown := unknown_version():
+            findings.warn("Spark", unknown, "pip install 'headrace[spark]' takes one of these")
         there = bool(local_jars(settings.spark))
         with open_jvm(settings.spark) as jvm:
             _tell_jars(findings, jvm, kafka_package(), "are there" if there else "were downloaded")

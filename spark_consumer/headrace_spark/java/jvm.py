@@ -5,14 +5,21 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from pyspark import SparkConf
-from pyspark.java_gateway import launch_gateway
 
-from headrace_spark.errors import SessionError
-from headrace_spark.java.session import check_java, jvm_properties, kafka_package, remember_jars
+from headrace_spark.errors import ConfError, SessionError
+from headrace_spark.java.pyspark_internals import launch_jvm
+from headrace_spark.java.session import (
+    check_conf,
+    check_java,
+    guessed_key,
+    jvm_properties,
+    kafka_package,
+    remember_jars,
+)
 from headrace_spark.java.submitted import is_submitted, submitted_jvm
 from headrace_spark.settings.settings import SparkSettings
 
@@ -31,8 +38,9 @@ def open_jvm(settings: SparkSettings) -> Iterator[Any]:
     resolves = "spark.jars.packages" in properties
     # Spark's own log goes there too. What a command prints stays readable.
     with tempfile.TemporaryFile() as said:
-        gateway = _launch(properties, said, resolves)
+        gateway = _launch(properties, said, resolves, settings.conf)
         try:
+            check_conf(gateway.jvm, settings.conf)
             if resolves:
                 remember_jars(settings, gateway.jvm.java.lang.System.getProperty("spark.jars") or "")
             yield gateway.jvm
@@ -47,17 +55,21 @@ def open_jvm(settings: SparkSettings) -> Iterator[Any]:
                 gateway.proc.wait()
 
 
-def _launch(properties: dict[str, Any], said: IO[bytes], resolves: bool) -> Any:
+def _launch(properties: dict[str, Any], said: IO[bytes], resolves: bool, own: Mapping[str, str]) -> Any:
     conf = SparkConf(loadDefaults=False)
     for name, value in properties.items():
         conf.set(name, value)
     try:
-        return launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": said})  # type: ignore[no-untyped-call]
+        return launch_jvm(conf, {"stdout": subprocess.DEVNULL, "stderr": said})
+    except SessionError:
+        raise
     except Exception:
         said.seek(0)
         lines = [line for line in said.read()[-20_000:].decode("utf-8", "replace").splitlines() if line.strip()]
+        if key := guessed_key(why := _cause(lines), own):
+            raise ConfError(key, own[key], why) from None
         hint = f" {kafka_package()} could not be downloaded? Then name local files in [spark] jars." if resolves else ""
-        raise SessionError(f"Spark's JVM did not start: {_cause(lines)}.{hint}") from None
+        raise SessionError(f"Spark's JVM did not start: {why}.{hint}") from None
 
 
 def _cause(lines: list[str]) -> str:

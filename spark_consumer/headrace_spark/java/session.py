@@ -7,21 +7,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import structlog
 from pyspark import SparkConf, SparkContext
-from pyspark.accumulators import AccumulatorServer
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from headrace_spark.errors import JavaError, SessionError, first_line
+from headrace_spark.errors import ConfError, JavaError, SessionError
 from headrace_spark.java.java_logs import java_options
 from headrace_spark.java.jvm_output import JvmOutput, Take
+from headrace_spark.java.pyspark_internals import hush_accumulators, launch_jvm, unknown_version
 from headrace_spark.java.submitted import is_submitted, open_submitted
+from headrace_spark.kafka.kafka import java_reason
 from headrace_spark.settings.settings import SparkSettings
 from headrace_spark.source.connection import EXCLUDES
 
@@ -112,8 +112,10 @@ def open_session(
     """Starts Spark; it, and the process of its JVM, None for one that somebody else started. `take` gets the workers'
     events first, and says which of them are no lines for the log; under spark-submit nobody reads them here. `more`
     are packages besides the Kafka source. Raises SessionError with what to do."""
+    if unknown := unknown_version():
+        log.warning(unknown)
     if is_submitted():
-        return open_submitted(settings, _QUERY, kafka_package()), None
+        return open_submitted(settings, _QUERY, kafka_package(), check_conf), None
     properties = jvm_properties(settings, more)
     try:
         output = JvmOutput(settings.java_log_file(), take)
@@ -122,30 +124,28 @@ def open_session(
     jars = "spark.jars" in properties
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(settings.master).setAppName(settings.app_name).setAll(list(properties.items()))
-    launch: Any = launch_gateway
-    # When the JVM dies, this server of pyspark's would write a stack trace; that the JVM is gone is told by us.
-    setattr(AccumulatorServer, "handle_error", _connection_broke)  # noqa: B010 - mypy takes no assignment to a method
     # The JVM keeps the directory it is started in and leaves an `artifacts` folder there (Spark 4.0).
     place = {"stdout": output.stdout, "stderr": output.stderr, "cwd": settings.scratch_directory()}
     try:
         try:
-            gateway = launch(conf, place)
+            gateway = launch_jvm(conf, place)
         finally:
             output.close()
-        SparkContext(conf=conf, gateway=gateway)
+        check_conf(gateway.jvm, settings.conf)
+        hush_accumulators(SparkContext(conf=conf, gateway=gateway))
         spark = SparkSession.Builder().getOrCreate()
+    except SessionError:
+        raise
     except Exception as error:
-        said = _java_complaint(output.last)
+        said = _java_complaint(output.last) or java_reason(error).rstrip(".")
+        if key := guessed_key(said, settings.conf):
+            raise ConfError(key, settings.conf[key], said) from error
         packages = " and ".join((kafka_package(), *more))
         hint = "" if jars else f" If {packages} could not be downloaded, name local files in [spark] jars."
-        raise SessionError(f"Spark did not start: {said or first_line(error)}.{hint}") from error
+        raise SessionError(f"Spark did not start: {said}.{hint}") from error
     if not jars:
         remember_jars(settings, spark.sparkContext.getConf().get("spark.jars") or "", more)
     return spark, getattr(gateway, "proc", None)
-
-
-def _connection_broke(_server: object, _request: Any, _client: Any) -> None:
-    log.debug("a connection of Spark's broke", reason=str(sys.exc_info()[1]))
 
 
 def jvm_properties(settings: SparkSettings, more: Sequence[str] = ()) -> dict[str, str]:
@@ -192,6 +192,38 @@ def jvm_properties(settings: SparkSettings, more: Sequence[str] = ()) -> dict[st
     if "log4j2.configurationFile" not in properties.get(name, ""):
         properties[name] = f"{properties.get(name, '')} {options}".strip()
     return properties
+
+
+def check_conf(jvm: Any, conf: Mapping[str, str]) -> None:
+    """Has Spark read the values of [spark.conf] that it knows, before anything depends on them. Raises ConfError."""
+    if not conf:
+        return
+    try:
+        # Those objects of Scala, as they are initialized, note each property that there is.
+        for name in ("internal.config.package$", "sql.internal.SQLConf$"):
+            jvm.java.lang.Class.forName(f"org.apache.spark.{name}")
+        known = getattr(getattr(jvm.org.apache.spark.internal.config, "ConfigEntry$"), "MODULE$")
+    except Exception as error:
+        log.debug("the properties of Spark can't be looked up", reason=java_reason(error))
+        return
+    for key, value in conf.items():
+        entry = known.findEntry(key)
+        if entry is None or "${" in value:  # which Spark fills in
+            continue
+        try:
+            entry.valueConverter().apply(value)
+        except Exception as error:
+            raise ConfError(key, value, java_reason(error)) from None
+
+
+def guessed_key(said: str, conf: Mapping[str, str]) -> str:
+    """The property of [spark.conf] that a complaint of Java's is about, "" when none is to be seen."""
+    words = said.lower()
+    for key, value in conf.items():
+        plain = key.removeprefix("spark.").replace(".", " ").lower()
+        if key in said or plain in words or (len(value) > 5 and value in said.split()):
+            return key
+    return ""
 
 
 def _python_there(settings: SparkSettings) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headrace_spark.errors import SessionError, first_line
+from headrace_spark.java.pyspark_internals import conf_of, launch_jvm
 from headrace_spark.settings.settings import SparkSettings
 
 log = structlog.get_logger("headrace_spark.java.session")
@@ -25,14 +26,20 @@ def is_submitted() -> bool:
 
 def submitted_jvm() -> Any:
     """Py4j's gateway to the JVM of spark-submit. It ends by itself when this process does."""
-    launch: Any = launch_gateway
-    return launch()
+    return launch_jvm()
 
 
-def open_submitted(settings: SparkSettings, properties: dict[str, str], package: str) -> SparkSession:
+def open_submitted(
+    settings: SparkSettings,
+    properties: dict[str, str],
+    package: str,
+    check_conf: Callable[[Any, Mapping[str, str]], None],
+) -> SparkSession:
     """The session with what spark-submit was given; `properties`, and [spark.conf], count where it was given nothing
-    else. Raises SessionError when the jars of the Kafka source, `package`, are not among what it was given."""
+    else. `check_conf` looks at [spark.conf]. Raises SessionError when the jars of the Kafka source, `package`, are not
+    among what it was given, and ConfError."""
     gateway = submitted_jvm()
+    check_conf(gateway.jvm, settings.conf)
     loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         loader.loadClass(_KAFKA_SOURCE)
@@ -40,7 +47,7 @@ def open_submitted(settings: SparkSettings, properties: dict[str, str], package:
         raise SessionError(
             f"spark-submit was not given Spark's Kafka source: add `--packages {package}`, or `--jars` with its files"
         ) from None
-    conf = SparkConf(_jvm=gateway.jvm)
+    conf = conf_of(gateway)
     for name, value in {**properties, **settings.conf}.items():
         conf.setIfMissing(name, value)
     log.info("the session of spark-submit is used", master=conf.get("spark.master"))

@@ -55,6 +55,8 @@ def problem_of(error: Exception, settings: Settings) -> Problem:
         return Problem(ELASTICSEARCH, elasticsearch_cause(said, settings.elasticsearch.hosts))
     if name == "UnfitTable":
         return Problem(QUERY, said, "Correct [[index]], or alter the table", SLOW, refused=True)
+    if name == "IndexRefused":
+        return Problem(QUERY, said, "Correct it, and start the consumer again", SLOW, refused=True)
     if _CANCELLED in text:
         return Problem(SPARK, NO_EXECUTOR)
     if found := _LOSS.search(text):

@@ -54,6 +54,15 @@ class Reporter:
             self._send({"logger": LOGGER, "event": event, "source": self._source, **fields})
 
 
+class OfCommand(Reporter):
+    """The side of a command that asks Elasticsearch itself, in the driver: nobody reads its reports, and its lines are
+    for people."""
+
+    def _report(self, event: str, **fields: Any) -> None:
+        if event == "waiting":
+            log.warning("Elasticsearch takes nothing; it is asked again", **fields)
+
+
 def _sender(driver: Address) -> Sender:
     """One for all tasks of a process."""
     if not _senders or _senders[0].address != driver:

@@ -34,7 +34,7 @@ SAMPLES = 8  # partitions of which a few messages are looked at before the query
 
 
 class _Stopping(Exception):
-    """No error: it ends a batch before anything of it is done."""
+    """No error: it ends a query before anything of the next batch is done, when the one before it has been noted."""
 
 
 class Runner:
@@ -50,6 +50,7 @@ class Runner:
         self._checkpoint, self._look, self._reports = checkpoint, look, reports
         self._expressions = Expressions(settings, spark)
         self._batches = 0  # finished since the query was last started
+        self._begins_again = False  # it ended itself to have another limit
         self._patience: float | None = None
         self._doubling = Doubling(settings.elasticsearch)
         self._reindexing = Reindexing(settings, spark, status, self._save)
@@ -75,7 +76,7 @@ class Runner:
     def _run(self, available_now: bool) -> None:
         tries, last_good = 0, time.monotonic()
         while not self._stop.is_set():
-            self._batches = 0
+            self._batches, self._begins_again = 0, False
             try:
                 self._prepare()
                 if self._stop.is_set() or self._watch(self._start(available_now)):
@@ -84,6 +85,8 @@ class Runner:
             except Exception as error:
                 if self._stop.is_set():
                     return
+                if self._begins_again:
+                    continue
                 problem = problem_of(error, self._settings)
             finally:
                 self._status.query_runs(False)
@@ -169,7 +172,7 @@ class Runner:
         while not query.awaitTermination(POLL):  # type: ignore[arg-type]  # takes float seconds, is annotated as int
             now = time.monotonic()
             if not self._stop.is_set():
-                if self._watch_kafka.refused is not None or (self._batches and self._pace.wrong):
+                if self._watch_kafka.refused is not None:
                     self._end(query)
                     return False
                 if now - looked >= LOOK:
@@ -197,6 +200,10 @@ class Runner:
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         if self._stop.is_set():
             # The batch before this one is finished and noted; this one is left for the next start.
+            raise _Stopping
+        if self._batches and self._pace.wrong:
+            # Between batches only: one that is cut off would write its dead letters a second time.
+            self._begins_again = True
             raise _Stopping
         started = time.monotonic()
         with self._doubling.batch(batch_id) as doubles:

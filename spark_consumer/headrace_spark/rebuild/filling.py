@@ -84,8 +84,8 @@ class Target:
         return [one for one in self._indexes.plans(message) if one.target == self.name]
 
     def prepare(self, writer: BulkWriter, table: SourceTable) -> str:
-        """Makes the index, or gives it the fields of a table; why that can't be done. Raises BulkError, UnfitTable and
-        MessageError."""
+        """Makes the index, or gives it the fields of a table; why that can't be done. Raises BulkError, UnfitTable,
+        IndexRefused and MessageError."""
         message, indexes = inserted(table, []), writer.indexes
         owner: tuple[str, ...] = ()
         if (tree := self.tree) is not None:

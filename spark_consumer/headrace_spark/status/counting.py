@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyspark.accumulators import AccumulatorParam
+from pyspark import AccumulatorParam
 
 from headrace_documents.elastic.mapping_conflicts import Conflict
 

@@ -16,6 +16,7 @@ from headrace_documents.errors import ConsumerError
 from headrace_documents.indexes.plans import Indexes
 from headrace_documents.indexes.settings import PLACEHOLDER
 from headrace_spark.batch.writing import PatientWriter
+from headrace_spark.outages.reports import OfCommand
 from headrace_spark.progress.caught_up import ConsumerPosition
 from headrace_spark.rebuild.filling import Target
 from headrace_spark.rebuild.table_rows import TableRows
@@ -88,7 +89,7 @@ class Verify:
         rows = TableRows(settings, self._spark, target.name)
         again = LookingAgain(self._settle, self._consumer, report)
         patience = settings.spark.patience
-        writer = PatientWriter(settings.elasticsearch, self._cluster, Counts(), patience=patience)
+        writer = PatientWriter(settings.elasticsearch, self._cluster, Counts(), OfCommand(), patience=patience)
         extra = Extra(settings, self._spark, writer, target, again, report)
         before = extra.writes()
         for reader in readers:

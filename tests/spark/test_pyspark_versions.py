@@ -1,4 +1,4 @@
-"""The Spark consumer with Spark 3.5, in a virtual environment of its own."""
+"""The Spark consumer with each further PySpark that it knows, in virtual environments of their own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from devstack import Stack
+from headrace_spark.java.pyspark_internals import KNOWN_VERSIONS
 from tests.canal_messages import START, change, history
 from tests.joined_tables import Source, canal_message
 
@@ -20,13 +22,16 @@ from .conftest import JOINED, ROOT, Pipeline
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
-PYSPARK = "pyspark==3.5.7"
+VERSIONS = [one for one in KNOWN_VERSIONS["pyspark"] if one != pyspark.__version__]
+"""Those that are not the installed one, with which all other tests run."""
 
 
-@pytest.fixture(scope="session")
-def python35(stack: Stack) -> str:
+@pytest.fixture(scope="module", params=VERSIONS)
+def python(stack: Stack, request: pytest.FixtureRequest) -> str:
     """A Python that has this clone, and what the lock names but for Spark."""
-    lock = re.sub(r"^(pyspark|py4j)==.*\n", "", (ROOT / "requirements-dev.lock").read_text(), flags=re.MULTILINE)
+    wanted = f"pyspark=={request.param}"
+    pins = re.findall(r"^\S+==\S+", (ROOT / "requirements-dev.lock").read_text(), flags=re.MULTILINE)
+    lock = "\n".join(one for one in pins if not one.startswith(("pyspark==", "py4j==")))
 
     def build(fresh: Path) -> None:
         (fresh / "constraints").write_text(lock)
@@ -34,20 +39,20 @@ def python35(stack: Stack) -> str:
         pip = [sys.executable, "-m", "pip", "--python", fresh / "bin/python", "install", "-q"]
         cache = {"PIP_CACHE_DIR": str(stack.cache.folder("pip")), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         subprocess.run(
-            [*pip, "-c", fresh / "constraints", "-e", f"{ROOT}[spark]", PYSPARK],
+            [*pip, "-c", fresh / "constraints", "-e", f"{ROOT}[spark]", wanted],
             check=True,
             env={**os.environ, **cache},
         )
 
-    recipe = f"{PYSPARK} {sys.version} {ROOT} {lock} {(ROOT / 'pyproject.toml').read_text()}"
-    python = stack.cache.install("pyspark35", recipe, build) / "bin/python"
-    version = [python, "-c", "import pyspark; print('pyspark==' + pyspark.__version__)"]
-    assert subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip() == PYSPARK
-    return str(python)
+    recipe = f"{wanted} {sys.version} {ROOT} {lock} {(ROOT / 'pyproject.toml').read_text()}"
+    made = stack.cache.install(f"pyspark-{request.param}", recipe, build) / "bin/python"
+    version = [made, "-c", "import pyspark; print('pyspark==' + pyspark.__version__)"]
+    assert subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip() == wanted
+    return str(made)
 
 
-async def test_changes_and_a_kill_with_spark_35(pipeline: Pipeline, python35: str) -> None:
-    pipeline.python = python35
+async def test_changes_and_a_kill(pipeline: Pipeline, python: str) -> None:
+    pipeline.python = python
     messages, expected = history(pipeline.topic, 4000)
     await pipeline.send([*messages, b"not json"])
     process = pipeline.start()
@@ -65,8 +70,8 @@ async def test_changes_and_a_kill_with_spark_35(pipeline: Pipeline, python35: st
     assert pipeline.documents() == {}
 
 
-async def test_joins_with_spark_35(pipeline: Pipeline, python35: str) -> None:
-    pipeline.python = python35
+async def test_joins(pipeline: Pipeline, python: str) -> None:
+    pipeline.python = python
     pipeline.config.write_text(pipeline.config.read_text() + JOINED.format(index=pipeline.topic))
     source = Source(random.Random(35))
     while len(source.messages) < 1500:
