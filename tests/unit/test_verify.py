@@ -71,6 +71,9 @@ class Table(TableReader):
     async def tables(self) -> TableList:
         return TableList([], Watermark(), 0)
 
+    async def why_unlisted(self, schema: str, table: str) -> tuple[str, str]:
+        return f"there is no {schema}.{table}", ""
+
     async def read(self, request: ChunkRequest) -> Chunk:
         if not request.table.keys:
             return Rows(self.all, True)
