@@ -218,7 +218,7 @@ def test_a_regex_of_a_resync_that_takes_too_long_ends_the_resync_alone(mysql_sit
     eventually(lambda: "the resync is given up" in process.log.read_text())
     mysql_site.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (7)")
     eventually(lambda: [one["data"] for one in read_jsonl(out) if one["table"] == "t"] == [[{"id": "7"}]])
-    assert process.health()[1]["destinations"]["shop"]["state"] == "STREAMING"
+    process.wait("shop", lambda status: (status["state"], [*status["troubles"]]) == ("DEGRADED", ["signal"]))
 
 
 def test_a_row_in_the_signal_table_asks_for_a_resync(mysql_site: Site, start: Any, out: Path) -> None:
