@@ -243,13 +243,25 @@ def wait_for_table(site: Site, name: str) -> None:
     eventually(lambda: bool(site.run(query)))
 
 
-@pytest.mark.parametrize("mode", ["never", "schema_only"])
-def test_a_first_start_without_rows_says_so(mysql_site: Site, daemon: Any, out: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "start", "where"),
+    [
+        ("never", "latest", "the end of the binlog"),
+        ("schema_only", "latest", "the end of the binlog"),
+        ("auto", "END", "END"),
+    ],
+)
+def test_a_first_start_without_rows_says_so(
+    mysql_site: Site, daemon: Any, out: Path, mode: str, start: str, where: str
+) -> None:
     fill(mysql_site, 10)
+    end = "{}:{}".format(*mysql_site.run("SHOW BINARY LOG STATUS")[0][:2])
     sink = f'type = "jsonl"\npath = "{out}"'
-    process = daemon(shop=destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot=mode)).start()
+    text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot=mode, start=start.replace("END", end))
+    process = daemon(shop=text).start()
     process.wait_state("shop", "STREAMING")
-    assert "rows that are there already are not published" in process.log.read_text()
+    said = f"first start, at {where.replace('END', end)}: rows that are there already are not published"
+    assert said in process.log.read_text()
     mysql_site.run("INSERT INTO t VALUES (1, 'new')")
     eventually(lambda: [row["id"] for one in read_jsonl(out) for row in one["data"]] == ["1"])
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import importlib.util
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import aiokafka
 import pytest
+from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import MessageAccumulator
+
+from headrace.adapters.kafka import aiokafka_internals
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = {
@@ -97,3 +105,20 @@ def test_modules_of_a_library_that_it_does_not_document_are_imported_in_one_plac
                 if library in DOCUMENTED and name not in DOCUMENTED[library]:
                     found.append((f"{path.relative_to(ROOT)}", name))
     assert [f"{place} imports {name}" for place, name in found if not place.endswith("_internals.py")] == []
+
+
+async def test_a_batch_that_fails_while_it_waits_to_be_sent_again_is_no_error_of_the_loop() -> None:
+    """aiokafka logs a KeyError, with a traceback, for each batch that waits when an outage ends a producer."""
+    partition, raised = aiokafka.TopicPartition("t", 0), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    accumulator = MessageAccumulator(Mock(), 1 << 20, 0, 60.0)
+    aiokafka_internals.note_tasks(Mock(_message_accumulator=accumulator))
+    builder = accumulator.create_builder()
+    builder.append(timestamp=0, key=None, value=b"a")
+    done = await accumulator.add_batch(builder, partition, 1.0)
+    accumulator.reenqueue(accumulator._pop_batch(partition))
+    accumulator.fail_all(KafkaError("the producer was ended"))
+    with pytest.raises(KafkaError):
+        await done
+    await asyncio.sleep(0)
+    assert raised == []

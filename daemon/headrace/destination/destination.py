@@ -37,7 +37,7 @@ from headrace.ports.state import StateChange, StateStore, Stored
 from headrace.settings.daemon import DaemonSettings
 from headrace.settings.destination import DestinationSettings
 from headrace.settings.snapshot import READS_ROWS
-from headrace.settings.values import StartLatest
+from headrace.settings.values import StartLatest, start_text
 from headrace.snapshot.merge import SnapshotMerge
 from headrace.snapshot.plan import first_snapshot
 from headrace.tasks import Work, beside, first, set_within
@@ -339,13 +339,16 @@ class Destination:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))
         facts = {"position": str(start), "store": store.describe(), "snapshot": mode}
+        begins = self._settings.source.start
         if start.snapshots:
+            since = "now" if isinstance(begins, StartLatest) else start_text(begins)
             self._log.info(
-                "first start: all rows of the captured tables are published, and changes from now on", **facts
+                f"first start: all rows of the captured tables are published, and changes from {since} on", **facts
             )
-        elif isinstance(self._settings.source.start, StartLatest):
+        else:
+            where = "the end of the binlog" if isinstance(begins, StartLatest) else start_text(begins)
             self._log.warning(
-                "first start, at the end of the binlog: rows that are there already are not published",
+                f"first start, at {where}: rows that are there already are not published, changes from there on are",
                 remedy=f"to publish them: headrace resync {self.name} --all",
                 **facts,
             )
