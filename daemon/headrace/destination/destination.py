@@ -27,7 +27,7 @@ from headrace.destination.stall import StallDetector
 from headrace.destination.standby import Standby
 from headrace.destination.status import DestinationStatus
 from headrace.destination.unconfirmed import Unconfirmed
-from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SplitBrain
+from headrace.errors import Fenced, HeadraceError, PositionLost, SinkError, SourceMisconfigured, SplitBrain
 from headrace.model import Gap, Position, State
 from headrace.native import find
 from headrace.parking.parking import OrderedParking, ensure_delivered
@@ -391,7 +391,8 @@ class Destination:
         """The highest epoch that is known outside the lock; a source that does not answer is looked at again later."""
         stored, row = (await self._store.load(self.name)).epoch, 0
         async with self._heartbeats() as heartbeats:
-            with contextlib.suppress(TimeoutError):  # the row is asked for again before the first heartbeat
+            # The row is asked for again before the first heartbeat.
+            with contextlib.suppress(TimeoutError, SourceMisconfigured):
                 async with asyncio.timeout(_FLOOR_LIMIT):
                     row = await heartbeats.stored_epoch()
         return max(stored, row)
