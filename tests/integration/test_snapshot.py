@@ -246,9 +246,9 @@ def wait_for_table(site: Site, name: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "start", "where"),
     [
-        ("never", "latest", "the end of the binlog"),
-        ("schema_only", "latest", "the end of the binlog"),
-        ("auto", "END", "END"),
+        ("never", "latest", "at the end of the binlog"),
+        ("schema_only", "latest", "at the end of the binlog"),
+        ("auto", "END", "where [source] start says"),
     ],
 )
 def test_a_first_start_without_rows_says_so(
@@ -260,8 +260,11 @@ def test_a_first_start_without_rows_says_so(
     text = destination_toml(mysql_site.server, mysql_site.schema, sink, snapshot=mode, start=start.replace("END", end))
     process = daemon(shop=text).start()
     process.wait_state("shop", "STREAMING")
-    said = f"first start, at {where.replace('END', end)}: rows that are there already are not published"
-    assert said in process.log.read_text()
+    (said,) = (
+        json.loads(line) for line in process.log.read_text().splitlines() if '"first start' in line and "{" in line
+    )
+    assert said["event"].startswith(f"first start, {where}: rows that are there already are not published")
+    assert (said["snapshot"], said["start"]) == ({"auto": "never"}.get(mode, mode), start.replace("END", end))
     mysql_site.run("INSERT INTO t VALUES (1, 'new')")
     eventually(lambda: [row["id"] for one in read_jsonl(out) for row in one["data"]] == ["1"])
 

@@ -338,17 +338,18 @@ class Destination:
         if mode in READS_ROWS and self._settings.filter.rows:
             start = replace(start, snapshots=(first_snapshot(),))
         await self._checkpointer.store_now(store, StateChange(start, entries))
-        facts = {"position": str(start), "store": store.describe(), "snapshot": mode}
         begins = self._settings.source.start
+        latest = isinstance(begins, StartLatest)
+        facts = {"position": str(start), "store": store.describe(), "snapshot": mode, "start": start_text(begins)}
         if start.snapshots:
-            since = "now" if isinstance(begins, StartLatest) else start_text(begins)
+            since = "now" if latest else "[source] start"
             self._log.info(
                 f"first start: all rows of the captured tables are published, and changes from {since} on", **facts
             )
         else:
-            where = "the end of the binlog" if isinstance(begins, StartLatest) else start_text(begins)
+            where = "at the end of the binlog" if latest else "where [source] start says"
             self._log.warning(
-                f"first start, at {where}: rows that are there already are not published, changes from there on are",
+                f"first start, {where}: rows that are there already are not published, changes from there on are",
                 remedy=f"to publish them: headrace resync {self.name} --all",
                 **facts,
             )

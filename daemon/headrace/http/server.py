@@ -74,14 +74,17 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        loop, failing = asyncio.get_running_loop(), False
         while True:
             try:
                 sock, _ = await loop.sock_accept(listening)
             except OSError as error:  # of one connection, or no descriptor is left: those that wait go on to wait
-                log.warning("no connection can be accepted", error=_why(error))
+                if not failing:
+                    log.warning("no connection can be accepted", error=_why(error))
+                failing = True
                 await asyncio.sleep(1.0)
                 continue
+            failing = False
             if len(self._handshakes) + len(self.server_state.connections) >= most_connections():
                 sock.close()
                 continue
