@@ -63,7 +63,7 @@ def limited(app: App, hosts: Hosts) -> App:
             last = max(0, len(body) - 1) // PART * PART
             if last:
                 await turns.next()
-            with bodies.held(body):
+            with bodies.held(body, begins=bool(start)):
                 if start:
                     await send({**start})
                     start.clear()
@@ -114,13 +114,14 @@ class _Bodies:
         self._bytes = 0
 
     @contextmanager
-    def held(self, body: bytes) -> Iterator[None]:
-        """Within it the body counts. Raises _Refused when it would be too much."""
+    def held(self, body: bytes, *, begins: bool) -> Iterator[None]:
+        """Within it the body counts. Raises _Refused when it would be too much, and an answer `begins` with it: a
+        stream of events goes on."""
         if len(body) <= PART:
             yield
             return
         if not self._readers.get(id(body)):
-            if self._bytes + len(body) > UNDER_WAY:
+            if begins and self._bytes + len(body) > UNDER_WAY:
                 raise _Refused(503, "too many bytes of answers are under way: ask again")
             self._bytes += len(body)
         self._readers[id(body)] = self._readers.get(id(body), 0) + 1
